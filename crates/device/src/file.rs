@@ -77,7 +77,7 @@ impl FileDevice {
         }
         let is_writable = flags & OFlags::RWMODE == OFlags::RDWR;
         if is_writable && flags.contains(OFlags::APPEND) {
-            let message = "it was opened to append; open it for reading and writing only";
+            let message = "it was opened to append; open it for reading and writing instead";
             return Err(open_error(&path, io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
         let opened = if is_writable { refuse_attached(&path).map(|()| file) } else { Ok(file) };

@@ -6,11 +6,11 @@ use blockyard_disk::partition::{BootSector, GptHeader, Partition, PartitionKind}
 
 use crate::{BlockDevice, Result};
 
-/// Sector size of nearly every disk, and of every image of one.
+/// Sector size of nearly every disk and disk image.
 const SECTOR: u64 = 512;
 /// Possible sector sizes.
 const SECTORS: [u64; 2] = [SECTOR, 4096];
-/// Most sectors of a chain of logical partitions that are read.
+/// The most boot sectors that are read in a chain of logical partitions.
 const LOGICAL_MAX: u32 = 128;
 
 /// The form of a partition table.

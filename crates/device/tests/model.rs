@@ -307,7 +307,7 @@ fn an_impossible_size_costs_no_file_its_content() {
     assert!(std::fs::read(&old).unwrap() == b"content" && !new.exists());
 }
 
-/// A replacement that failed once cost the old file its content.
+/// Once, a replacement that failed cost the old file its content.
 #[test]
 fn a_file_is_replaced_as_a_whole_or_stays_as_it_was() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,6 @@
-//! Devices that take time: they reproduce figures of their class that are no parameters, never
-//! touch content, take the same time for the same requests, and obey the laws of every queue.
+//! Devices that take time: they reproduce figures of their class that are not among their
+//! parameters, never touch content, take the same time for the same requests, and obey the laws of
+//! every queue.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -43,7 +44,8 @@ fn is_near(value: f64, wanted: f64) -> bool {
     (value / wanted - 1.0).abs() <= 0.15
 }
 
-/// The disk: 79 random reads a second one at a time, 150 to 200 with 32 in its queue.
+/// The disk serves 79 random reads a second if they come one at a time, and 150 to 200 with 32 in
+/// its queue.
 #[test]
 fn random_reads_of_the_disk_come_out() {
     let requests = random_reads(DISK, 4000, KIB4);
@@ -54,7 +56,8 @@ fn random_reads_of_the_disk_come_out() {
     println!("{alone:.1} and {queued:.1} reads a second");
 }
 
-/// One stream runs at the rate of its zone, two of them in pieces of 64 KiB below 25 MB/s.
+/// One stream runs at the rate of its zone. Two streams in turns, in pieces of 64 KiB, together
+/// stay below 25 MB/s.
 #[test]
 fn streams_of_the_disk_come_out() {
     let stream =
@@ -75,7 +78,8 @@ fn streams_of_the_disk_come_out() {
     println!("two streams: {rate:.1} MB/s");
 }
 
-/// The SSD: about 11,000 random reads a second one at a time, near 400 MB/s from a depth of 16 on.
+/// The SSD serves about 11,000 random reads a second if they come one at a time, and near 400 MB/s
+/// from a depth of 16 on.
 #[test]
 fn random_reads_of_the_ssd_come_out() {
     let requests = random_reads(SSD, 40_000, KIB4);
@@ -104,7 +108,7 @@ fn the_network_disk_is_its_time_and_depth() {
 }
 
 /// Little's law: no more requests are in flight than the depth allows. A greater depth is never
-/// slower in total.
+/// more than 2 % slower in total.
 #[test]
 fn queues_obey_their_laws() {
     for (name, _) in MODELS {
@@ -133,8 +137,8 @@ fn queues_obey_their_laws() {
     }
 }
 
-/// The elevator and the queue first serve requests that are on their way, but no request waits for
-/// ever.
+/// The elevator and the queue first serve requests that lie on the arm's way, but no request waits
+/// for ever.
 #[test]
 fn nobody_starves() {
     // One request far away, all others in a crowd that is always there.
@@ -283,7 +287,7 @@ fn the_emptiest_block_is_collected() {
         });
         let Some(block) = erased else { continue };
         collected += 1;
-        // Pages in use before the write, whose old page is already garbage. A block without a
+        // Pages in use when the write collects: by then its old page is garbage. A block without a
         // program since its last erasure is free, and left out.
         let used = |index: usize| before[index] - u32::from(was == Some(index));
         let full = (0..19).filter(|index| {
@@ -336,8 +340,8 @@ fn write_amplification_follows_the_spare_flash() {
     println!("{random:.2?}, a quarter trimmed {trimmed:.2}");
 }
 
-/// A trace takes as long when it is played again on its own model, and can be played on another. A
-/// disk reports that it rotates, an SSD that it does not.
+/// A trace takes the same time when it is played again on its own model. It can also be played on
+/// another model. A disk reports that it rotates, an SSD that it does not.
 #[test]
 fn a_trace_moves_to_another_model() {
     let disk =
@@ -349,7 +353,7 @@ fn a_trace_moves_to_another_model() {
         carry_out(&disk, &request, 0);
     }
     let trace = disk.take_trace().unwrap();
-    assert_eq!(disk.take_trace().unwrap(), RequestTrace::default(), "it goes on with an empty one");
+    assert_eq!(disk.take_trace().unwrap(), RequestTrace::default(), "recording goes on with an empty trace");
     let figures = disk.figures();
     assert_eq!(played("desktop-7200-2009", 1 << 30, trace.requests(), 1).elapsed, figures.elapsed);
     let elsewhere = played("sata-ssd-2018", 1 << 30, trace.requests(), 1);

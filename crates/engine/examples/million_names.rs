@@ -5,16 +5,16 @@
 //! hexadecimal digits, in no order), `any` (sixteen hexadecimal digits, in no order), or `long` (48
 //! bytes, in order). JOURNAL is `ignored` (the default) or `used`.
 //!
-//! Creates files in one directory of a memory image, one after the other. Prints how many names
-//! were created and looked up per second of CPU time: in small directories, at the end of a
-//! directory of NAMES (1,000,000), and the ratio of the two.
+//! Creates files in directories of a memory image, one after the other. Prints how many names were
+//! created and looked up per second of CPU time: in small directories, at the end of a directory of
+//! NAMES (1,000,000), and the ratio of the two.
 //!
-//! Both rates of creates are of 200,000 names if NAMES is 1,000,000. Twenty small directories grow
-//! from 10,000 names to 20,000; of the large directory, the last fifth of its names is measured.
-//! The commits that fall into this time are included (one in 60,000 to 200,000 creates). A rate of
-//! lookups is the median of 20 rounds, with names from all over a directory: a small one with
-//! 20,000 names, then the large one. Times are CPU time of this thread, so that other work on the
-//! machine counts little.
+//! If NAMES is 1,000,000, each rate of creates is measured over 200,000 names. Twenty small
+//! directories grow from 10,000 names to 20,000; of the large directory, the last fifth of its
+//! names is measured. The commits that fall into this time are included (one in 60,000 to 200,000
+//! creates). A rate of lookups is the median of 20 rounds, with names from all over a directory: a
+//! small one with 20,000 names, then the large one. Times are CPU time of this thread, so that
+//! other work on the machine counts little.
 //!
 //! BESIDE is a directory of a mounted file system. The same is then done there by system calls
 //! (mknodat and statat), with one small directory, and our rates are printed as multiples of its
@@ -125,7 +125,7 @@ fn main() -> Answer<()> {
 type Rates = (f64, f64);
 
 /// The rates of a mounted file system with the same names: in one small directory, and at the end
-/// of one of `names`.
+/// of a directory of `names` names.
 fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates)> {
     let at = |what: &str, held: u32, counted: u32| -> Answer<Rates> {
         let directory = root.join(what);
@@ -151,7 +151,7 @@ fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates
 fn number_or<N: std::str::FromStr>(argument: Option<String>, what: &str, default: N) -> Answer<N> {
     let Some(text) = argument else { return Ok(default) };
     text.parse().map_err(|_| {
-        format!("{what} is {text}, which is no number that fits; leave it out for the default").into()
+        format!("{what} is {text}, which is not a number in range; leave it out for the default").into()
     })
 }
 

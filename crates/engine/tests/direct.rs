@@ -75,8 +75,9 @@ impl World {
     }
 }
 
-/// The requests are those of Linux 6.18 for the same writes, by its tracepoints. A request that a
-/// preallocation serves counts, too. The content is the last one written, and the size follows.
+/// The requests are those of Linux 6.18 for the same writes, as its tracepoints show them. A
+/// request that a preallocation serves counts, too. The content is the last one written, and the
+/// size follows.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
     let world = World::new();

@@ -24,8 +24,8 @@ fn open(device: &Arc<MemoryDevice>) -> FileSystem {
 }
 
 /// Threads on one CPU slot create files, each thread in its own directory. They share blocks of the
-/// inode table, also new ones. With `unnamed`, files on the orphan list are created between them.
-/// After opening again, each name leads to a file with one link.
+/// inode table, including new ones. With `unnamed`, files on the orphan list are created between
+/// them. After opening again, each name leads to a file with one link.
 fn make_on_many_threads(unnamed: bool) {
     const FILES: u32 = 3000;
     let ctx = OpContext::system();
@@ -104,7 +104,7 @@ fn fsync_of_a_clean_file_commits_nothing() {
         };
         let fs = reopen();
         let clean = fs.create(&ctx, InodeNr::ROOT, b"clean", &FILE).unwrap();
-        // The last of them lies in another block of the inode table than the file.
+        // The last of them does not share its block of the inode table with the file.
         let others = (0..100).map(|number| format!("other{number}"));
         let others: Vec<InodeNr> =
             others.map(|name| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &FILE).unwrap()).collect();

@@ -333,7 +333,7 @@ fn lists_are_set_and_refused_as_by_linux() {
     judge(fs, &device);
 }
 
-/// A creation that finds no room takes back what it inherited.
+/// A creation that finds no room gives back what it inherited.
 #[test]
 fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     for (features, users) in [("", 30), ("ea_inode", 300)] {
@@ -367,7 +367,8 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     }
 }
 
-/// A mode did not change if the access list lay in an inode of its own; Linux changes both.
+/// A mode did not change if the access list lay in an inode of its own. Linux changes the mode and
+/// the list.
 #[test]
 fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     if !require(&["root", "e2fsck"]) {
@@ -399,9 +400,9 @@ fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     }
 }
 
-/// Observed on Linux 6.18: where values can have inodes, one above 7/8 of a block gets one even if
-/// the block has room, also an inherited list. Setting the same value again keeps that inode, and
-/// changes the change time. The engine filled the block, and wrote a new inode.
+/// Observed on Linux 6.18: where values can have inodes, a value above 7/8 of a block gets an inode
+/// even if the block has room. This includes inherited lists. Setting the same value again keeps
+/// that inode, and changes the change time. The engine filled the block, and wrote a new inode.
 #[test]
 fn a_value_gets_an_inode_above_a_share_of_the_block_and_keeps_it() {
     let later = |seconds| OpContext::root_at(Timestamp::from_seconds(seconds));
@@ -624,7 +625,7 @@ fn the_rest_of_inline_content_lies_in_no_other_inode() {
     let entries = all.windows(8).enumerate().filter(|(_, bytes)| bytes.starts_with(&[4, 7]));
     let entries: Vec<usize> =
         entries.map(|(at, _)| at).filter(|at| all[at + 16..].starts_with(b"data")).collect();
-    assert!(entries.len() >= 2, "the log has more of them: {entries:?}");
+    assert!(entries.len() >= 2, "each of the two has an entry: {entries:?}");
     for entry in entries {
         let at = u64::try_from(entry).unwrap();
         device.write_at(at + 2, &[&[0, 0], &word[..], &9000_u32.to_le_bytes()].concat()).unwrap();

@@ -101,7 +101,7 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
                 let written = found[700 * 1024..701 * 1024].to_vec();
                 assert!(written == [4; 1024] || written == [3; 1024]);
                 found[700 * 1024..701 * 1024].fill(3);
-                assert!(found == model, "nothing was cut, and the content is another");
+                assert!(found == model, "nothing was cut, but the content differs");
             }
         });
     }
@@ -126,8 +126,8 @@ fn a_truncation_that_fails_cuts_the_block_that_waits() {
     });
 }
 
-/// Without a journal to record it, a deletion that failed midway left an inode without links in
-/// use.
+/// Without a journal to record it, a deletion that failed midway left an inode in use that had no
+/// links.
 #[test]
 fn a_deletion_that_fails_is_finished_at_close() {
     for features in ["^has_journal", "has_journal"] {

@@ -83,7 +83,7 @@ fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     fs.sync(&context()).unwrap();
     fs.unlink(&context(), ROOT, b"old").unwrap();
     fs.sync(&context()).unwrap();
-    // All but a little more than 192 KiB.
+    // Fills the space, except for a little more than 192 KiB.
     for at in (0..at - (192 << 10)).step_by(64 << 10) {
         fs.write(&context(), filler, at, &[1; 64 << 10]).unwrap();
     }
@@ -159,8 +159,8 @@ fn a_refused_insertion_keeps_the_size() {
     judge(fs, &device);
 }
 
-/// A collapse asked for room for its frees beside its move, which the smallest transactions do not
-/// have. There the frees take handles of their own.
+/// A collapse asked for room for its frees beside its move. The smallest transactions do not have
+/// that room, so the frees take handles of their own there.
 #[test]
 fn a_tail_is_moved_in_the_smallest_transactions() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -215,9 +215,9 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     judge(fs, &device);
 }
 
-/// Direct writes put extents between dirty blocks, whose extents had been reserved room behind all
-/// others. When the remaining space was filled, data that `write` had accepted could not be written
-/// back, and was lost at close.
+/// Direct writes put extents between dirty blocks. Room for the extents of the dirty blocks had
+/// been reserved as if they came behind all others. When the remaining space was filled, data that
+/// `write` had accepted could not be written back, and was lost at close.
 #[test]
 fn direct_writes_leave_room_for_what_waits_beside_them() {
     let (block, cluster) = (1024_u64, 16_u64 << 10);

@@ -211,7 +211,7 @@ fn a_punched_block_of_a_full_image_is_written_again() {
 }
 
 /// How many of 300 punched blocks of a full image Linux writes again, if all were punched first.
-/// Before that it punches and writes each by itself.
+/// Before that, each is punched and written by itself.
 fn punch_and_write(path: &std::path::Path) -> usize {
     use rustix::fs::{FallocateFlags, fallocate, fsync};
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();

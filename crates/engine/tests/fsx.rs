@@ -318,7 +318,7 @@ impl World {
         self.compare_around(range);
     }
 
-    /// Writes data out in one of several ways, or drops what is remembered of clean data.
+    /// Writes data out in one of several ways, or drops the caches.
     fn settle(&mut self) {
         let ctx = context();
         let (fs, inode) = (self.fs(), self.inode);

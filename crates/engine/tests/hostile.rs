@@ -137,8 +137,9 @@ fn a_directory_inside_itself_is_damage() {
     assert_eq!(kind_of(fs.rmdir(&context(), inside, b"loop")), refused);
 }
 
-/// An extent that lies elsewhere in its cluster than its logical block does in its own. Linux frees
-/// the cluster that it lies in; the cluster beside it was freed, whosever it was.
+/// The extent begins at another offset in its cluster than its logical block does in its logical
+/// cluster. Linux frees the cluster in which the extent lies. The engine freed the cluster beside
+/// it, whoever owned that.
 #[test]
 fn a_displaced_extent_frees_its_own_cluster() {
     let options = ext4(1024).features("bigalloc,^metadata_csum").cluster_size(16 << 10);
@@ -167,8 +168,8 @@ fn a_displaced_extent_frees_its_own_cluster() {
     judge_image(&device);
 }
 
-/// Groups whose descriptors contradict their bitmaps are not used. The rest was full then, and the
-/// user was told that there is no space.
+/// Groups whose descriptors contradict their bitmaps are not used. When the other groups were full,
+/// the user was told that there is no space.
 #[test]
 fn a_damaged_count_is_not_a_full_image() {
     if !blockyard_testkit::require(&["debugfs"]) {

@@ -65,8 +65,8 @@ fn writing_in_every_group_takes_little_memory() {
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
     let mut peak = 0;
-    // A block's goal lies as far behind the nearest extent before it on the device as the block
-    // does in the file. So each goal lies in another group.
+    // A block's goal keeps the distance that the block has, in the file, from the nearest extent
+    // before it. So each goal lies in another group.
     for number in (0..131_071u32).step_by(step as usize) {
         fs.write(&ctx, inode, u64::from(number) << 27, b"here").unwrap();
         fs.write_back_file(&ctx, inode).unwrap();

@@ -197,8 +197,8 @@ fn zeroing_a_part_of_a_block_brings_its_page_in() {
     assert_eq!(world.taken(), [(inode.raw(), 5, 4)]);
 }
 
-/// Five pieces of a write-back are five entries until all are converted: a root of four grows,
-/// although one entry is left at the end.
+/// Five pieces of a write-back are five entries until all are converted: a root with room for four
+/// grows, although one entry is left at the end.
 #[test]
 fn pieces_of_a_write_back_are_entries_of_their_own_until_all_are_mapped() {
     for (blocks, grows) in [(4 * 2048, false), (5 * 2048, true)] {
@@ -235,8 +235,8 @@ fn a_refused_range_changes_the_times() {
     }
 }
 
-/// Applies `change` to a file at a later time. Returns whether fdatasync, and whether fsync, then
-/// commits: a commit frees pending clusters of another file.
+/// Applies `change` to a file at a later time. Returns whether fdatasync commits then, and whether
+/// fsync does. A commit is recognised by the pending clusters of another file, which it frees.
 fn commits(change: impl Fn(&World, &OpContext, InodeNr)) -> [bool; 2] {
     [true, false].map(|data_only| {
         let world = World::new();
@@ -294,7 +294,7 @@ fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
 }
 
 /// As observed on Linux 6.18: an inode that is loaded while a transaction runs counts as changed in
-/// it. A directory commits whatever runs.
+/// it. fsync of a directory commits whatever transaction runs.
 #[test]
 fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
     let commits = |opened: &str, opened_first: bool| {
@@ -550,8 +550,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // The lookup of block 17 remembers the hole from there on. With the second hole it ends at
-    // block 60.
+    // The lookup of block 17 remembers the hole from there on. The second hole extends it to block
+    // 60.
     world.allocate(inode, Fallocate::PunchHole, 17 * BLOCK + 100, 19 * BLOCK);
     world.allocate(inode, Fallocate::PunchHole, 50 * BLOCK, 60 * BLOCK);
     world.taken();
@@ -559,9 +559,9 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     assert_eq!(world.taken(), [(inode.raw(), 5, 75)], "nothing is known of block 5");
 }
 
-/// Punching or zeroing a part of a block splits a clean folio, as any range does that ends inside
-/// one. So the folio of block 48 no longer has the dirty blocks, and collapsing there requests
-/// none.
+/// Punching or zeroing a part of a block splits a clean folio, as does any range that ends inside a
+/// folio. So the folio of block 48 no longer has the dirty blocks, and collapsing there requests
+/// none of them.
 #[test]
 fn a_range_inside_a_block_splits_a_clean_folio() {
     for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {

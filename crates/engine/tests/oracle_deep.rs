@@ -1,4 +1,4 @@
-//! Extent trees deeper than a file's tree grows in a test, made by hand; and directories with more
+//! Extent trees made by hand, deeper than a test could grow them; and directories with more
 //! subdirectories than a link count can express.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]

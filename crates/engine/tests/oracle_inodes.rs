@@ -1,4 +1,4 @@
-//! Which inodes are allocated, compared with the kernel: what this does to groups with
+//! Which inodes are allocated, compared with the kernel: what their allocation does to groups with
 //! uninitialised bitmaps, and how long a deleted number is passed over.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]

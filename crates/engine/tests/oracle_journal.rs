@@ -76,7 +76,7 @@ fn a_shift_that_no_transaction_holds_is_refused_before_it_begins() {
     let make = mkfs::Options::ext4().block_size(1024).features("^flex_bg").identity(1, 1);
     mkfs::format(&*device, &make).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-    // A transaction holds 256 blocks, and as many leaves hold 21,000 extents.
+    // A transaction holds 256 blocks, and 256 leaves hold 21,000 extents.
     let options = OpenOptions { cache_bytes: 64 << 10, ..OpenOptions::default() };
     let fs = FileSystem::open(shared, options, &context()).unwrap();
     let ctx = context();

@@ -1,7 +1,8 @@
-//! The kernel is stopped under load. The image after our recovery equals that of Linux and of
-//! e2fsck: block for block, except for the superblock and the journal, if no orphans have to be
-//! finished; and in any case as a tree with every attribute. When regular files were changed counts
-//! only without orphans.
+//! The kernel is stopped under load. The image after our recovery is compared with those after a
+//! recovery by Linux and by e2fsck. If no orphans have to be finished, they are equal block for
+//! block, except for the superblock and the journal. In any case they are equal as trees, with
+//! every attribute. The times at which regular files were changed count only if there are no
+//! orphans. `judge` names what e2fsck cannot recover.
 //!
 //! A normal run takes a few kinds of image. With `BLOCKYARD_FULL=1` every kind is stopped in every
 //! way; `CASE=name` does this for one kind. A failure keeps its dirty image in the directory for
@@ -155,8 +156,8 @@ impl Dirty {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Asserts that e2fsck finds nothing but the two totals in the superblock, which nobody logs,
-    /// the number of a loop device, and trees that could be smaller.
+    /// Asserts that e2fsck finds nothing but the two totals in the superblock, which are not
+    /// logged, the number of a loop device, and trees that could be smaller.
     fn assert_clean(&self, what: &str) {
         let (_, text) = self.e2fsck(&["-fn"]);
         let is_harmless = |line: &str| {

@@ -45,7 +45,7 @@ const fn set(name: &'static str, mib: u64, options: &'static [&'static str]) -> 
     Set { name, options, mib, kernel: true, view: true, policy: "linux-6.18" }
 }
 
-/// A set of the time of a policy, which places all that is created on it.
+/// A set from the era of a policy. This policy places everything that is created on it.
 const fn placed(policy: &'static str, set: Set) -> Set {
     Set { policy, ..set }
 }

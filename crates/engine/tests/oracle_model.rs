@@ -1,4 +1,4 @@
-//! Sequences of operations against a model of Linux's answers. Compared are every return value and,
+//! Sequences of operations against a model of Linux's answers. Every return value is compared and,
 //! at the end, the whole tree, as the engine shows it before and after the image is closed. Our
 //! checker then judges the image, and e2fsck judges every tenth. proptest shrinks a failing
 //! sequence.
@@ -238,8 +238,8 @@ impl World {
         (3 * self.kind.block).max(20_000)
     }
 
-    /// Compares an answer with the model's, which has already been changed. If space ran out on a
-    /// full image, the change of the model is undone.
+    /// Compares an answer with that of the model, which has already been changed. If space ran out
+    /// on a full image, the change of the model is undone.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
         if let Err(Error::NoSpace | Error::NoInodes | Error::AttributeRoom { .. }) = got

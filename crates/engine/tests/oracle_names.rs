@@ -46,7 +46,8 @@ fn name(number: u32) -> Vec<u8> {
     format!("{number:0>width$}", width = [4, 13, 60][number as usize % 3]).into_bytes()
 }
 
-/// A name that follows no rule: its number, and up to 69 bytes in all, of `0` and above.
+/// A name that follows no rule: its number, then random bytes from `0` upwards, at most 69 bytes in
+/// all.
 fn odd_name(number: u32) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(u64::from(number));
     let mut name = format!("{number}").into_bytes();

@@ -1,5 +1,5 @@
-//! Images that the kernel wrote. If one is cut off, its journal is replayed at open, or the image
-//! is refused. One that was unmounted is read and changed.
+//! Images that the kernel wrote. If the power was cut, the journal is replayed at open, or the
+//! image is refused. An image that was unmounted is read and changed.
 
 #![allow(clippy::unwrap_used)]
 

@@ -173,7 +173,7 @@ pub fn assert_done<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item
     let untold: Vec<_> = done.difference(&said).collect();
     assert!(
         missing.is_empty() && untold.is_empty(),
-        "coverage/tried.rs: {test} on {images:?} did not do {missing:?}, and did {untold:?}, which is not said of it"
+        "coverage/tried.rs: {test} on {images:?} did not do {missing:?}, and did {untold:?}, which the table does not list"
     );
 }
 
@@ -186,7 +186,7 @@ pub fn assert_done_within<'a>(test: &str, images: &[&str], done: impl IntoIterat
     let untold: BTreeSet<&str> = done.into_iter().filter(|name| !said.contains(name)).collect();
     assert!(
         untold.is_empty(),
-        "coverage/tried.rs: {test} on {images:?} did {untold:?}, which is not said of it"
+        "coverage/tried.rs: {test} on {images:?} did {untold:?}, which the table does not list"
     );
 }
 

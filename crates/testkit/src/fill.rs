@@ -146,8 +146,8 @@ pub fn owners(root: &Path) {
 }
 
 /// Files with times at the edges of what an inode can hold. `wide` means that the inodes have the
-/// extra time fields. The first and the last time have no nanoseconds, because Linux clears them at
-/// the ends of the range, but a FUSE mount would still show the modification time that was set.
+/// extra time fields. The first and the last time are set without nanoseconds. Linux clears these
+/// at the ends of the range, but a FUSE mount would still show the modification time as it was set.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];

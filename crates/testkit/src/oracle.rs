@@ -34,7 +34,7 @@ pub fn stay_on_one_cpu() {
     let mut one = rustix::thread::CpuSet::new();
     let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu));
     one.set(first.expect("a thread may run somewhere"));
-    rustix::thread::sched_setaffinity(None, &one).expect("a CPU out of the own mask");
+    rustix::thread::sched_setaffinity(None, &one).expect("a CPU of the thread's own mask");
 }
 
 /// True when every named need is met. A need is a program name, or `root`. If one is missing, this

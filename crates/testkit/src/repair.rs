@@ -10,7 +10,7 @@ pub struct Repair {
     /// Exit code: 0 for nothing to do, 1 for everything corrected; `None` when a signal ended
     /// e2fsck.
     pub exit: Option<i32>,
-    /// Codes of the problems, as `0x05000f`.
+    /// Codes of the problems, such as `0x05000f`.
     pub codes: BTreeSet<String>,
     /// What e2fsck printed on standard output.
     pub output: String,

@@ -1,4 +1,5 @@
-//! docs/testing.md says what was tried, as the tables of the tests do. `BLESS=1` rewrites this.
+//! docs/testing.md says what was tried, as the tables of the tests do. `BLESS=1` rewrites that part
+//! of the page.
 
 #![allow(clippy::unwrap_used)]
 

@@ -117,8 +117,8 @@ impl Driver {
         self.count(self.now - came);
     }
 
-    /// Submits a request as soon as fewer than `depth` are in flight: it comes then, so the wait
-    /// for room is no part of its time. Returns its number.
+    /// Submits a request as soon as fewer than `depth` are in flight. The request arrives only
+    /// then, so the wait for room is no part of its time. Returns its number.
     fn submit(&mut self, request: &Request, depth: usize) -> u64 {
         let depth = depth.clamp(1, self.model.depth());
         while self.in_flight.len() >= depth {

@@ -1,7 +1,7 @@
 //! Flash units that work in parallel behind one link: `ssd`, where a page has a fixed unit, and
 //! `ftl`, where the map decides.
 //!
-//! A read is looked up, takes each of its pages from its unit, and crosses the link. A write
+//! A read looks up its pages, gets each from the unit that holds it, and crosses the link. A write
 //! crosses the link into the write buffer, where it ends for the host, and is programmed from
 //! there. If the buffer is full, a write waits until a page has been programmed. Units and link
 //! serve requests in the order of arrival.
@@ -27,7 +27,7 @@ pub(super) struct Parameters {
     pub link: u64,
     /// Time of the link for a command, besides its bytes.
     pub command: Duration,
-    /// Time of the drive's own work for a command; others do not wait for it.
+    /// Time of the drive's own work for a command; other commands do not wait for it.
     pub controller: Duration,
     /// The most commands in flight.
     pub depth: usize,
@@ -212,7 +212,7 @@ impl Model for Flash {
     }
 }
 
-/// Bytes of a device as pages, the last one whole.
+/// The number of pages that hold so many bytes; the last page may be filled in part.
 pub(super) fn pages_of(bytes: u64, page: u64) -> u64 {
     bytes.div_ceil(page.max(1))
 }

@@ -36,7 +36,7 @@ pub struct FtlShape {
 
 impl FtlShape {
     /// A shape for `pages` pages. Spare flash adds `spare_thousandths` thousandths of them, and at
-    /// least two blocks. `None` when the flash would have more than 2^29 pages (2 TiB of pages of
+    /// least three blocks. `None` when the flash would have more than 2^29 pages (2 TiB of pages of
     /// 4 KiB) or 2^24 blocks: every page has its entry in memory from the start.
     #[must_use]
     pub fn with_spare(pages: u64, block_pages: u32, spare_thousandths: u64) -> Option<Self> {
@@ -104,7 +104,7 @@ impl Ftl {
         let blocks = u64_from_u32(blocks);
         assert!(
             block_pages > 0 && blocks * block_pages >= pages + 2 * block_pages,
-            "an open block and the reserve come beside what a host may fill"
+            "an open block and the reserve are needed besides what a host may fill"
         );
         let free = (1..shape.blocks).map(|block| (0, block)).collect();
         Self {
@@ -148,7 +148,7 @@ impl Ftl {
         if page == NONE {
             return;
         }
-        assert_eq!(self.owner[usize_from_u32(page)], logical, "a page is owned by who is mapped to it");
+        assert_eq!(self.owner[usize_from_u32(page)], logical, "the logical page mapped to a page owns it");
         self.owner[usize_from_u32(page)] = NONE;
         let block = page / self.shape.block_pages;
         let index = usize_from_u32(block);

@@ -30,8 +30,8 @@ pub(super) struct Parameters {
     pub seeks: [Duration; 3],
     /// Additional time per command.
     pub command: Duration,
-    /// If the drive chooses among several commands: the head must be on the track at least this
-    /// long before the command's position comes by.
+    /// When the drive chooses among several commands, the head must reach the track at least this
+    /// long before the command's position passes under it.
     pub margin: Duration,
     /// Bytes a second between host and buffer.
     pub line: u64,
@@ -55,7 +55,7 @@ struct Waiting {
 /// Position of the head, or where it stopped.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// The byte after the last one that passed, and when that one passed.
+    /// The byte after the last one that passed under the head, and when the last one passed.
     byte: u64,
     at: Duration,
     /// Where read-ahead ends; `byte` when nothing is read.

@@ -39,10 +39,10 @@ fn rename(from: Path, to: Path, mode: RenameMode) -> Op {
     Op::Rename { from, to, mode }
 }
 
-/// Files of every shape, created before the device fails. In blocks: `plain` has five and a part,
-/// `even` exactly four, `sparse` has holes between single ones, `ahead` has two and others
-/// allocated behind its end, `unwritten` has a written one among unwritten ones, `many` has enough
-/// extents for a tree.
+/// Files of every shape, created before the device fails. `plain` has five blocks and a part of a
+/// sixth. `even` has exactly four. `sparse` has single blocks with holes between them. `ahead` has
+/// two blocks, and more allocated behind its end. `unwritten` has one written block among unwritten
+/// ones. `many` has enough extents for a tree.
 pub(crate) fn scene(image: &Image) -> Vec<Op> {
     let block = image.block();
     let first = |file, at, len| Op::Write { file, at, len, version: 1 };

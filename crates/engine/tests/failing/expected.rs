@@ -1,11 +1,11 @@
 //! What a directory may hold: a model of the operations, and every state that an error leaves
 //! possible.
 //!
-//! An operation that ended with an error has either happened or not, so both states stay possible;
-//! its file holds, byte by byte, the content of one of them. Unsynced data may be lost too, if data
-//! could not be written or the instance ended. Under `data=writeback` freed blocks are reused at
-//! once, as in Linux: if the instance ended, a truncated or removed file that comes back may hold
-//! what others wrote.
+//! An operation that ended with an error has either happened or not, so both states stay possible.
+//! Each byte of its file is the one that the file has there in one of these states. Unsynced data
+//! may be lost too, if data could not be written or the instance ended. Under `data=writeback`
+//! freed blocks are reused at once, as in Linux: if the instance ended, a truncated or removed file
+//! that comes back may hold what others wrote.
 
 use super::images::Image;
 use super::operations::Op;
@@ -133,8 +133,8 @@ pub(crate) struct Expected {
     since_sync: Vec<State>,
     /// Whether data could not be written.
     lost_data: bool,
-    /// Nodes whose size may lie between those of the states: their operations go piece by piece,
-    /// and stopped on the way.
+    /// Nodes whose size may lie between the sizes that the states give: an operation that goes
+    /// piece by piece stopped on the way.
     between: BTreeSet<u32>,
     /// Operations so far.
     noted: u32,
@@ -159,7 +159,7 @@ impl Expected {
         }
     }
 
-    /// Whether an operation can be done whatever happened before, and its effect is known. If a
+    /// Whether an operation can be done in each possible state, and its effect is known. If a
     /// file's size lies between two states, nobody knows where an append begins.
     pub(crate) fn allows(&self, op: &Op) -> bool {
         let is_known = |state: &State| {

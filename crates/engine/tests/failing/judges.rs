@@ -91,8 +91,8 @@ pub(crate) fn is_whole(device: &MemoryDevice) -> bool {
     Superblock::parse(&bytes).is_ok()
 }
 
-/// What our recovery makes of an image whose instance ended. After the replay the mark that the
-/// image must be checked is removed: who opens an image with that mark clears the orphan list
+/// What our recovery makes of an image whose instance ended. After the replay, the mark that the
+/// image must be checked is removed: opening an image that has the mark clears the orphan list
 /// instead of processing it.
 pub(crate) fn recovered(device: &MemoryDevice) -> std::result::Result<Arc<MemoryDevice>, String> {
     let device = Arc::new(device.duplicate());

@@ -1,5 +1,5 @@
-//! One run on a device that fails a call, or all calls from one on: what is done, what is answered,
-//! and what is left.
+//! One run on a device that fails one call, or one call and all later ones: what is done, what is
+//! answered, and what is left.
 
 use super::cases::{Case, cases, scene};
 use super::expected::{Expected, Loss};
@@ -127,7 +127,7 @@ impl Base {
             commit_something(&fs, number);
             device.counts().flushes - before
         };
-        // A commit with a checkpoint has one more.
+        // A commit with a checkpoint flushes once more.
         let usual = flushes(0);
         let first = (1..100).find(|number| flushes(*number) > usual);
         fs.close(&context()).unwrap();
@@ -386,7 +386,7 @@ fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -
     Ok(expected)
 }
 
-/// A fault that strikes call number `nth`, or all calls from it on, with a random effect.
+/// A fault that strikes call number `nth`, or that call and all later ones, with a random effect.
 pub(crate) fn fault_at(operation: Operation, nth: u64, random: &mut ChaCha8Rng) -> Fault {
     let when = if random.random() { When::Nth(nth) } else { When::From(nth) };
     let effect = match random.random_range(0..6) {

@@ -17,7 +17,7 @@ use crate::xml::escape;
 const METADATA: &str = "#d55e00";
 const BOTH: &str = "#cc79a7";
 
-/// Fewest adjacent groups that are replaced by a line.
+/// The least number of adjacent empty groups that one line replaces.
 const STRETCH: usize = 4;
 /// Most rows of a picture; beyond that, groups share rows.
 const ROWS_MAX: usize = 1600;
@@ -310,7 +310,8 @@ mod tests {
         assert!(plain.contains(">used</text>") && plain.contains("groups 17 to 699: free"), "{plain}");
     }
 
-    /// A picture of one group was once 204 pixels wide and 22 high, one of 131,072 groups 51 MB.
+    /// A picture of one group was once 204 pixels wide and 22 high, and one of 131,072 groups took
+    /// 51 MB.
     #[test]
     fn the_size_suits_the_image() {
         let (mut used, _) = maps(1);

@@ -11,9 +11,9 @@ use super::{Reader, Result};
 
 impl Reader {
     /// The block bitmap of a group, with its checksum verified. If the group is flagged
-    /// BLOCK_UNINIT, returns the bitmap that the flag implies instead. That marks as used the group
-    /// head, the group's own bitmaps and table as far as they lie in the group, and all bits past
-    /// the group's end.
+    /// BLOCK_UNINIT, returns the bitmap that the flag implies instead. That bitmap marks as used
+    /// the group head, the group's own bitmaps and table as far as they lie in the group, and all
+    /// bits past the group's end.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].

@@ -181,7 +181,7 @@ fn is_indexed(directory: &Inode) -> bool {
 }
 
 /// What kind of index block a block of an indexed directory is; `None` for a leaf. A node shows one
-/// unused entry over the whole block, which a leaf with a checksum tail cannot.
+/// unused entry over the whole block. A leaf with a checksum tail cannot look like that.
 fn index_kind(directory: &Inode, logical: LogicalBlock, block: &[u8]) -> Option<IndexKind> {
     if !is_indexed(directory) {
         return None;

@@ -1,4 +1,4 @@
-//! Compares a tree with what ext4-view reads, a reader that this project did not write.
+//! Compares a tree with what ext4-view reads. This project did not write ext4-view.
 
 use blockyard_device::FileDevice;
 use blockyard_disk::{Incompat, InodeNr};

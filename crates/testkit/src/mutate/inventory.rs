@@ -320,8 +320,8 @@ impl Inventory {
                 } else {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
-                    // 512 blocks of an extent are enough: the blocks are used only of small files,
-                    // such as directories and the orphan file.
+                    // 512 blocks of an extent are enough, because only the blocks of small files
+                    // are used, such as directories and the orphan file.
                     data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
             }

@@ -51,8 +51,8 @@ fn arrows_one_way_are_no_circle() {
 
 #[test]
 fn names_are_followed_to_where_they_are_defined() {
-    // The root imports both names. `crate::B` in a leads to b, which defines it, and the path to
-    // `Shared` in b leads to a.
+    // The root imports both names. `crate::B` in `a` leads to `b`, which defines it. The path to
+    // `Shared` in `b` leads to `a`.
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::{inner::Deep as B}; use a::Shared;"),
         ("a.rs", "use crate::B; pub struct Shared;"),
