@@ -32,7 +32,8 @@ impl Interrupted {
 pub(super) fn watch() -> std::io::Result<()> {
     let asked = Arc::clone(ASKED.get_or_init(Arc::default));
     for signal in taken_signals() {
-        // The order matters: the first signal sets both words, and the second finds them set.
+        // The order matters: a signal runs these actions in turn. The first signal finds `again`
+        // unset, and then sets it. The second finds it set, and ends the process.
         let again = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
         signal_hook::flag::register(signal, again)?;
