@@ -1,7 +1,7 @@
 //! INT, TERM and HUP during a copy: the command stops at the next piece, in an orderly way, and
 //! leaves nothing half made.
 //!
-//! A second signal ends the command at once.
+//! A second signal of the same kind ends the command at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,8 +32,8 @@ impl Interrupted {
 pub(super) fn watch() -> std::io::Result<()> {
     let asked = Arc::clone(ASKED.get_or_init(Arc::default));
     for signal in taken_signals() {
-        // The order matters: a signal runs these actions in turn. The first signal finds `again`
-        // unset, and then sets it. The second finds it set, and ends the process.
+        // The order matters: a signal runs these actions in turn. The first signal of a kind finds
+        // `again` unset, and then sets it. The second finds it set, and ends the process.
         let again = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
         signal_hook::flag::register(signal, again)?;
