@@ -10,14 +10,14 @@ fn main() {
 }
 
 /// The commit of a checkout, with `-dirty` if its files differ from it. `None` outside a checkout,
-/// where a package from a registry is built.
+/// for example for a package from a registry.
 fn commit(root: &Path) -> Option<String> {
     println!("cargo::rerun-if-changed=build.rs");
     // Git also finds a checkout above this folder, which would be somebody else's.
     if !root.join(".git").exists() {
         return None;
     }
-    // A new commit is noted in this log. Other sources make a program of this commit a dirty one.
+    // Git adds a line to this log at each commit. Changed sources make the build a dirty one.
     let log = git(root, &["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])?;
     for seen in [Path::new(&log), &root.join("crates"), &root.join("Cargo.lock")] {
         println!("cargo::rerun-if-changed={}", seen.display());

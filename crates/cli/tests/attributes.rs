@@ -1,4 +1,4 @@
-//! chmod, chown and touch inside an image, with owners by the names that the image knows.
+//! chmod, chown and touch inside an image. Names of owners are those that the image knows.
 
 #![allow(clippy::unwrap_used)]
 

@@ -493,7 +493,7 @@ fn an_interrupted_stream_ends_and_leaves_nothing() {
         let mut child = command.spawn().unwrap();
         let mut stream = child.stdout.take().unwrap();
         if arguments[1] == "-" {
-            // After the first byte, more is still to come than a pipe holds.
+            // After the first byte, the rest is still more than a pipe holds.
             stream.read_exact(&mut [0]).unwrap();
         } else {
             // Wait for the temporary file next to the requested one.

@@ -159,7 +159,7 @@ fn a_reader_that_goes_away_stops_nothing() {
         let output = with_closed_reader(arguments, 0, false);
         assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()), "{arguments:?}");
     }
-    // Nor does a reader of standard error that goes away.
+    // A reader of standard error that goes away stops nothing either.
     let missing: Vec<String> = (0..300).map(|number| format!("/none{number}")).collect();
     let mut arguments = vec!["rm", "-r", image];
     arguments.extend(missing.iter().map(String::as_str));

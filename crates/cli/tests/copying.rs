@@ -1,5 +1,6 @@
 //! `put` and `get` from the user's view: the same bytes for the same tree, operands as in cp,
-//! set-id bits, flags, interruption, full images and hosts, and messages that name the side.
+//! set-id bits, flags, interruption, full images and hosts, and messages that say whether the image
+//! or the host is at fault.
 
 #![allow(clippy::unwrap_used)]
 
@@ -679,7 +680,8 @@ fn copies_have_the_access_lists_of_their_source() {
     }
 }
 
-/// A directory inside itself ended the copy, and what came after it was missing without a word.
+/// A directory inside itself once ended the copy, and what came after it was missing without a
+/// word.
 #[test]
 fn a_directory_that_is_met_twice_does_not_end_a_copy() {
     if !require(&["mke2fs", "debugfs"]) {

@@ -131,7 +131,7 @@ fn rows_in_virtual_time_tell_the_machine_and_its_waits() {
     assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains(told), "{help}");
 }
 
-/// The waits were in the JSON rows only.
+/// The waits were once in the JSON rows only.
 #[test]
 fn waits_in_virtual_time_have_a_table_and_a_part_of_the_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +159,8 @@ fn a_note_tells_of_a_machine_that_is_not_calibrated_for_append64() {
     }
 }
 
-/// Each constant of both machines by half and double, base and patched, and other assumptions.
+/// The run varies each constant of both machines by half and double, for the base and the patched
+/// arm. It also varies other assumptions.
 #[test]
 fn e1_varies_the_constants_of_the_machines() {
     let output = blockyard(&words("lab run e1 --sensitivity --workers 2 --ops 5"));
@@ -369,7 +370,7 @@ fn a_note_tells_of_virtual_cpus_without_workers() {
     }
 }
 
-/// It made rows of 1, 2, 8 and 64 threads, of which none filled the CPUs.
+/// With `--cpus` alone, it once made rows of 1, 2, 8 and 64 threads, none of which filled the CPUs.
 #[test]
 fn virtual_pairs_fill_the_cpus_that_were_asked_for() {
     let line = "lab pairs --json --policy yard --interleave virtual --cpus 12 --pairs 50";
@@ -377,7 +378,7 @@ fn virtual_pairs_fill_the_cpus_that_were_asked_for() {
     assert_eq!((row["threads"].as_u64(), row["pairs"].as_u64()), (Some(12), Some(600)));
 }
 
-/// The inodes are enough for the first cell, and not for the second.
+/// The inodes are enough for the first cell, but not for the second.
 #[test]
 fn a_cell_that_fails_leaves_the_rows_before_it() {
     let line = "lab run fallocate2 --memory 256M --workers 1,60 --ops 5 --interleave lockstep --policy yard";

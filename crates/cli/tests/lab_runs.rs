@@ -62,7 +62,7 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     let report =
         Command::new(env!("CARGO_BIN_EXE_blockyard")).args(["lab", "report"]).arg(&out).output().unwrap();
     assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
-    // A last cell that was cut off is measured again.
+    // A last cell whose line was cut off is measured again.
     let cells = fs::read(out.join("cells.jsonl")).unwrap();
     fs::write(out.join("cells.jsonl"), &cells[..cells.len() - 5]).unwrap();
     let whole = before.len() - 1;

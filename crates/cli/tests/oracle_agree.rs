@@ -23,8 +23,8 @@ fn text(line: &str) -> String {
     String::from_utf8(agree(line).stdout).unwrap()
 }
 
-/// A comparison with the kernel, without one of the kernel with itself, adds one line about how to
-/// judge it. Output for programs has figures only.
+/// A comparison of the engine with the kernel prints one more line, about how to judge it. A
+/// comparison of the kernel with itself needs none. Output for programs has figures only.
 #[test]
 fn who_has_no_ceiling_is_told_what_one_is() {
     if !require(&NEEDS) {

@@ -115,7 +115,7 @@ fn compare(image: &Path, what: &str) {
     let mine = all.split_once("\n\n").map_or("", |_| &all[all.find("<Fragmented").unwrap_or(0)..]);
     assert_eq!(words(mine, name), words(&defrag, root), "{what}: e4defrag prints\n{defrag}\nand we\n{all}");
     drop(mounted);
-    // A fresh mount, because Linux joins extents that it remembers of an earlier look.
+    // A fresh mount, because Linux joins extents that it remembers from an earlier look.
     let mounted = LoopMount::new(image, "ro").unwrap();
     let listed = ours(&["--json", "--files", name]);
     let paths: Vec<String> = listed
@@ -142,8 +142,7 @@ fn compare(image: &Path, what: &str) {
     }
 }
 
-/// In the map of an image, the clusters of each group that are not used are as many as dumpe2fs
-/// lists as free.
+/// In the map of an image, each group has as many unused clusters as dumpe2fs lists as free.
 #[test]
 fn the_map_shows_the_used_clusters() {
     if !require(&["mke2fs", "dumpe2fs"]) {

@@ -2,8 +2,9 @@
 //! equal byte by byte, except for what [`mask_superblock`] and [`mask_mmp`] name. Then e2fsck, our
 //! check, dumpe2fs and, where possible, a kernel mount judge them.
 //!
-//! The sets are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By default a
-//! seeded sample of both runs; with `BLOCKYARD_FULL=1` all of them, and more random ones.
+//! The sets of arguments are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By
+//! default a seeded sample of both runs. With `BLOCKYARD_FULL=1` all lines run, and more random
+//! sets.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -257,7 +258,8 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     if !block.is_empty() {
         line += &format!(" -b {block}");
     }
-    // A few other cases stay, to see both programs refuse -G without flex_bg.
+    // A few sets for ext2 and ext3 have these options too, to see both programs refuse -G without
+    // flex_bg.
     if profile == "ext4" || rng.random_bool(0.2) {
         line += &random_groups(rng, &features, block, has_small_groups);
     }

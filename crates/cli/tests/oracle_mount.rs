@@ -179,8 +179,8 @@ fn a_signal_ends_what_is_no_longer_in_its_place() {
         if is_replaced {
             assert!(run("mount", &["-t", "tmpfs", "tmpfs", path]).status.success());
         }
-        // No other program may start from here on: its start closes our file there, which makes the
-        // kernel write it back.
+        // From here on, start no other program. It would close its copy of our open file, and so
+        // make the kernel write the file back.
         std::os::unix::fs::FileExt::write_all_at(&used, &[7; 10_000], 0).unwrap();
         let process = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
@@ -193,7 +193,7 @@ fn a_signal_ends_what_is_no_longer_in_its_place() {
     }
 }
 
-/// The image stays as it is when it is given as the file for the log or the trace, too.
+/// The image stays as it is even if it is named as the file for the log or the trace.
 #[test]
 fn neither_log_nor_trace_overwrites_the_image() {
     if !can_mount() {

@@ -112,7 +112,7 @@ fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     }
 }
 
-/// `check -p` once printed that such a file system was clean, and ended with 8.
+/// `check -p` once printed that a file system without its superblock was clean, and ended with 8.
 #[test]
 fn without_its_superblock_a_file_system_is_not_called_clean() {
     if !require(&["mke2fs"]) {
@@ -129,7 +129,8 @@ fn without_its_superblock_a_file_system_is_not_called_clean() {
     assert!(said.contains("run check -y") && !said.contains("clean"), "{said}");
 }
 
-/// `-b` names another superblock than the primary one, whose mark does not count then.
+/// If `-b` names another superblock than the primary one, the mark in the primary one does not
+/// count.
 #[test]
 fn the_mark_of_being_clean_is_that_of_the_primary_superblock() {
     if !require(&["mke2fs", "e2fsck"]) {
@@ -147,7 +148,8 @@ fn the_mark_of_being_clean_is_that_of_the_primary_superblock() {
     }
 }
 
-/// Otherwise an image whose check is due would be checked at every boot.
+/// A check that is allowed to write resets the mount count. Otherwise an image whose check is due
+/// would be checked at every boot.
 #[test]
 fn a_check_that_was_due_is_not_due_again() {
     if !require(&["mke2fs", "tune2fs", "dumpe2fs"]) {

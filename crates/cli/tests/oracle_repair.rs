@@ -197,7 +197,7 @@ fn files_are_salvaged_from_an_image_that_was_cut_short() {
     assert!(std::fs::read(&image).unwrap() == before, "salvage wrote to the image");
 }
 
-/// A closed terminal is no answer. It counted as yes.
+/// A closed terminal is no answer. It once counted as yes.
 #[test]
 fn the_end_of_input_repairs_nothing() {
     if !require(&["mke2fs", "debugfs", "script"]) {
@@ -281,8 +281,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
     mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-J", &journal_device], "32M");
     drop(device);
     debugfs(&image, "mkdir /a");
-    // Inodes 13 to 52: more than lie in a block that the kernel changes. The log cannot bring those
-    // in the middle back.
+    // Inodes 13 to 52 lie in more blocks than the kernel changes. So the log cannot bring back
+    // those in the middle.
     for nth in 0..40 {
         debugfs(&image, &format!("write /dev/null f{nth}"));
     }
@@ -296,8 +296,9 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         orphans: false,
     }
     .make_dirty();
-    // A directory without a name, which only a repair brings back, and a map at which -p stops. It
-    // is damaged by number: debugfs may find no name in a root that is half written.
+    // A directory without a name, which only a repair brings back, and a map at which -p stops. The
+    // map is damaged by inode number, because debugfs may find no name in a root that is half
+    // written.
     debugfs(&image, "unlink /a");
     debugfs(&image, "set_inode_field <33> block[0] 0");
     let content = || (std::fs::read(&image).unwrap(), std::fs::read(&journal).unwrap());
@@ -309,8 +310,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         assert!(salvaged.status.code().unwrap() <= 1, "{salvaged:?}");
         let told = String::from_utf8_lossy(&salvaged.stderr).contains("journal is on another device");
         assert_eq!(told, nth == 0, "the journal was not given");
-        // The replay brings its name back. Without the replay it is lost, or debugfs never met it,
-        // because the kernel had not written it home.
+        // The replay brings the name `a` back. Without the replay the name is lost, or debugfs
+        // never met it, because the kernel had not written it home.
         let is_there = |place| there.join(place).exists();
         assert!(is_there("a") || nth == 0 && is_there("lost+found"), "left out: {salvaged:?}");
         assert!(content() == before, "salvage wrote");
@@ -335,7 +336,7 @@ fn answered(arguments: &str, line: &str, folder: &Path) -> Output {
     script.args(["-qec", &command, "/dev/null"]).stdin(input).output().unwrap()
 }
 
-/// Everything after the superblock: that records that errors are left.
+/// Everything after the superblock, which may change: it records that errors are left.
 fn behind_superblock(image: &Path) -> Vec<u8> {
     std::fs::read(image).unwrap().split_off(2048)
 }
@@ -394,7 +395,7 @@ fn a_question_names_paths_and_takes_only_yes_or_no() {
     assert_eq!(answered(&command, "y\n", folder.path()).status.code(), Some(1));
 }
 
-/// An image with ten files of 2.2 MB, cut so that some of their content is gone; and the files.
+/// An image with ten files of 2.2 MB, cut so that some of their content is gone.
 fn cut_short(folder: &Path) -> PathBuf {
     let (image, content) = (folder.join("image"), folder.join("content"));
     std::fs::write(&content, vec![7; 2_200_000]).unwrap();

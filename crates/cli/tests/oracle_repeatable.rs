@@ -83,5 +83,5 @@ fn the_same_seed_leaves_the_same_bytes_on_one_core_and_on_two() {
         }
     }
     let of = |interleave| cell(&base, "0", "append64", interleave, "3");
-    assert!(of("lockstep") != of("overlap"), "the two ways to take turns are two");
+    assert!(of("lockstep") != of("overlap"), "the two ways to take turns leave different images");
 }

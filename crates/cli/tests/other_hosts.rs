@@ -1,4 +1,4 @@
-//! A file system that another host uses, which its MMP block tells, is not written.
+//! A file system is not written if its MMP block says that another host uses it.
 
 #![allow(clippy::unwrap_used)]
 

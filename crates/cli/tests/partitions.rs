@@ -262,7 +262,7 @@ fn a_partition_is_worked_on_as_an_image_is() {
     works_there(folder.path(), &second);
     assert!(
         std::fs::read(&disk).unwrap()[at(36864)..] == after[at(36864)..],
-        "the partition behind it changed"
+        "the partition after it changed"
     );
     for place in [format!("{name}?offset={}", 4096 * 512), third] {
         let judged = run("e2fsck", &["-fn", &place]);

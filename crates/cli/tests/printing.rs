@@ -259,7 +259,7 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join(number.to_string()), vec![b'x'; 20_000]).unwrap();
     }
-    // Stopped for longer than the second after which progress appears.
+    // The program is stopped for longer than the second after which progress appears.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.1; kill -STOP $p; sleep 1.2; kill -CONT $p; wait $p")
     };
@@ -305,7 +305,7 @@ fn progress_of_what_is_counted_says_of_how_many() {
         tree.as_os_str(),
         OsStr::new("/"),
     ]);
-    // Stopped after 50 ms, for longer than the second after which progress appears.
+    // The program is stopped after 50 ms, for longer than the second after which progress appears.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.05; kill -STOP $p; sleep 1.3; kill -CONT $p; wait $p")
     };

@@ -8,8 +8,8 @@
 //! The thread that became idle last is used first. So threads that only a burst needed stay idle,
 //! end, and give their memory back even while requests continue.
 //!
-//! Some requests wait for the kernel, which in turn waits for answers to other requests. If they
-//! held all threads, nobody would give these answers. So few of them run at once:
+//! Some requests wait for the kernel, which in turn waits for answers to other requests. If such
+//! waiting requests held all threads, nobody would give these answers. So few of them run at once:
 //!
 //! extra threads that wait for the kernel <= `ASKING_MAX` < `THREADS_MAX`
 
@@ -50,7 +50,7 @@ struct Shared {
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// Jobs that will wait for the kernel, and for which `asking` is too large.
+    /// Jobs that will wait for the kernel. They come here if `asking` is [`ASKING_MAX`] already.
     jobs_asking: VecDeque<Job>,
     /// Jobs that wait for the kernel, or will as soon as a thread runs them.
     asking: usize,

@@ -1,8 +1,8 @@
 //! Mounting an image, serving it, and unmounting it in order.
 //!
 //! The image is opened first, so that its errors are reported before anything is mounted. Root
-//! mounts directly; other users go through fusermount3. Once the kernel is gone, remembered inodes
-//! are released and the image is closed.
+//! mounts directly; other users go through fusermount3. Once the kernel has ended the connection,
+//! remembered inodes are released and the image is closed.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

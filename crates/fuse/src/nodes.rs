@@ -42,8 +42,9 @@ struct Remembered {
     node: Node,
     /// Look-ups that the kernel has not forgotten.
     lookups: u64,
-    /// The kernel takes the file for longer than a file can be: a cached write there failed. The
-    /// kernel keeps its own size while it remembers the file, whatever attributes it is sent.
+    /// A cached write beyond the largest file size failed, but the kernel still assumes the size
+    /// that the write would have given. It keeps this size while it remembers the file, whatever
+    /// attributes it is sent.
     is_overlong: bool,
 }
 
@@ -134,7 +135,7 @@ impl Nodes {
         true
     }
 
-    /// Records that the kernel takes a file for longer than it can be.
+    /// Records that the kernel assumes a size that the file cannot have.
     pub(crate) fn note_overlong(&self, inode: InodeNr) {
         debug_assert!(inode != InodeNr::ROOT, "a directory has no written bytes");
         if let Some(known) = self.shard(inode).lock().get_mut(&inode.raw()) {
@@ -149,7 +150,7 @@ impl Nodes {
         }
     }
 
-    /// Whether the kernel takes a file for longer than it can be.
+    /// Whether the kernel assumes a size that the file cannot have.
     pub(crate) fn is_overlong(&self, inode: InodeNr) -> bool {
         self.shard(inode).lock().get(&inode.raw()).is_some_and(|known| known.is_overlong)
     }
@@ -159,7 +160,7 @@ impl Nodes {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Forgets everything, because the kernel is gone.
+    /// Forgets everything, because the connection to the kernel has ended.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let all = std::mem::take(&mut *shard.lock());

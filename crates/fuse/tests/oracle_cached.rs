@@ -138,8 +138,8 @@ fn what_fsync_kept_of_a_full_image_is_there() {
 }
 
 /// The kernel does not learn the largest size of a file. After a cached write beyond it, the kernel
-/// takes the file for that long and appends there. All appended bytes were lost once, after writes
-/// that had succeeded.
+/// believes that the file is that long, and appends there. The appended bytes were once all lost,
+/// although the writes had succeeded.
 #[test]
 fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
     const BEYOND: u64 = 17_247_252_485;
@@ -160,7 +160,7 @@ fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
     wait_until("a write fails", || too_large(file.write_all_at(b"x", BEYOND)));
     assert!(too_large(file.write_all_at(b"S", 0)), "and the next one, wherever it goes");
     drop(file);
-    assert!(too_large(append().write_all(b"lost\n")), "it ends with the write that the kernel misplaces");
+    assert!(too_large(append().write_all(b"lost\n")), "an append that the kernel misplaces fails too");
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"S", 0).unwrap();
     drop(file);

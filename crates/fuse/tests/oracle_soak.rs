@@ -1,6 +1,6 @@
 //! Mixed load for 5 seconds, or with `BLOCKYARD_FULL=1` for 30 minutes in which memory must stay
-//! flat. Afterwards nothing is left over: no file is open, no inode is remembered but the root, and
-//! no descriptor is left.
+//! flat. Afterwards nothing is left over: no file is open, at most one inode besides the root is
+//! remembered, and no descriptor is left.
 
 #![allow(clippy::unwrap_used)]
 

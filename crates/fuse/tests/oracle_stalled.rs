@@ -1,4 +1,4 @@
-//! A device stops answering under a real mount. It holds up only those that wait for it.
+//! A device stops answering under a real mount. It holds up only the requests that wait for it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
 //! A path of an image and everything below it, for commands that change inodes one by one.
 //!
 //! There is no recursion: directories may be nested deeper than the stack allows, and in a damaged
-//! image inside themselves. Links below a path are never followed.
+//! image a directory may even contain itself. Links below a path are never followed.
 
 use std::collections::HashSet;
 
@@ -53,7 +53,8 @@ impl Volume<'_> {
         Ok(())
     }
 
-    /// Paths and inodes of the entries of a directory, the first name last.
+    /// Paths and inodes of the entries of a directory, in reverse order, because the caller takes
+    /// them from the end.
     fn names_in(&self, path: &[u8], directory: InodeNr) -> Result<Vec<(Vec<u8>, InodeNr)>> {
         let mut found = Vec::new();
         let mut visit = |entry: blockyard_engine::DirEntry| {

@@ -27,17 +27,17 @@ use super::mkfs::{Copy, Format, Target, of_usage, values};
 use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image, interrupt, partial};
 
-/// Bytes at the start of an existing file that must be zeroes, or `--force` is needed.
+/// Bytes at the start of an existing file that must be zeroes. Otherwise `--force` is needed.
 const CHECKED: u64 = 64 << 10;
 
-/// Arguments; the letters are those of mke2fs.
+/// Arguments. The one-letter options are those of mke2fs.
 #[derive(clap::Args)]
 #[command(override_usage = "blockyard build [OPTIONS] <SOURCE>... <IMAGE>")]
 #[command(after_help = "\
 The image holds the tree with owners, permissions, times, links, devices, holes, extended attributes and access control lists; \
-access times are the modification times. The same tree and options give the same bytes, from a directory or an archive of it and \
-with any number of threads: the \
-hash seed follows from the names, the UUID from all content.\n\n\
+access times are the modification times. The same tree and options give the same bytes, with any number of threads, and \
+whether the tree is a directory or an archive: the \
+hash seed follows from the names, and the UUID from all content.\n\n\
 -N is the least number of inodes; there are always as many as the content needs.\n\n\
 With --size auto the file system has no blocks reserved for root and cannot grow (no resize_inode), unless -m, -O or -E say otherwise; its \
 journal is the one that mke2fs makes for that size. Other defaults are those of blockyard mkfs, except for the block size: 4096.\n\n\
@@ -49,9 +49,9 @@ pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed
     /// with gzip, zstd or xz; also a named pipe; - is standard input), an ext2, ext3 or ext4 image
     /// (also on a block device), or a container image (an OCI layout or the output of docker save,
-    /// as a directory or an archive). Later sources go over earlier ones. The image is a file,
-    /// which is created anew, or a block device; IMAGE?offset=BYTES is a part of one, such as a
-    /// partition; - is standard output
+    /// as a directory or an archive). If several sources have the same path, the last one wins. The
+    /// image is a file, which is created anew, or a block device; IMAGE?offset=BYTES is a part of
+    /// one, such as a partition; - is standard output
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     operands: Vec<PathBuf>,
     #[command(flatten)]
@@ -64,8 +64,8 @@ struct How {
     /// Size of the image: auto, or a size with a suffix k, m, g, t; without a suffix in bytes
     #[arg(long, default_value = "auto")]
     size: String,
-    /// Space in free blocks with --size auto: a size with a suffix, a number of bytes, or a
-    /// percentage of the image such as 10%. df shows less: Linux keeps 2 % to itself
+    /// Space to leave in free blocks with --size auto: a size with a suffix, a number of bytes, or
+    /// a percentage of the image such as 10%. df shows less: Linux keeps 2 % to itself
     #[arg(long, default_value = "0")]
     free: String,
     #[command(flatten)]
@@ -129,7 +129,7 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let (image, sources) = self.operands.split_last().context("no operands")?;
         if sources.is_empty() {
-            return Err(UsageError::new(format!("{}: no image behind the source", image.display())).into());
+            return Err(UsageError::new(format!("{}: no image after the source", image.display())).into());
         }
         let image =
             ImagePath::parse(image.as_os_str()).map_err(|error| UsageError::new(error.to_string()))?;
@@ -151,7 +151,7 @@ pub(super) struct Build {
 enum AskedBy {
     /// `blockyard build`, which makes a new image.
     Build,
-    /// `blockyard mkfs -d`, which fills its target, unless it recognises what that holds.
+    /// `blockyard mkfs -d`, which overwrites its target, unless it recognises the target's content.
     Mkfs,
 }
 
@@ -247,7 +247,8 @@ impl Build {
         Ok(Some(self.image.open_read_only()?.size()))
     }
 
-    /// Refuses to replace a file with content of any kind: another operand may have been meant.
+    /// Refuses to replace a file that begins with data of any kind: the user may have meant another
+    /// operand.
     fn refuse_file_of_others(&self) -> Result<()> {
         let path = self.image.file();
         if self.asked_by == AskedBy::Mkfs || !self.is_replaced() || !path.exists() {
@@ -306,7 +307,7 @@ impl Build {
     fn write_stream(&self, plan: Plan, output: &Output) -> Result<Summary> {
         let path = self.image.file();
         if self.image.offset() > 0 {
-            return Err(UsageError::new("an offset: a stream has none".to_owned()).into());
+            return Err(UsageError::new("IMAGE?offset=BYTES: a stream has no offset".to_owned()).into());
         }
         if !self.is_printed() && !self.how.force && path.exists() {
             bail!("{}: is there already; overwrite it with --force (-F)", path.display());
@@ -453,7 +454,7 @@ impl Build {
         if let Some(percent) = self.how.free.strip_suffix('%') {
             let percent = percent.parse().ok().filter(|percent| *percent < 100);
             let percent =
-                percent.with_context(|| format!("--free {}: no percentage below 100", self.how.free))?;
+                percent.with_context(|| format!("--free {}: not a percentage below 100", self.how.free))?;
             return Ok(Size::Auto(Room::Percent(percent)));
         }
         Ok(Size::Auto(Room::Bytes(bytes("--free", &self.how.free)?)))
@@ -678,6 +679,6 @@ fn bytes(option: &str, text: &str) -> Result<u64> {
         Some((number, suffix)) => number
             .checked_mul(suffix.unwrap_or(1))
             .with_context(|| format!("{option} {text}: more than 64 bits hold")),
-        None => bail!("{option} {text}: no size; give bytes, or a number with k, m, g or t"),
+        None => bail!("{option} {text}: not a size; give bytes, or a number with k, m, g or t"),
     }
 }

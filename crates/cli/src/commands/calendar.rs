@@ -18,7 +18,7 @@ struct Date {
 }
 
 fn index(number: i64) -> usize {
-    usize::try_from(number).expect("remainders of a positive divisor are small and positive")
+    usize::try_from(number).expect("the remainder by a positive divisor is small and not negative")
 }
 
 /// The Gregorian date. It is computed in eras of 400 years, counted from 1 March of year 0.

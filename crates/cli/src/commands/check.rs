@@ -70,10 +70,10 @@ pub(crate) struct Args {
     rebuild_directories: bool,
     /// Extended options of e2fsck: journal_only (only replay the journal; no effect with -f),
     /// bmap2extent (convert block maps to extents), unshare_blocks, discard (discard free space),
-    /// shared=clone (of blocks that several inodes claim, one keeps them and the others get copies;
-    /// the default) or shared=drop (the blocks are cut from the others, and --lost lists them);
-    /// fixes_only and no_optimize_extents (extent trees stay wider or deeper than they need be; -p
-    /// never packs them)
+    /// shared=clone (if several inodes claim the same blocks, one keeps them and the others get
+    /// copies; the default) or shared=drop (the others lose the blocks, and --lost lists what they
+    /// lost); fixes_only and no_optimize_extents (extent trees stay wider or deeper than they need
+    /// be; -p never packs them)
     #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
     extended: Vec<Extended>,
     /// List in a file what the repair costs, one change per line: cost, inode, path, what, and the
@@ -159,7 +159,7 @@ impl Args {
         };
         let device = open(&self.image)?;
         if self.superblock.is_none() && !image::has_magic(&device) {
-            // A damaged superblock has backups. A partitioned disk has none.
+            // An image whose superblock is damaged has backups of it. A partitioned disk has none.
             image::refuse_partitioned(&self.image, &device)?;
         }
         let journal = self.journal_device.as_ref();
@@ -261,7 +261,8 @@ fn found_journal(path: &ImagePath) -> anyhow::Result<&ImagePath> {
     Ok(path)
 }
 
-/// Thousandths of a check that are done where a part begins and ends, as e2fsck weighs its passes.
+/// Where a part begins and ends, in thousandths of the whole check. The weights are those that
+/// e2fsck gives its passes.
 const fn share_of(part: Part) -> (u64, u64) {
     match part {
         Part::Inodes => (0, 700),
@@ -272,9 +273,8 @@ const fn share_of(part: Part) -> (u64, u64) {
     }
 }
 
-/// Advances the progress line through the parts of a check. The time left that the line shows is
-/// that of the whole check. The line starts again with each check, since a repair checks more than
-/// once.
+/// Advances the progress line through the parts of a check. The line shows the time left for the
+/// whole check. It starts again with each check, since a repair checks more than once.
 fn watch(progress: &Progress) -> Watch {
     if !progress.is_wanted() {
         return Watch::default();

@@ -26,12 +26,12 @@ use super::{Output, UsageError, image, interrupt, names, partial};
 #[command(after_help = "\
 Owners, permissions, modification times in nanoseconds, extended attributes, access control lists, capabilities, hard \
 links, devices, pipes, sockets, holes and flags of chattr are kept; `blockyard build` of an export gives the content of the image again. Access \
-times go into archives (atime), but few programs extract them, and blockyard build does not put them into images. Archives have no type for sockets, which become pipes with a keyword of star. A \
+times go into archives (atime), but few programs extract them, and blockyard build does not put them into images. Archives have no type for sockets: a socket becomes a pipe with a keyword of the program star. A \
 directory gets what the host allows the user to set: run as root to keep owners and devices. Nothing is written outside DEST, whatever the \
 image holds; names that no file can have are refused. An empty /lost+found is left out.\n\n\
 GNU tar extracts an archive with --xattrs --xattrs-include='*' --acls.\n\n\
 JSON: one object: image, path, to, as, names, bytes (of files without holes), seconds; for a directory those of blockyard get.\n\n\
-Exit codes: 0 done; 1 a directory lacks some of it (each reported); 2 wrong usage; 8 the image cannot be read, or nothing was exported.")]
+Exit codes: 0 done; 1 some of it could not be put into the directory (each reported); 2 wrong usage; 8 the image cannot be read, or nothing was exported.")]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -41,10 +41,10 @@ pub(crate) struct Args {
     /// What to export: a directory with everything in it, or a file
     #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: OsString,
-    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci); the
-    /// last is a directory, or on standard output an archive of it [default: tar for - and for
-    /// names ending in .tar, .tar.gz, .tgz, .tar.zst or .tzst, else dir; names of other archives,
-    /// such as x.tar.xz, are refused]
+    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which
+    /// is a directory, or on standard output an archive of it [default: tar for - and for names
+    /// ending in .tar, .tar.gz, .tgz, .tar.zst or .tzst, else dir; names of other archives, such as
+    /// x.tar.xz, are refused]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
     /// Compress the archive or the layer with gz, zst or none [default: by the name of the archive;
@@ -93,7 +93,7 @@ const ENDINGS: [(&str, Compression); 6] = [
     (".tzst", Compression::Zstd),
 ];
 
-/// File name endings of archives that cannot be written. The same holds for every ending behind
+/// File name endings of archives that cannot be written. The same holds for every ending after
 /// `.tar` that is not in [`ENDINGS`].
 const FOREIGN_ENDINGS: [&str; 8] = [".txz", ".tbz", ".tbz2", ".tlz", ".zip", ".7z", ".rar", ".cpio"];
 
@@ -260,7 +260,7 @@ fn refuse_occupied(path: &Path) -> Result<()> {
     match std::fs::read_dir(path) {
         Ok(mut names) => match names.next() {
             None => Ok(()),
-            Some(_) => bail!("{}: is not empty; give a directory that is, or is not there", path.display()),
+            Some(_) => bail!("{}: is not empty; give an empty directory or a new name", path.display()),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| path.display().to_string()),

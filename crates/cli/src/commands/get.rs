@@ -1,7 +1,7 @@
 //! `blockyard get IMAGE PATH... DEST`: copies files and trees from an image to the host.
 //!
-//! The image is only read, and is not trusted. Nothing is written outside DEST, no existing links
-//! are followed but DEST itself, and a file appears under its name only once it is complete.
+//! The image is only read, and is not trusted. Nothing is written outside DEST. No existing link is
+//! followed except DEST itself. A file appears under its name only once it is complete.
 
 mod attributes;
 mod shortage;
@@ -45,7 +45,7 @@ const CHUNK: u64 = 1 << 20;
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
     into DEST, without the directory itself. As root, owners are kept as far as the host \
-    allows; so are devices and the attributes of the system. A file that cannot get its owner loses its set-id bits. \
+    allows; so are devices and the attributes that only root may set. A file that cannot get its owner loses its set-id bits. \
     Without -r a link given as PATH is followed; so is DEST, for a file. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
     size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
@@ -126,7 +126,7 @@ impl Args {
         };
         let dest = Path::new(dest);
         if sources.len() > 1 && !dest.is_dir() {
-            return Err(refused(dest, "not a directory, and several paths go into one"));
+            return Err(refused(dest, "not a directory; several paths need a directory"));
         }
         let began = Instant::now();
         copy.expect(sources);
@@ -242,7 +242,7 @@ impl Copy<'_> {
             Some(name) if is_into && name != b".." && !path.ends_with(b"/.") => {
                 dest.join(OsStr::from_bytes(name))
             }
-            // The user chose the link. The content of links below DEST is anyone's.
+            // The user chose this link. Links below DEST may lead anywhere.
             _ if inode.file_type() == FileType::Regular => partial::followed(dest).on_host(dest)?,
             _ => dest.to_owned(),
         };
@@ -300,7 +300,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Makes a directory, or accepts an existing one. Returns its entries, the first name last.
+    /// Makes a directory, or accepts an existing one. Returns its entries in reverse order, because
+    /// the caller takes them from the end.
     fn enter(&mut self, item: &Item) -> Result<Vec<Item>> {
         interrupt::check()?;
         match std::fs::create_dir(&item.to) {
@@ -495,8 +496,8 @@ fn host_id(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Makes something that is no regular file. What has the name already stays until it can be
-/// replaced.
+/// Makes anything that is not a regular file. If the name exists already, the old file stays until
+/// the new one replaces it.
 fn make(to: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<()> {
     match how(to) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

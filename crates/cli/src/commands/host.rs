@@ -91,7 +91,8 @@ pub(super) fn for_each_data(
 }
 
 /// As [`for_each_data`], but finds holes by content: `visit` gets runs of blocks of `block` bytes
-/// that are not all zero, whatever holes the host reports. So copies of a file give the same calls.
+/// that are not all zero, whatever holes the host reports. So a file and its copies give the same
+/// calls.
 pub(super) fn for_each_run_of_content(
     file: &File,
     path: &Path,

@@ -110,7 +110,7 @@ pub(super) fn refuse_partitioned(path: &ImagePath, device: &FileDevice) -> Resul
     let table = format!("a disk with a {} partition table", table.kind.name());
     if linux.is_empty() {
         bail!(
-            "{shown}: {table}, none of whose partitions is Linux's; ?offset=BYTES behind the path chooses one"
+            "{shown}: {table}, none of whose partitions is Linux's; ?offset=BYTES after the path chooses one"
         );
     }
     bail!("{shown}: {table}; choose a partition: {}", linux.join(", "))

@@ -1,7 +1,7 @@
 //! INT, TERM and HUP during a copy: the command stops at the next piece, in an orderly way, and
 //! leaves nothing half made.
 //!
-//! A second signal ends the command at once.
+//! A second signal, of whatever kind, ends the command at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,10 +31,11 @@ impl Interrupted {
 /// The system refuses.
 pub(super) fn watch() -> std::io::Result<()> {
     let asked = Arc::clone(ASKED.get_or_init(Arc::default));
-    // One for all signals: a second signal of another kind ends the command, too.
+    // One for all signals, so that the second may be of another kind.
     let again = Arc::new(AtomicBool::new(false));
     for signal in taken_signals() {
-        // The order matters: the first signal sets both words, and the second finds them set.
+        // The order matters: a signal runs these actions in turn. The first one finds `again` unset,
+        // and then sets it. The second one finds it set, and ends the process.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
         signal_hook::flag::register(signal, Arc::clone(&again))?;
         let number = usize::try_from(signal).unwrap_or_default();

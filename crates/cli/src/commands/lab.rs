@@ -32,7 +32,7 @@ enum Command {
     Age(Box<age::Args>),
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(Box<agree::Args>),
-    /// Count the locks that allocation and freeing share, for each patch
+    /// Count the locks that allocation and freeing share, for each patch of the scalability series
     Census(census::Args),
     /// Cut the power at every write of a workload, and check the results of three recoveries
     Crash(crash::Args),

@@ -13,14 +13,14 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 pub(super) struct Longer {
     below: FileDevice,
     size: u64,
-    /// The file, once it is as long, and the byte of it where the device begins.
+    /// Once the file has been made longer: the file, and the byte in it where the device begins.
     grown: OnceLock<(File, u64)>,
 }
 
 impl Longer {
     /// As long as the superblock claims.
     pub(super) fn as_claimed(below: FileDevice) -> Self {
-        // No file is longer, so a superblock that says so is wrong.
+        // No file is longer than `i64::MAX` bytes, so a superblock that claims more is wrong.
         let possible = |bytes: &u64| i64::try_from(*bytes).is_ok();
         let claimed = blockyard_check::claimed_bytes(&below).filter(possible).unwrap_or(0);
         let size = claimed.max(below.size());
@@ -42,12 +42,12 @@ impl Longer {
         if is_last { Self::as_claimed(below) } else { Self::as_it_is(below) }
     }
 
-    /// The length of the image itself, if that is less.
+    /// The length of the image itself, if it is shorter than its file system.
     pub(super) fn cut_at(&self) -> Option<u64> {
         Some(self.below.size()).filter(|length| *length < self.size)
     }
 
-    /// Makes the file itself as long.
+    /// Makes the file itself as long as its file system.
     pub(super) fn grow(&self, path: &ImagePath) -> anyhow::Result<()> {
         if self.cut_at().is_none() || self.grown.get().is_some() {
             return Ok(());
@@ -62,12 +62,13 @@ impl Longer {
         Ok(())
     }
 
-    /// How many of so many bytes at an offset the device below has.
+    /// How many of the `length` bytes at `offset` lie within the device below.
     fn there(&self, offset: u64, length: usize) -> usize {
         usize_from_u64(self.below.size().saturating_sub(offset).min(u64_from_usize(length)))
     }
 
-    /// The file behind the end of the device below, with the place of an offset in it.
+    /// The file once it has been made longer, and the position of `offset` in it. It serves what
+    /// lies past the end of the device below.
     fn behind(&self, offset: u64) -> Option<(&File, u64)> {
         self.grown.get().map(|(file, start)| (file, start + offset))
     }

@@ -41,7 +41,7 @@ fn features_help() -> String {
     )
 }
 
-/// Arguments; the letters are those of mke2fs.
+/// Arguments. The one-letter options are those of mke2fs.
 #[derive(clap::Args)]
 #[command(after_help = features_help())]
 pub(crate) struct Args {

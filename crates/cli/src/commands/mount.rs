@@ -136,7 +136,7 @@ impl Args {
                 UsageError::new("the offset is given twice: in IMAGE, and by -o offset".to_owned()).into()
             );
         }
-        // Opening these files would truncate the image, or add to it.
+        // If one of these files is the image, opening it would truncate the image or append to it.
         for written in self.record.iter().chain(&self.log) {
             image::refuse_same(&self.image, written)?;
         }

@@ -50,8 +50,8 @@ impl<'a> Unshared<'a> {
     }
 }
 
-/// Drops what the kernel has cached of a range: on a shared disk it may be behind what another host
-/// wrote there. If that fails, the range is read as it is cached.
+/// Drops what the kernel has cached of a range: on a shared disk it may be older than what another
+/// host wrote there. If that fails, the range is read as it is cached.
 fn forget(path: &ImagePath, range: Range<u64>) {
     let first = (path.offset() + range.start) / CACHED * CACHED;
     let end = (path.offset() + range.end).next_multiple_of(CACHED);

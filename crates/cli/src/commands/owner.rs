@@ -54,7 +54,7 @@ impl FromStr for Owner {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not USER, USER:GROUP or :GROUP, names of the image or numbers");
+        let wrong = || format!("'{text}' is not USER, USER:GROUP or :GROUP (names of the image, or numbers)");
         let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
         let user = if user.is_empty() { None } else { Some(Who::of(user).ok_or_else(wrong)?) };
         let group = match group {
@@ -115,7 +115,7 @@ fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }
 
-/// The number in field `index` of the first line that is `wanted` and has one there.
+/// The number in field `index` of the first line that is `wanted` and has a number there.
 fn field(text: &str, file: &str, name: &str, wanted: impl Fn(&[&str]) -> bool, index: usize) -> Result<u32> {
     for line in text.lines() {
         let fields: Vec<&str> = line.split(':').collect();

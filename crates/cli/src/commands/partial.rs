@@ -22,8 +22,8 @@ fn place(path: &Path) -> &Path {
 /// Linux's limit of symbolic links in a path.
 const LINKS_MAX: usize = 40;
 
-/// The file that a path leads to, also if it is missing. A link stays, and what it points to is
-/// made.
+/// The file that a path leads to, even if that file is missing. So a link stays a link, and the
+/// output becomes the file that it points to.
 ///
 /// # Errors
 /// A circle of links, and links of /proc to something without a name, such as a pipe.
@@ -91,8 +91,8 @@ impl Destination {
     }
 }
 
-/// A temporary file next to the requested one, which is missing or a regular file: a rename would
-/// replace anything else, too.
+/// A temporary file next to the requested one. The requested one must be missing or a regular file,
+/// because the final rename would replace anything else, too.
 pub(super) fn file_beside(path: &Path) -> Result<NamedTempFile> {
     there(path)?;
     if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
@@ -119,7 +119,7 @@ pub(super) fn complete(file: impl Into<tempfile::TempPath>, path: &Path) -> Resu
     file.persist(path).with_context(|| path.display().to_string())
 }
 
-/// Renames a folder to its final name, which an empty folder may have.
+/// Renames a folder to its final name. An empty folder of that name is replaced.
 pub(super) fn complete_folder(folder: TempDir, path: &Path) -> Result<()> {
     set_mode(folder.path(), 0o777)?;
     std::fs::rename(folder.path(), path).with_context(|| path.display().to_string())?;

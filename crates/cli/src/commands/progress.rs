@@ -136,8 +136,8 @@ impl Progress {
         self.bar.set_message(format!("{number} of {all}: {name}"));
     }
 
-    /// The line itself, for work that advances it from several threads, in so many shares, and says
-    /// by itself what is done.
+    /// The line itself, with `shares` as its length. It is for work that advances the line from
+    /// several threads and sets the message itself.
     pub(crate) fn bar_of_shares(&self, shares: u64) -> ProgressBar {
         self.bar.set_style(styled(OF_PARTS));
         self.bar.set_length(shares);

@@ -87,7 +87,7 @@ impl Args {
         Volume::change(&self.image, &self.options, output, |volume| {
             if self.preserve_atime && volume.fixed_time.is_some() {
                 return Err(UsageError::new(
-                    "--preserve-atime: a fixed time decides the times of access".into(),
+                    "--preserve-atime: a fixed time also fixes the access times".into(),
                 )
                 .into());
             }

@@ -37,8 +37,8 @@ pub(crate) struct Args {
     /// Only say what a replay would do
     #[arg(short = 'n', long)]
     no: bool,
-    /// Replay the valid part of a damaged log (the file system is then marked as having errors),
-    /// and a log even if the superblock does not ask for recovery
+    /// Replay the valid part of a damaged log (the file system is then marked as having errors).
+    /// Also replay a log if the superblock does not ask for recovery
     #[arg(long)]
     force: bool,
 }

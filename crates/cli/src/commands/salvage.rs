@@ -58,7 +58,7 @@ impl Args {
         let journal = journal.map(OverlayDevice::new);
         if journal.is_none() && forget_journal_device(&device)? {
             eprintln!(
-                "blockyard: {}: its journal is on another device: what only that holds is left out; -j names it",
+                "blockyard: {}: its journal is on another device (-j names it); what only the journal holds is left out",
                 self.image.display()
             );
         }
@@ -102,8 +102,8 @@ impl Args {
     }
 }
 
-/// Makes a file system without a journal of one whose journal is on another device. Returns whether
-/// it was one.
+/// If the journal of a file system is on another device, turns it into a file system without a
+/// journal. Returns whether it did so.
 fn forget_journal_device(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     let mut bytes = [0; RawSuperblock::SIZE];
     if device.size() < PRIMARY_OFFSET + 1024 {

@@ -11,8 +11,8 @@ use blockyard_device::ImagePath;
 use super::other_hosts::Unshared;
 use super::{Output, image};
 
-/// Arguments of `blockyard undo`. The example stands here and not with the others, which a test
-/// runs: it needs an image that was repaired.
+/// Arguments of `blockyard undo`. The example stands here and not in `examples.rs`, because a test
+/// runs those, and this one needs an image that was repaired.
 #[derive(clap::Args)]
 #[command(
     after_help = "The undo file stays. Remove it before the next repair: `check -y` does not overwrite it. The undo file \
@@ -64,7 +64,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Takes back that the repair made the file longer.
+    /// Cuts the file back to the length that it had before the repair.
     fn cut(&self, length: u64) -> std::io::Result<()> {
         let file = File::options().write(true).open(self.image.file())?;
         file.set_len(self.image.offset().saturating_add(length))?;

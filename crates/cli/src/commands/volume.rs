@@ -251,7 +251,7 @@ impl<'a> Volume<'a> {
         self.resolve(path, LastLink::Follow).map_err(|failed| self.naming_missing(failed, path))
     }
 
-    /// The error of a destination, with the directory of its path that has to be made first.
+    /// Adds a hint to the error of a destination: which directory of its path is to be made first.
     fn naming_missing(&self, mut failed: NameError, path: &[u8]) -> NameError {
         if let Some(missing) = self.missing_directory(path).filter(|_| failed.is_missing()) {
             let missing = String::from_utf8_lossy(&missing);

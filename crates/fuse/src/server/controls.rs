@@ -67,8 +67,8 @@ impl Server {
         if changes && !(loses && is_small) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
-    /// Sets flags. Kernels before 5.13 leave it to the file system to check who may: the owner, and
-    /// only root if a file becomes immutable or append-only or ceases to be.
+    /// Sets flags. Kernels before 5.13 leave it to the file system to check who may set them: the
+    /// owner and root, but only root if the file becomes immutable or append-only, or ceases to be.
     fn change_flags(&self, caller: Caller, found: &Metadata, flags: InodeFlags) -> Answer<()> {
         if self.fs.is_read_only()? {
             return Err(Errno::ROFS);

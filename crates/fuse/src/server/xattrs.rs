@@ -55,8 +55,8 @@ impl Server {
     }
 
     /// Clears the set-group-ID bit, as Linux does when someone who is not in the file's group sets
-    /// its access control list. Otherwise the list could let others run it as that group. `groups`
-    /// are the caller's supplementary ones.
+    /// its access control list. Otherwise the list could let others run the file as that group.
+    /// `groups` are the caller's supplementary groups.
     ///
     /// # Errors
     /// Those of changing attributes.

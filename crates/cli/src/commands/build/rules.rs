@@ -8,7 +8,7 @@ use blockyard_disk::Timestamp;
 #[derive(clap::Args, Default)]
 pub(super) struct RuleArgs {
     /// Leave out names that match a pattern, with everything below them: *, ? and [...] as in tar.
-    /// A pattern can match from any name of a path on; with a leading slash, only from the root
+    /// The match may begin at any name in a path; with a leading slash, only at the root
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Glob>,
     /// Keep only names that match a pattern, everything below them, and the directories that lead
@@ -45,7 +45,7 @@ impl RuleArgs {
         let chmod = self.chmod.iter().map(|rule| {
             let (pattern, mode) = parts("--chmod", rule)?;
             let mode = u16::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777);
-            Ok((pattern, mode.with_context(|| format!("--chmod {rule}: no octal permissions"))?))
+            Ok((pattern, mode.with_context(|| format!("--chmod {rule}: not octal permissions"))?))
         });
         Ok(Rules {
             exclude: self.exclude.clone(),

@@ -123,7 +123,7 @@ fn options(args: &Args, cut_at: Option<u64>, progress: &Progress) -> anyhow::Res
     Ok(RepairOptions { check, now, wishes, shared, cut_at, ..RepairOptions::default() })
 }
 
-/// Says what was found and decided, and writes it unless only the plan is wanted.
+/// Says what was found and decided. Writes the repair unless only the plan is wanted.
 fn print_and_write(
     args: &Args,
     output: &Output,
@@ -298,8 +298,8 @@ fn replay_only(
 type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
 
 /// Says what was found, then asks once for each kind of finding that the plan repairs. What is
-/// declined stays, and the plan is made again without it. `None` if input ends, which answers
-/// nothing.
+/// declined stays, and the plan is made again without it. `None` if input ends before the last
+/// question.
 fn questions<'d>(
     devices: &Devices<'d>,
     options: &mut RepairOptions,
@@ -333,7 +333,8 @@ fn questions<'d>(
     }
 }
 
-/// What is done about a kind of finding, what that costs at most, and whom.
+/// A kind of finding: how many changes repair it, what one of them costs at most, and the paths
+/// that pay this cost.
 fn at_stake(code: Code, actions: &[&Action]) -> String {
     let cost = actions.iter().map(|action| action.cost).max().unwrap_or(Cost::Nothing);
     let changes = counted(u64::try_from(actions.len()).unwrap_or(u64::MAX), "change");
@@ -387,7 +388,7 @@ struct Done {
     undo: Option<PathBuf>,
 }
 
-/// Told when there is nothing to repair but the mark of a clean file system.
+/// Printed if the only thing to repair is the state that the superblock records.
 const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file system that was not closed";
 
 /// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
@@ -485,7 +486,8 @@ fn carry_out(
     Ok(Done { blocks, written: true, undo, ..Done::default() })
 }
 
-/// Records that a check found nothing, unless an undo file is asked for: none covers that.
+/// Records that a check found nothing, unless an undo file is asked for: it would not cover this
+/// write.
 fn record_check(plan: &Plan<'_>, device: &Longer, undo: Option<&Path>) -> anyhow::Result<bool> {
     Ok(undo.is_none() && plan.record_check(device, now())?)
 }
@@ -522,8 +524,8 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &Longer) -> anyhow::Result<()> 
 }
 
 /// The undo file to write, if any. An image file gets one beside it unless `--no-undo` is given. A
-/// device, or any image with `-p`, gets one only with `-z`. A file that `-z` names must not exist;
-/// one beside the image is in the way only if there is something to write.
+/// device, or any image with `-p`, gets one only with `-z`. A file that `-z` names must not exist.
+/// An existing file beside the image is refused later, and only if there is something to write.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let file = args.image.file();
     match &args.undo {

@@ -104,7 +104,7 @@ impl Args {
         }
         if lived.fullness < LONG_ENOUGH && !output.quiet {
             eprintln!(
-                "blockyard: note: files fill {:.0} % of the space that they may grow to: the life ended before. \
+                "blockyard: note: files fill {:.0} % of the space that they may grow to: the life was too short. \
                  Give more operations, or laps such as 3x",
                 lived.fullness * 100.0
             );

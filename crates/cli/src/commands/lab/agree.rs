@@ -18,8 +18,8 @@ use crate::terminal;
 /// Exit code if the share of equal placements is below `--at-least`.
 const EXIT_BELOW: u8 = 1;
 
-/// Records decisions of the running kernel's allocator on loop images (root), replays them, and
-/// compares each one.
+/// Records decisions of the running kernel's allocator on loop images (needs root), replays them,
+/// and compares each one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, level 1, one object per recording: load, image, optimize_scan, seed, requests, searches, placements, criteria,
@@ -59,7 +59,8 @@ pub(crate) struct Args {
     /// Print one row per image kind and one per load, instead of one per recording (level 1)
     #[arg(long)]
     summary: bool,
-    /// Exit with 1 if fewer per cent of the placements (level 2: of the extents) are equal
+    /// Exit with 1 if less than this percentage of the placements (level 2: of the extents) is
+    /// equal
     #[arg(long, default_value_t = 0.0)]
     at_least: f64,
     /// Print Markdown, as in docs/experiments/agreement.md; at level 2, print each row once it is

@@ -20,10 +20,10 @@ use crate::terminal;
 #[command(after_help = "\
 A state is the content of the device after a cut: everything that was flushed, and any part of the other writes, in any
 order, torn at sectors of 512 bytes. States are drawn with the seed and differ in content; most are inside commits and
-checkpoints. --workload list prints the workloads, --mutant list the rules of durability that can be broken to see
-whether the judges notice. Without root or e2fsprogs it says which judges are missing, and the others judge.
+checkpoints. --workload list prints the workloads. --mutant list prints the rules of durability that can be broken, to
+see whether the judges notice. Without root or e2fsprogs it says which judges are missing, and only the others judge.
 
-Linux mounts no blocks larger than a page (4 KiB); the other judges judge those.
+Linux cannot mount a file system with blocks larger than a page (4 KiB); only the other judges judge those.
 
 Keys of --json, one object per workload and block size: workload, block_size, operations, events, bytes_written, facts,
 tried, distinct, in_windows, in_recovery, left_out, failures (each: workload, block_size, state, description, judge,

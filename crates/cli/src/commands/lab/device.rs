@@ -93,7 +93,7 @@ fn read(path: &Path) -> Result<RequestTrace> {
     text.parse().with_context(|| path.display().to_string())
 }
 
-/// Refuses requests that end above the device.
+/// Refuses requests that end beyond the device.
 fn check_ends(requests: &[Request], size: Option<u64>, trace: &Path) -> Result<()> {
     let most = size.unwrap_or(SIZE_MAX);
     let beyond = requests.iter().position(|request| request.end() > most);

@@ -22,8 +22,8 @@ Keys of --json, one object per row: policy, threads, pairs, pairs_per_s, wall_ns
 time a pair: unlike wall_ns it can be trusted on a busy machine), waits (group locks waited for, a pair), shared_locks
 (acquisitions of locks that the whole file system shares, a pair).
 
-Virtual pairs have no commits, no quantum and no line that all operations share: threads of one virtual CPU take turns after
-each pair, and changing between them costs nothing.
+Virtual pairs have no commits, no quantum and no cache line that all operations share: threads of one virtual CPU take turns
+after each pair, and changing between them costs nothing.
 
 Exit codes: 0 measured; 2 wrong usage, nothing ran; 8 failed.")]
 pub(crate) struct Args {
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pairs: Option<u64>,
 }
 
-/// What each row takes.
+/// How long each row runs: for a time, or for a number of pairs per thread.
 enum Extent {
     Time(Duration, Locks),
     Virtual { machine: Box<Machine>, pairs: u64 },

@@ -62,8 +62,8 @@ Published experiments, printed as the published tables next to our figures:
 
 Columns of the tables: locks/op counts acquisitions of shared locks an operation, waits/op those of
 shared and group locks that had to wait, busy skips the groups that were passed over because their
-lock was held. More is better for operations a second, bandwidth, mean extent and mean free extent,
-less for all other figures; of groups and busy skips neither is.
+lock was held. More is better for operations a second, bandwidth, mean extent and mean free extent.
+Less is better for all other figures, except for groups and busy skips, where neither is better.
 
 Keys of --json, one object per cell: workload, policy, state (fresh, or the life of --aged), workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
@@ -91,7 +91,7 @@ checker_reads, checker_read_mb, checker_seeks, checker_runs, checker_modelled_s 
 flex groups) too.
 
 On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell, and an interrupted run loses none.
-If a cell fails, what was measured before it is shown all the same (of e3 and e4 with --out only).
+If a cell fails, what was measured before it is shown all the same (for e3 and e4 only with --out).
 
 Exit codes: 0 every image passed our check, and the last one that of e2fsck if it is installed; 2 wrong usage, nothing ran;
 4 a judge found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     workload: String,
     /// Policy arms, comma-separated; overrides follow a colon: linux-6.18:slots=one:busy=wait
     /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments
-    /// have their own: e1 and e1-patches run these as well, yard compares with these by threads]
+    /// have their own: e1 and e1-patches add the given ones, yard compares with them by threads]
     #[arg(long, value_delimiter = ',')]
     policy: Option<Vec<String>>,
     /// Numbers of workers, comma-separated [default: 1,2,8,64; with --interleave virtual as many as
@@ -450,7 +450,7 @@ impl Args {
             refuse("--interleave virtual", &[("--machine", self.machine.is_some())])?;
             return Ok(None);
         }
-        // Of the plan alone it cannot be told which of these were given.
+        // The plan alone does not tell which of these were given.
         let ignored = [
             ("--mkfs", self.mkfs.is_some()),
             ("--image-in", self.image_in != "memory"),

@@ -7,7 +7,7 @@ use blockyard_engine::mkfs::{Options, Profile, Usage, UuidChoice};
 use super::extended;
 use super::values::{self, parse_uuid};
 
-/// Which file system to make; the letters are those of mke2fs.
+/// Which file system to make. The one-letter options are those of mke2fs.
 #[derive(clap::Args)]
 pub(in crate::commands) struct Format {
     /// ext2, ext3 or ext4

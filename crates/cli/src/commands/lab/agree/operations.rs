@@ -194,7 +194,7 @@ impl OperationArgs {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    /// Prints by what a comparison with the kernel should be measured.
+    /// Prints what limits a comparison with the kernel, unless the kernel was compared with itself.
     fn say_limit(&self, output: &Output) {
         if !self.ceiling && !output.json && !output.quiet {
             println!("{LIMIT}");
