@@ -364,8 +364,8 @@ impl Judging<'_> {
 mod tests {
     use super::*;
 
-    /// A sample of 40 states over two workloads: 20 of each, of which 65 % are in windows, drawn
-    /// from five times as many. Facts and writes are those of the recording.
+    /// A sample of 40 states over two workloads. The 20 of each workload are drawn from five times
+    /// as many, and 65 % of them are in windows. Facts and writes are those of the recording.
     #[test]
     fn a_row_counts_what_was_judged() {
         let workloads: Vec<String> =
