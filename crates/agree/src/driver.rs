@@ -169,7 +169,7 @@ impl Driver {
         Ok(wrote)
     }
 
-    /// Preallocates a range, and extends the file if the range ends behind its end.
+    /// Preallocates a range. Extends the file if the range reaches beyond the end of the file.
     pub(crate) fn allocate(&mut self, open: &Open, at: u64, len: u64) -> Done {
         self.fallocate(open, FallocateFlags::empty(), at, len)
     }

@@ -171,7 +171,7 @@ fn heading() -> Table {
         "summary",
         "mb_stats",
     ];
-    Table::new("requests into the kernel's block allocator, and how many of them ours decides alike", heads)
+    Table::new("requests to the kernel's block allocator, and how many our allocator decides alike", heads)
         .with_keys(3)
 }
 

@@ -135,8 +135,8 @@ pub struct Agreement {
     pub own_commits: usize,
     /// Counters of `mb_stats`: the kernel's, ours.
     pub stats: BTreeMap<String, (u64, u64)>,
-    /// The first difference, explained. One in what was chosen takes precedence, then one in an
-    /// outcome or a file, then one in how a choice was found.
+    /// The first difference, explained. Differences in what was chosen take precedence. Then come
+    /// those in outcomes, those in files, and those in how a choice was found.
     pub first: Option<String>,
     /// The first files that differ.
     pub files: Vec<String>,

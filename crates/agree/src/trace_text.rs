@@ -41,7 +41,7 @@ const CRITERIA: [&str; 5] =
 pub(crate) struct Rules {
     /// Whether there is a journal. Frees then wait for the commit.
     pub(crate) journal: bool,
-    /// Whether frees of data do not wait, although there is a journal.
+    /// Whether freed data is reusable at once, although there is a journal (`data=writeback`).
     pub(crate) writeback: bool,
 }
 

@@ -141,8 +141,8 @@ fn assert_same_places(lines: &str, mke2fs: &str, mount: &str) {
     assert_eq!(placements.equal, placements.of, "{what}");
 }
 
-/// A file is written and deleted, and another written. It gets the same blocks unless they wait for
-/// a commit.
+/// A file is written and deleted, then another is written. The second file gets the blocks of the
+/// first unless they wait for a commit.
 const WRITTEN_AGAIN: &str = concat!(
     "{\"op\":\"open\",\"fd\":1,\"path\":\"/a\",\"flags\":\"rw,create\"}\n",
     "{\"op\":\"pwrite\",\"fd\":1,\"off\":0,\"len\":40960}\n",
@@ -164,7 +164,7 @@ fn mount_options_bind_both_sides() {
     }
 }
 
-/// Without a journal nothing that is freed waits, neither data nor metadata.
+/// Without a journal, both data and metadata are reusable as soon as they are freed.
 #[test]
 fn without_a_journal_freed_blocks_are_used_again_at_once() {
     let metadata = format!(
@@ -220,7 +220,7 @@ fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
         for (first, second) in [(unlink, open.as_str()), (open.as_str(), unlink)] {
             for how in ["fsync", "fdatasync"] {
                 let mut lines: Vec<String> = vec![link.clone()];
-                // Puts what is opened in an inode-table block of its own.
+                // Puts the opened inode in an inode-table block of its own.
                 lines.extend((0..16).map(|n| format!(r#""op":"mknod","path":"/n{n}""#)));
                 lines.extend(
                     [
@@ -279,7 +279,8 @@ fn a_removed_directory_stays_while_a_file_that_was_deleted_in_it_is_open() {
     }
 }
 
-/// A rename between two names of one inode does nothing, and one that is refused writes nothing.
+/// A rename between two names of one inode does nothing. A rename that is refused writes nothing
+/// back either.
 #[test]
 fn a_rename_that_changes_nothing_writes_nothing_back() {
     let written = [
@@ -301,8 +302,8 @@ fn a_rename_that_changes_nothing_writes_nothing_back() {
     }
 }
 
-/// A zeroed range behind the end loads pages there. Growing the file by truncation drops those
-/// behind its new end.
+/// Zeroing a range beyond the end of a file loads pages there. A truncation that grows the file
+/// drops the pages beyond the new end.
 #[test]
 fn a_growing_truncation_drops_the_pages_behind_the_new_end() {
     for size in [131_072, 155_648, 160_000, 300_000] {

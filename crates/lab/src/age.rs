@@ -97,8 +97,8 @@ impl FromStr for Ageing {
     type Err = anyhow::Error;
 
     /// Parses `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size
-    /// of the image. The message itself says what is wrong with a profile, because a command line
-    /// shows nothing else of an error.
+    /// of the image. The message of an error includes its causes, because the command line shows
+    /// only the message.
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(':');
         let profile =
@@ -115,7 +115,7 @@ impl FromStr for Ageing {
                 count.map(|count| Self { length: Length::Operations(count), ..ageing.clone() })
             };
             let Some(parsed) = parsed else {
-                bail!("{text:?}: {part:?} is no number of operations, of laps (2x), and no share (85%)");
+                bail!("{text:?}: {part:?} is neither a number of operations or laps (2x) nor a share (85%)");
             };
             ageing = parsed;
         }

@@ -67,8 +67,8 @@ pub struct Lived {
     pub row: LifeRow,
     /// The verdict of the judges.
     pub verdict: Verdict,
-    /// Bytes that files take, over those that they may grow to. A life that was long enough comes
-    /// near 1.
+    /// Bytes that files take, divided by the bytes that they may take. It is near 1 if the life was
+    /// long enough.
     pub fullness: f64,
     device: Arc<MemoryDevice>,
 }

@@ -123,7 +123,7 @@ pub fn run(seed: u64, mut progress: impl FnMut(usize, &str)) -> Result<Vec<Censu
 #[must_use]
 pub fn table(rows: &[CensusRow]) -> Table {
     let mut table = Table::new(
-        "acquisitions of shared locks, by what is turned from linux-6.16",
+        "acquisitions of shared locks, by what is changed from linux-6.16",
         [
             "patch",
             "md / allocation",

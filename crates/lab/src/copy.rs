@@ -137,7 +137,7 @@ pub struct CopyRow {
     /// their entropy, as a share of its maximum.
     #[serde(default)]
     pub write_entropy: f64,
-    /// The same as a Gini coefficient: 0 is even.
+    /// The Gini coefficient of the same bytes; 0 is even.
     #[serde(default)]
     pub write_gini: f64,
     /// Figures of three simulated devices: one is never told of free space, one after each commit,

@@ -87,7 +87,7 @@ pub struct Row {
     pub tried: usize,
     /// Crash states judged; all have different contents.
     pub distinct: usize,
-    /// The judged ones whose cut is inside a commit or a checkpoint.
+    /// Judged crash states whose cut is inside a commit or a checkpoint.
     pub in_windows: usize,
     /// Judged crash states of recoveries.
     pub in_recovery: usize,
@@ -346,7 +346,7 @@ impl Judging<'_> {
         let repeat = if self.workload.repeats {
             format!("blockyard lab crash {which} --state {}", candidate.number)
         } else {
-            format!("blockyard lab crash {which} --keep DIR (its threads do not repeat)")
+            format!("blockyard lab crash {which} --keep DIR (its threads run in another order each time)")
         };
         Failure {
             workload: name.to_owned(),
@@ -364,8 +364,8 @@ impl Judging<'_> {
 mod tests {
     use super::*;
 
-    /// A sample of 40 states over two workloads: 20 of each, of which 65 % are in windows, drawn
-    /// from five times as many. Facts and writes are those of the recording.
+    /// A sample of 40 states over two workloads. The 20 of each workload are drawn from five times
+    /// as many, and 65 % of them are in windows. Facts and writes are those of the recording.
     #[test]
     fn a_row_counts_what_was_judged() {
         let workloads: Vec<String> =

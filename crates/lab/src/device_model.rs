@@ -45,7 +45,8 @@ impl DeviceModel {
 impl FromStr for DeviceModel {
     type Err = anyhow::Error;
 
-    /// The message itself holds the reason, because a command line shows nothing else of an error.
+    /// The message of an error includes its causes, because the command line shows only the
+    /// message.
     fn from_str(name: &str) -> Result<Self> {
         let text = Self::text(name).map_err(|error| anyhow!("{error:#}"))?;
         let parameters = ModelParameters::parse(&text).map_err(|error| anyhow!("{name}: {error}"))?;

@@ -284,7 +284,7 @@ impl ClusterPlan {
             let features = mkfs::plan(self.image_bytes(), &self.mkfs_options(kib))?.features;
             ensure!(
                 policy.serves(&features).is_ok(),
-                "--policy {}: e3 makes ext4 of today, with clusters and without, which it does not serve",
+                "--policy {}: e3 makes ext4 of today, with and without clusters, which the policy does not serve",
                 self.policy
             );
         }

@@ -214,7 +214,7 @@ impl PassPlan {
             let policy = self.policy_of(kind)?;
             ensure!(
                 policy.serves(&features).is_ok(),
-                "--policy {}: e4 runs it on ext4 as of 2009, which it does not serve; ext3 is a column of every run",
+                "--policy {}: e4 runs it on ext4 as of 2009, which the policy does not serve; ext3 is a column of every run",
                 self.policy
             );
         }
@@ -570,7 +570,7 @@ mod tests {
         assert!(refused.contains("ext3 is a column of every run"), "{refused}");
     }
 
-    /// The targets of the issue, at a tenth of the published size.
+    /// The differences between the layouts that E4 has to show, at a tenth of the published size.
     #[test]
     fn the_targets_are_met() {
         if e2fsck_program().is_none() {

@@ -248,9 +248,10 @@ mod tests {
     fn e2_has_each_job_with_and_without_preallocation() {
         let tables = Experiment::Rotation.tables(&rows(Experiment::Rotation));
         let [table] = &tables[..] else { panic!("one table") };
-        // With one worker and two, and as published if there is something published.
-        // The six arms that are not published have no row for the published number. Neither have
-        // the two further workloads, under any of the eight arms.
+        // Rows with one worker and with two, and one with the published number of workers where a
+        // figure is published.
+        // The six arms that are not published have no row with the published number. The two
+        // further workloads have none under any of the eight arms.
         assert_eq!(table.rows.len(), 3 * 2 * 3 + 3 * 2 * 2 + 6 * 6 * 2 + 2 * 8 * 2);
         assert_eq!(table.rows[2][..3], ["seqwrite", "regular (linux-6.18:scan=optimized)", "6"]);
         assert_eq!(cell(table, 2, "published MiB/s"), "497");

@@ -248,7 +248,8 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// What a lock covers: two threads wait for each other only if they use the same one.
+/// What a lock covers. Two threads wait for each other only if they use the same file, group or
+/// whatever else it covers.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",

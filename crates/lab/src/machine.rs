@@ -263,7 +263,7 @@ impl Machine {
     }
 }
 
-/// The machine where none is named.
+/// The machine to use if none is named.
 impl Default for Machine {
     fn default() -> Self {
         Self::open(Self::NAMES[0]).expect("a test reads every machine that is built in")
@@ -273,7 +273,8 @@ impl Default for Machine {
 impl FromStr for Machine {
     type Err = anyhow::Error;
 
-    /// The message itself holds the reason, because a command line shows nothing else of an error.
+    /// The message of an error includes its causes, because the command line shows only the
+    /// message.
     fn from_str(name: &str) -> Result<Self> {
         Self::open(name).map_err(|error| anyhow!("{error:#}"))
     }
@@ -293,8 +294,8 @@ mod tests {
         }
     }
 
-    /// Two sockets with two dies with five clusters: each CPU is used once, and the first four are
-    /// on four dies.
+    /// Two sockets have two dies each, and each die has five clusters. Each CPU is used once, and
+    /// the first four are on four dies.
     #[test]
     fn spread_workers_are_far_from_each_other() {
         let machine = Machine::open("kunpeng-920:spread").unwrap();

@@ -4,9 +4,9 @@
 //! The most recently used pages are cached, up to a given number. A page is 4 KiB, or a block if
 //! that is larger. A read of any other page is counted by its kind. Writes of more than a page are
 //! content and are not cached. The group descriptors say where bitmaps, descriptors and inode
-//! tables are. A block of extents is known by its first bytes, a block of a block map because it
-//! holds nothing but numbers of blocks; everything else counts as a directory. So file content
-//! counts as a directory, too. A caller that knows the files leaves it out.
+//! tables are. A block of extents is known by its first bytes. A block of a block map is known
+//! because it holds nothing but block numbers. Everything else counts as a directory, even file
+//! content. A caller that knows the files leaves their content out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -217,9 +217,9 @@ impl Places {
         Class::Directory
     }
 
-    /// Whether a block holds numbers of blocks, and at least one of them. Names of a directory
-    /// whose entries have no types can look like small numbers, so they must not be entries that
-    /// fill the block.
+    /// Whether a block holds nothing but block numbers, and not only zeroes. Directory entries
+    /// without file types can look like small numbers. So a block that directory entries fill
+    /// exactly is not part of a block map.
     fn is_block_map(&self, content: &[u8]) -> bool {
         let mut numbers = content.chunks_exact(4).map(|bytes| read_u32(bytes, 0));
         let is_whole = self.block > 0 && content.len() == self.block;
@@ -235,7 +235,7 @@ fn are_entries(content: &[u8]) -> bool {
     let mut at = 0;
     while at + 8 <= content.len() {
         let length = usize_from_u64(u64::from(read_u32(content, at + 4) & 0xFFFF));
-        // A block of 64 KiB in one entry.
+        // One entry that fills a block of 64 KiB.
         let length = if matches!(length, 0 | 0xFFFF) { 1 << 16 } else { length };
         if length < 8 || length % 4 != 0 {
             return false;

@@ -30,7 +30,7 @@ pub fn check_folder(option: &str, path: &Path) -> Result<()> {
     let shown = path.display();
     ensure!(folder.is_dir(), "{option} {shown}: there is no folder {}", folder.display());
     rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)
-        .with_context(|| format!("{option} {shown}: {} takes no new file", folder.display()))
+        .with_context(|| format!("{option} {shown}: no file can be created in {}", folder.display()))
 }
 
 /// Makes the file. A file that cannot be written as a whole is removed.

@@ -152,10 +152,10 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
     refuse_twice("--workers", threads)
 }
 
-/// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time: as many as
-/// `cpus`, or one for each thread. Threads beyond the CPUs take turns. Each makes `pairs` pairs,
-/// after as many to warm up. A pair costs the machine's `operation_ns` in addition to its locks and
-/// lines. CPU time is that of all CPUs.
+/// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time. There are
+/// `cpus` CPUs, or one for each thread if that is `None`. Threads beyond the CPUs take turns. Each
+/// thread makes `pairs` pairs, after as many to warm up. A pair costs the machine's `operation_ns`
+/// in addition to its locks and lines. CPU time is that of all CPUs.
 ///
 /// # Errors
 /// As [`run`], and no or too many pairs.

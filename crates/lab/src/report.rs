@@ -172,8 +172,8 @@ impl Run {
         text
     }
 
-    /// Every row as JSON Lines: cells first, then copies, cluster sizes and passes. Those of passes
-    /// are flat, one for each pass.
+    /// Every row as JSON Lines: cells first, then copies, cluster sizes and passes. Each pass of
+    /// e2fsck and its whole run are flat rows of their own.
     ///
     /// # Errors
     /// Those of the encoder. None is expected: rows contain only what it can encode.

@@ -311,7 +311,7 @@ impl Plan {
         ensure!(
             self.interleave == Interleave::Lockstep && !self.beside_kernel && self.limit.time.is_none(),
             "--device {device}: its clock advances as workers take turns; give --ops, and leave out --seconds, --beside and \
-             other ways than --interleave lockstep"
+             every --interleave but lockstep"
         );
         ensure!(
             self.requests.is_none() || self.cells() == 1,

@@ -234,7 +234,7 @@ fn detach_below(folder: &Path) {
         }
         let node = Path::new("/dev").join(device.file_name());
         // While the device is open, it keeps its file. Otherwise it could detach itself, and
-        // another process attach it to another file.
+        // another process could attach it to another file.
         let held = File::open(&node);
         if held.is_ok() && shows_a_file_of_ours() {
             let _ = Command::new("losetup").arg("-d").arg(node).output();

@@ -88,7 +88,7 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// When the target cannot do that while it is mounted.
     fn switch_scan(&self) -> Result<()> {
-        bail!("scanswitch: the scan mode of a mounted file system is not switched here")
+        bail!("scanswitch: the scan mode of a mounted file system cannot be switched here")
     }
 
     /// Called once by each worker thread before its first operation, to pin it where pinning means

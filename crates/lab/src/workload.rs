@@ -204,8 +204,8 @@ impl Workload {
         matches!(self, Self::Fio(job) if job.access.reads())
     }
 
-    /// The number of workers of the published experiment, or of the published one that is most like
-    /// this.
+    /// The number of workers of the published experiment, or of the published experiment that is
+    /// most like this workload.
     #[must_use]
     pub fn published_workers(&self) -> u32 {
         match self {

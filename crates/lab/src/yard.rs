@@ -165,7 +165,7 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
          at most the best other's median."
     ));
     table.note(
-        "extents, runs and reading times are those of the whole image, which on an aged image has the files of its life, too.",
+        "extents, runs and reading times are those of the whole image; on an aged image they include the files of its life.",
     );
     std::iter::once(table).chain(rates::table(rows)).collect()
 }

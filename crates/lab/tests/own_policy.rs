@@ -1,5 +1,5 @@
 //! The example of a policy written outside `alloc` (`examples/own_policy.rs`): it meets the
-//! requirements on every policy, and the lab runs it.
+//! requirements that every policy must meet, and the lab runs it.
 
 #![allow(clippy::unwrap_used, dead_code, reason = "a test binary; the example's main is not called")]
 

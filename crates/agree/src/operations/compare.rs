@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// The directory's extent, one of the file's three tree blocks, and the inode bitmap differ.
-    /// Each share counts its own.
+    /// Each difference counts in its own share.
     #[test]
     fn directories_trees_and_bitmaps_are_counted_apart() {
         let piece = |physical| Piece { logical: 0, physical, length: 2, unwritten: false };

@@ -324,7 +324,7 @@ impl Parting {
         Self { choice: self.choice.or(later.choice), any: self.any.or(later.any) }
     }
 
-    /// The same positions in lists that have `a` and `b` decisions before these.
+    /// The same positions in lists that have `a` and `b` more decisions at the front.
     fn behind(self, a: usize, b: usize) -> Self {
         let shifted = |(at, at_ours): (usize, usize)| (a + at, b + at_ours);
         Self { choice: self.choice.map(shifted), any: self.any.map(shifted) }
@@ -370,8 +370,8 @@ fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision])
     first
 }
 
-/// How many decisions of each list come before the next two about the same request: as few as
-/// possible, or all when the lists do not meet soon.
+/// How many decisions of each list come before the next pair about the same request: as few as
+/// possible, or all when no such pair comes soon.
 fn unpaired(theirs: &[Decision], ours: &[Decision]) -> (usize, usize) {
     /// The most decisions that may be skipped.
     const SKIPPED_MAX: usize = 256;

@@ -69,8 +69,8 @@ impl IoEndSource for Schedule {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
         let Done { pieces, allocated, again } = *inside.done_in(line);
-        // Where the kernel did the same in another way, the counts differ. Then the conversion is
-        // due after the engine's next decision.
+        // If the engine does the same work in other steps than the kernel, the counts may never
+        // match. Then the conversion is due after the engine's next decision.
         let has_come = |next: &&Conversion| {
             let is_told = next.pieces <= pieces && next.allocated <= allocated;
             let is_tried = next.again.commits <= again.commits && next.again.walks <= again.walks;

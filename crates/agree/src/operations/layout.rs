@@ -158,8 +158,8 @@ fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     Ok(blocks)
 }
 
-/// The indirect blocks of a block map. Blocks that contain each other are an error. They show when
-/// the map has more blocks than the file system.
+/// The indirect blocks of a block map. Blocks that contain each other are an error: a walk through
+/// them finds more blocks than the file system has.
 fn indirect_blocks(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let words = inode.slot().raw().block_words();

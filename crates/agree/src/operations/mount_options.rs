@@ -45,7 +45,7 @@ impl MountOptions {
             }
             // The recording tells the engine when the kernel committed.
             ("commit", _) => {}
-            _ => bail!("the engine does not follow the mount option {option}: --ceiling can be used with it"),
+            _ => bail!("the engine does not follow the mount option {option}: only --ceiling accepts it"),
         }
         Ok(())
     }

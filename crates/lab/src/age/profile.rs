@@ -155,14 +155,14 @@ impl Kind {
         let Rates { create, append, overwrite, replace, delete } = self.rates;
         let rates = [create, append, overwrite, replace, delete];
         ensure!(rates.iter().all(|rate| (0.0..=1e6).contains(rate)), "rates: from 0 to 1000000");
-        ensure!(create > 0.0 && delete > 0.0, "rates: files are made and go");
+        ensure!(create > 0.0 && delete > 0.0, "rates: create and delete: above 0");
         ensure!((0.001..=1.0).contains(&self.share), "share: from 0.001 to 1");
         ensure!((1..=100_000).contains(&self.batch), "batch: from 1 to 100000");
         ensure!((1..=100_000).contains(&self.directories), "directories: from 1 to 100000");
         ensure!((1.0..=100.0).contains(&self.newest), "newest: from 1 to 100");
         let is_plain_name = self.name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         ensure!(is_plain_name && !self.name.is_empty(), "name: letters and digits");
-        ensure!(self.made != Made::Sparse || overwrite > 0.0, "sparse files take space by overwrites");
+        ensure!(self.made != Made::Sparse || overwrite > 0.0, "rates: sparse files need overwrites");
         self.size.check().context("size")?;
         self.piece.check().context("piece")
     }
@@ -211,7 +211,7 @@ mod tests {
         assert!(wrong("\"share\": 0.8", "\"share\": 0.5").contains("shares of all kinds"));
         assert!(wrong("\"utilisation\"", "\"use\"").contains("unknown field"));
         assert!(wrong("\"batch\": 1", "\"batch\": 0").contains("kind \"messages\": batch"));
-        assert!(wrong("\"create\": 40", "\"create\": 0").contains("files are made and go"));
+        assert!(wrong("\"create\": 40", "\"create\": 0").contains("create and delete: above 0"));
         assert!(wrong("\"most_kib\": 25600", "\"most_kib\": 5").contains("median_kib <= most_kib"));
         assert!(Profile::open("nowhere").unwrap_err().to_string().contains("mail, build, phone"));
     }

@@ -121,7 +121,7 @@ impl Facts {
             return Ok(());
         }
         let listed: Vec<String> = tree.keys().map(|path| shown(path)).collect();
-        Err(format!("the names are those after none of {} operations: {}", allowed.len(), listed.join(" ")))
+        Err(format!("the names fit none of the {} allowed states: {}", allowed.len(), listed.join(" ")))
     }
 }
 

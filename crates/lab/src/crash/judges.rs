@@ -35,9 +35,9 @@ pub struct Judges {
 }
 
 /// Problems that `e2fsck -fy` may report on an image before recovery, because every recovery
-/// repairs them: the totals in the superblock, which nobody keeps exact; orphans; and, with an
-/// orphan file, that it is marked as in use and is not empty yet. e2fsck 1.47 reports the same for
-/// images that Linux leaves.
+/// repairs them: the totals in the superblock, which nobody keeps exact; orphans; and an orphan
+/// file that is marked as in use and is not empty yet. e2fsck 1.47 reports the same for images that
+/// Linux leaves.
 const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x06000d"];
 
 /// Problems that e2fsck 1.47 reports if a deleted file on the orphan list has a value inode. e2fsck

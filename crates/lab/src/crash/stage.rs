@@ -89,8 +89,8 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// Factor for sizes that need not be the same number of blocks on every block size: how many
-    /// times larger they are than on blocks of 1 KiB.
+    /// Factor by which sizes in bytes are larger than on blocks of 1 KiB. It is for sizes that need
+    /// not be the same number of blocks on every block size.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }

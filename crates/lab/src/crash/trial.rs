@@ -31,7 +31,8 @@ pub(super) type Verdict = (usize, Option<(String, String)>);
 type Recovered = RecorderDevice<OverlayDevice<Frozen>>;
 
 impl Trial<'_> {
-    /// Judges an image, and those of `nested` cuts of its recovery that `is_new` has not seen.
+    /// Judges an image, and up to `nested` cuts of its recovery. `is_new` says whether the content
+    /// after a cut has not been judged yet.
     pub(super) fn judge(
         &self,
         image: &Image,

@@ -77,7 +77,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     workload("xattrs", "set, replace and remove attributes of all sizes", Kind::Small, names::attributes),
     workload("htree", "directories that grow, split and shrink", Kind::Small, names::split),
     workload("orphans", "files deleted and cut while they are open", Kind::Small, reuse::orphans),
-    workload("orphan-file", "the same with an orphan file", Kind::OrphanFile, reuse::orphans),
+    workload("orphan-file", "as orphans, with an orphan file", Kind::OrphanFile, reuse::orphans),
     workload(
         "fallocate2",
         "eight threads append by fallocate, truncate and repeat",
@@ -92,7 +92,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         reuse::recycle,
     ),
     workload("tight", "what one file gives up is what the next one needs", Kind::Small, reuse::tight),
-    workload("logged", "the same with file data in the log", Kind::Logged, reuse::recycle),
+    workload("logged", "as recycle, with file data in the log", Kind::Logged, reuse::recycle),
     workload("threads", "four threads create, append, fsync and unlink", Kind::Threads, threads::race),
     workload(
         "scenarios",
@@ -108,7 +108,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     ),
     workload(
         "direct-threads",
-        "three threads write directly, one commits, and so does every few handles",
+        "three threads write directly, a fourth commits; transactions have few handles",
         Kind::ThreadsCommits,
         direct::beside_commits,
     ),

@@ -139,7 +139,7 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     table.note(
         "15, 16 and 17 build on each other and are switched together. The only effect of 2 here is that it counts the hits \
          of stream goals separately. 3, 6, 7 and 12 to 14 change no behaviour. 11 acts only when scanning is switched while the file \
-         system is in use: see the table of scanswitch. The orders of memory that 4 gave up cost nothing in the model. \
+         system is in use: see the table of scanswitch. The memory ordering that 4 gave up costs nothing in the model. \
          The whole has min(CPUs, groups/4) goals; with 512 groups and up to 128 CPUs, a goal for each CPU is the same.",
     );
     let switches = SWITCHED.iter().map(|(_, arm)| (*arm).to_owned());

@@ -17,8 +17,8 @@ const OPS: u64 = 1000;
 /// published. This one's rate with one worker is nearest to the published rate.
 const UNNAMED: &str = Machine::NAMES[0];
 
-/// The same machine with workers far from each other. On which CPUs the measured workers ran is not
-/// published.
+/// The same machine with workers far from each other. It is not published which CPUs the measured
+/// workers ran on.
 const SPREAD: &str = "kunpeng-920:spread";
 
 /// A plan in virtual time on a built-in machine.
@@ -242,8 +242,9 @@ pub(super) mod tests {
         Row { interleave: Interleave::Virtual, machine: Some(machine.to_owned()), ..plain }
     }
 
-    /// All arms on both machines with one worker and all: an arm's rate is its number in hundreds,
-    /// and of one worker ten times that. On the AMD it is twice as much.
+    /// All arms on both machines, with one worker and with all. With all workers, an arm's rate is
+    /// a hundred times its number. With one worker it is ten times that. On the AMD both rates are
+    /// twice as high.
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for (factor, machine) in [(1.0, Machine::NAMES[0]), (2.0, Machine::NAMES[1])] {

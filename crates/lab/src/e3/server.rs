@@ -41,8 +41,8 @@ const UNIT: u64 = 64 * KIB;
 const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
 /// Size of a grown file, and of the largest files that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
-/// A large file is first written at this many offsets. These writes split its extent into so many
-/// that the extents need a block of their own.
+/// A large file that is preallocated as a whole is then written at this many offsets. These writes
+/// split its extent into so many that the extents need a block of their own.
 const PLACES: u64 = 4;
 /// Files that grow at the same time.
 const GROWING: usize = 8;
@@ -183,7 +183,7 @@ impl<'p> Server<'p> {
             self.allocate()?;
         }
         let files = u64_from_usize(self.files.len() + self.growing.len());
-        // Each file is deleted and recreated `turnovers` times in the mean.
+        // On average, each file is deleted and recreated `turnovers` times.
         let (mut gone, most) = (0, files * self.memory.turnovers);
         while gone < most {
             let before = self.files.len();

@@ -99,7 +99,7 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
         let counts = [blocks, runs, runs_elsewhere].map(|count| count.to_string());
         table.push([row.kind.clone(), row.policy.clone()].into_iter().chain(counts));
     }
-    table.note("A run is directory blocks that follow each other on the disk, whatever their directories. ext3 has no flex groups: every group is a first one.");
+    table.note("Directory blocks that follow each other on the disk are one run, whichever directories they belong to. ext3 has no flex groups: every group is a first one.");
     Some(table)
 }
 

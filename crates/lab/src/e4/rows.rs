@@ -50,7 +50,7 @@ struct DiskFigures {
     is_calibrated: Option<bool>,
 }
 
-/// The same of our checker.
+/// The same figures of our checker.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct CheckerFigures {
     checker_reads: Option<u64>,

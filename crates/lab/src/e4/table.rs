@@ -87,7 +87,7 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
         our_checker.push(names(pass, column).into_iter().chain(of_our_checker(column, pass)));
     }
     e2fsck.note(
-        "Published: real less user and system, and real, at full scale times the scale. Modelled: e2fsck's reads in its order, as \
+        "Published: I/O is real less user and system, total is real, both times the scale. Modelled: e2fsck's reads in its order, as \
          strace sees them, on a notebook disk (the host reads no page twice, and reads neighbours together, up to 128 KiB). Its \
          rate and its positioning are calibrated on the marked cells (positioning only if our layout has the published seeks; \
          otherwise it is the model's); all others are predictions. A total is the modelled \
@@ -95,7 +95,7 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
     );
     our_checker.note(
         "Our checker reads in one thread. The disk, the host and the CPU seconds are those of the table before, so the reads alone \
-         make the difference. Nothing of it was published.",
+         make the difference. None of this was published.",
     );
     // Rows of an earlier version have none.
     let has_ours = rows.iter().all(|row| row.our_checker.len() == PASSES);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct FreeRuns {
     /// Length of the shortest, in KiB.
     pub from_kb: u64,
-    /// How many they are.
+    /// Their number.
     pub extents: u64,
     /// Share (0..=1) of the free blocks that are in these and all longer ones.
     pub share_from: f64,

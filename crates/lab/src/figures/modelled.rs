@@ -60,8 +60,8 @@ fn table(rows: &[Row], device: &str) -> Table {
         ]);
     }
     table.note(
-        "Times are those of a device model and of a processor that works 1.5 us an operation and copies 8 GB a second; one thread takes \
-         turns, so nobody waits for a lock. Figures repeat to the byte.",
+        "Times are those of a device model and of a processor that needs 1.5 us for an operation and copies 8 GB a second; workers take \
+         turns in one thread, so nobody waits for a lock. Figures repeat to the byte.",
     );
     table
 }

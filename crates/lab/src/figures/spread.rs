@@ -124,8 +124,9 @@ mod tests {
         }
     }
 
-    /// Leaving out one of eight values at each end misses the median with 3.5 % (9 of 256) on each
-    /// side: too often for 95 % in all, but not for 90 %.
+    /// If one of eight values is left out at each end, the interval misses the median with a
+    /// probability of 3.5 % (9 of 256) on each side. That is too much for 95 % confidence, but not
+    /// for 90 %.
     #[test]
     fn eight_values_give_the_whole_range_too() {
         let values: Vec<f64> = (1..=8).map(f64::from).collect();

@@ -98,8 +98,8 @@ pub fn throughput(workload: &str, rows: &[&Row]) -> Table {
 fn note_spread(table: &mut Table, rows: &[&Row]) {
     if median_count(rows) > 1 {
         table.note(
-            "medians; ± is half the interval that holds the true median with 95 % confidence (by order statistics), of fewer \
-             than six repetitions half their range.",
+            "medians; ± is half the interval that holds the true median with 95 % confidence (by order statistics); with fewer \
+             than six repetitions, half their range.",
         );
     }
 }
@@ -404,7 +404,7 @@ pub(crate) mod tests {
         );
         rows.push(placed(1.0, Interleave::Overlap));
         let beside = tables(&rows);
-        assert_eq!(beside.len(), 4, "placement alone is shown of the overlap beside threads");
+        assert_eq!(beside.len(), 4, "beside threads, only the placement of overlap is shown");
         assert!(beside[2].notes.iter().any(|note| note.contains("next table")), "{:?}", beside[2].notes);
         assert!(beside[3].title.contains("fallocate2, overlap: placement"), "{}", beside[3].title);
     }

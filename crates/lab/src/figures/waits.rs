@@ -52,7 +52,7 @@ pub fn table(title: &str, rows: &[&Row]) -> Option<Table> {
             ]);
         }
     }
-    table.note("Without the warm-up. Lines with one name are summed up.");
+    table.note("Without the warm-up. Lines with the same name are added up.");
     (!table.rows.is_empty()).then_some(table)
 }
 

@@ -73,7 +73,7 @@ struct Line {
 #[derive(Debug, Default)]
 struct Kept {
     lines: Vec<Line>,
-    /// Bytes of these lines with the first; 0 without any.
+    /// Bytes of these lines and of the first line; 0 if there is no first line.
     bytes: u64,
 }
 

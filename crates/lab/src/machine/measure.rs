@@ -5,7 +5,7 @@
 //! move, is the hand-over. Lines of plain data each add less than a move to a turn, because the CPU
 //! moves several at once. The result is the minimum over many short repetitions, because time taken
 //! by other work is not a cost of the machine. If other work took time from most repetitions, the
-//! minimum is in doubt, too; their median tells.
+//! minimum is in doubt, too. A median far above the minimum shows that.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,7 +208,7 @@ fn alone_ps() -> u64 {
 mod tests {
     use super::*;
 
-    /// Figures in which the median of a turn with a lock is that many per cent above the minimum.
+    /// Figures in which the median of a turn with a lock is `percent` per cent above the minimum.
     fn measured(percent: u64) -> Measured {
         let steady = |what, least| Repeated::new(what, "ns", [least; REPETITIONS]);
         let mut busy = [100 + percent; REPETITIONS];

@@ -101,7 +101,7 @@ fn slug(title: &str) -> String {
     format!("x-{}", super::file_name(title))
 }
 
-/// A label with its unit, and its figure of a row.
+/// A label with its unit, and the figure of a row that it names.
 type Drawn = (&'static str, fn(&Row) -> f64);
 
 /// The charts of every workload.

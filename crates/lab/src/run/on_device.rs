@@ -145,7 +145,7 @@ impl DeviceStack {
         (reads, most)
     }
 
-    /// The device's figures for the row of a workload whose files have their content there.
+    /// The device's figures for the row of a workload whose files have their content in `content`.
     pub(super) fn figures(&self, job: String, measured: &Measured, content: &[Range<u64>]) -> OnDevice {
         let counts = since(&self.after.counts, &self.before.counts);
         let (reads, reads_max) = self.metadata_reads(content);
@@ -164,7 +164,7 @@ impl DeviceStack {
     }
 }
 
-/// The neighbours of a class among fetched pages, together.
+/// Joins neighbouring fetched pages of one class into runs.
 fn runs(fetched: Vec<Fetch>, page: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for fetch in fetched {

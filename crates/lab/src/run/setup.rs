@@ -26,7 +26,8 @@ pub struct Setup {
     pub policies: Option<Vec<String>>,
     /// Device models that E2 runs on instead of memory; empty for none.
     pub devices: Vec<DeviceModel>,
-    /// Whether the constants of the modelled machines are varied, instead of the tables; E1 only.
+    /// Whether to vary the constants of the modelled machines instead of measuring the usual cells;
+    /// E1 only.
     pub sensitivity: bool,
     /// The image; `None`: in memory, as large as the published one.
     pub image: Option<ImageSource>,

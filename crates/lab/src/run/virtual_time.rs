@@ -6,7 +6,7 @@
 //! A workload that repeats a cycle is measured while every worker is at work. The measurement
 //! begins when the last worker has finished its first cycle. It ends when all workers together have
 //! done the operations of the plan. A worker that is ahead keeps running, so that the others meet
-//! the same contention as on a real machine. Everything that a row counts is of this time only:
+//! the same contention as on a real machine. A row counts only what happens during the measurement:
 //! while files grow for the first time, locks and lines are far more in demand.
 
 use std::sync::{Mutex, PoisonError};
@@ -457,7 +457,8 @@ mod tests {
         assert!(first.iter().all(|row| row.ops == 200 * u64::from(row.workers)));
     }
 
-    /// A commit that did not wait would make free what an operation in flight still merges with.
+    /// If a commit did not wait, it would free clusters that an operation in flight still merges
+    /// with.
     #[test]
     fn commits_wait_for_the_operations_of_their_transaction() {
         let policies = ["linux-6.16", "linux-6.18", "linux-6.18:freed_merge=after", "yard"];
@@ -470,7 +471,7 @@ mod tests {
         let (often, never) = (run(1_000_000), run(5_000_000_000));
         for (often, never) in often.iter().zip(&never) {
             assert_eq!(often.ops, 600 * u64::from(often.workers));
-            // What is freed becomes free only by a commit.
+            // Freed clusters count as free only after a commit.
             assert!(free(often) > free(never), "{} x {}", often.policy, often.workers);
         }
         assert_eq!(often, run(1_000_000));

@@ -7,9 +7,9 @@
 //! allocation is marked in the on-disk bitmap under its group's lock, as in Linux; freed clusters
 //! wait for the commit.
 //!
-//! An operation belongs to the transaction that runs when it begins. A commit closes that
-//! transaction, and waits for the operations of it that have not ended. Operations that begin
-//! meanwhile belong to the next transaction and do not wait.
+//! An operation belongs to the transaction that runs when the operation begins. A commit closes
+//! that transaction, and waits until all its operations have ended. Operations that begin meanwhile
+//! belong to the next transaction and do not wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,12 +46,13 @@ const HANDLES_AGAIN_NS: u64 = 1000;
 #[derive(Debug)]
 struct Transactions {
     running: TxnId,
-    /// Operations of the running and of the committing transaction, by the parity of its number.
+    /// Open operations of the running and of the committing transaction, by the parity of the
+    /// transaction's number.
     open: [u32; 2],
 }
 
 impl Transactions {
-    /// The number of operations of a transaction.
+    /// The number of operations of a transaction that have not ended.
     fn open(&mut self, txn: TxnId) -> &mut u32 {
         &mut self.open[usize_from_u32(txn.raw() % 2)]
     }
@@ -77,7 +78,8 @@ pub(crate) struct ModelledTarget {
     seed: u64,
     /// The line that the handles of all operations change.
     handles: CachePadded<<Virtual as Backend>::AtomicU64>,
-    /// Of the host, so it costs nothing in virtual time. No CPU keeps it while another one runs.
+    /// This lock is the host's, so it costs nothing in virtual time. No virtual CPU holds it while
+    /// another one runs.
     transactions: Mutex<Transactions>,
     files: Mutex<Vec<Arc<ModelledFile>>>,
 }
@@ -267,8 +269,8 @@ impl ModelledTarget {
     }
 }
 
-/// Marks the metadata that mkfs writes. That of a flex group is in its first group. Groups 0 and 1
-/// and the powers of 3, 5 and 7 hold the superblock and its copies.
+/// Marks the metadata that mkfs writes. The metadata of a flex group is in its first group. Groups
+/// 0 and 1 and the powers of 3, 5 and 7 hold the superblock and its copies.
 fn place_metadata(disk: &MemoryBitmaps, groups: u32) {
     let copies = (0..groups).filter(|&group| {
         let power_of = |base: u32| core::iter::successors(Some(1u32), move |power| power.checked_mul(base));

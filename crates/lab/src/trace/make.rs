@@ -64,7 +64,7 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "directory-heavy",
         least_space: 0,
-        about: "large directories filled, thinned out and filled again",
+        about: "large directories that grow while names are removed at random",
         make: trees::directories,
     },
     Kind {
@@ -202,8 +202,7 @@ mod tests {
         assert!(make("nonsense", &recipe).is_err());
     }
 
-    /// Files are used only while they are open, and closed once; names are used only while they
-    /// exist.
+    /// Files are used only while they are open, and each is closed once.
     #[test]
     fn traces_use_only_what_they_opened() {
         for (kind, workers) in KINDS.iter().flat_map(|kind| [(kind, 1), (kind, 3)]) {

@@ -1,5 +1,6 @@
 //! `churn`: what a mail spool does. Each worker creates a file, appends to it, makes it durable,
-//! closes it, and deletes one of its older files, over and over. Each call is one operation.
+//! closes it, and deletes one of its older files, over and over. Each of these steps is one
+//! operation; an fsync and the close after it are one step.
 
 use anyhow::Result;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -50,8 +51,8 @@ impl<F> Churn<F> {
         }
     }
 
-    /// Blocks of the next file. Each power of two is as likely as the others, as small files are
-    /// more frequent than large ones.
+    /// Blocks of the next file. Each range from one power of two to the next is equally likely,
+    /// because small files are more frequent than large ones.
     fn blocks(&mut self) -> u64 {
         let low = 1u64 << self.random.random_range(0..=self.most.ilog2());
         self.random.random_range(low..2 * low).min(self.most)

@@ -179,7 +179,7 @@ mod tests {
         rows.push(Row { interleave: Interleave::Overlap, ..row("yard", 2, 1.0) });
         rows.push(Row { state: "mail".into(), ..row("yard", 2, 1.0) });
         let table = table(&rows).unwrap();
-        // 0.9 and 2: the root of 1.8. 100 / 90 and 0.25. 0.1 and 0.5.
+        // The ratios are 0.9 and 2 (their mean is the root of 1.8), 100 / 90 and 0.25, 0.1 and 0.5.
         let expected = [
             ["yard", "1.34", "0.9000", "1", "1"],
             ["rralloc", "0.5270", "0.2500", "1", "1"],

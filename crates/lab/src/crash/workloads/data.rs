@@ -67,7 +67,7 @@ fn append_to(stage: &Stage, count: u16, rounds: u16, most: u64) -> Result<()> {
     Ok(())
 }
 
-/// Changes one file after the other and makes each change durable.
+/// Changes files in random order and makes each change durable.
 pub(super) fn change(stage: &Stage) -> Result<()> {
     stage.ballast(stage.fewer(1500))?;
     change_files(stage, 110, stage.block())

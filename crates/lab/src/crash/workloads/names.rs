@@ -82,7 +82,7 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
         stage.step()?;
     }
     stage.sync()?;
-    // In the inode, and in a block that has room for one of the largest.
+    // Some values fit in the inode. A block has room for one of the largest values.
     let block = usize_from_u64(stage.block());
     let lengths = [5, 20, 60, 200, block / 2 - 12, block - 224];
     for n in 0..700u32 {

@@ -358,7 +358,7 @@ fn swap(story: &mut Story<'_>) -> Result<()> {
 }
 
 /// A file gets many names. All but one are removed and added again, twice, so a directory of many
-/// entries is emptied and refilled.
+/// entries is nearly emptied and refilled.
 fn many_links(stage: &Stage) -> Result<()> {
     let ctx = context(0);
     let (file, bytes) = stage.file(9000, "linked", 0, 1600)?;

@@ -12,7 +12,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Space for one append to each of the sixteen files.
 pub(super) const APPEND64_SPACE: u64 = 16 * 4 * KIB;
-/// The largest file, and what [`large_sequential`] keeps free.
+/// Space that [`large_sequential`] needs before it creates a file. No file is larger.
 pub(super) const SEQUENTIAL_SPACE: u64 = 16 * MIB;
 
 /// Appends to the files of four workers in turn, 8 KiB at a time up to 1 MiB, and truncates them.
@@ -75,7 +75,7 @@ pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Rec
 }
 
 /// Short writes at random offsets of sparse files, punched holes, zeroed ranges. Half of the ranges
-/// are at edges, half are random whole blocks.
+/// are random whole blocks. The others are mostly at edges.
 pub(super) fn random_sparse(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let reach = recipe.space.max(64 * MIB);
     let mut files: Vec<(u32, Ranges, u64)> = (0..3)

@@ -68,7 +68,7 @@ pub(super) fn log_rotate(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Fills the space, deletes half of the files at random, and fills it again, over and over.
+/// Fills most of the space, deletes half of the files at random, and fills it again, over and over.
 pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.mkdir("/age");
     let mut live: Vec<(String, u64)> = Vec::new();
@@ -92,8 +92,8 @@ pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Fills more than the available space, so that the last writes fail; frees some and fills it
-/// again.
+/// Writes more than the available space holds, so that the last writes fail. Then deletes half of
+/// the files and fills the space again.
 pub(super) fn near_full(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut live: Vec<String> = Vec::new();
     let big = (recipe.space / 12).next_multiple_of(4 * KIB);

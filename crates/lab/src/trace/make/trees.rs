@@ -18,8 +18,8 @@ pub(super) fn tree_file_size(rng: &mut ChaCha8Rng) -> u64 {
     }
 }
 
-/// Creates directories below `root`, then files in them, until `percent` per cent of the operations
-/// are written.
+/// Creates directories, files and symbolic links below `root`, in random order, until `percent` per
+/// cent of the operations are written.
 fn tree(pen: &mut Pen, rng: &mut ChaCha8Rng, root: &str, percent: u64, space: &mut u64) {
     pen.mkdir(root);
     let mut directories = vec![root.to_owned()];
@@ -44,7 +44,7 @@ fn tree(pen: &mut Pen, rng: &mut ChaCha8Rng, root: &str, percent: u64, space: &m
     }
 }
 
-/// Writes one tree three times over itself: each copy replaces the files of the previous copy.
+/// Writes one tree three times. The second and the third copy replace the files of the copy before.
 pub(super) fn tree_copy(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut space = recipe.space / 2;
     tree(pen, rng, "/tree", 33, &mut space);
@@ -69,7 +69,7 @@ pub(super) fn untar(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.op(Op::Sync);
 }
 
-/// Directories that grow an index, lose most of their names and grow again.
+/// Directories that grow an index. Two names are added for each that is removed at random.
 pub(super) fn directories(pen: &mut Pen, rng: &mut ChaCha8Rng, _: &Recipe) {
     let roots = ["/wide", "/long", "/deep"];
     roots.iter().for_each(|root| pen.mkdir(root));
