@@ -112,10 +112,10 @@ fn truncated_and_corrupt_archives_are_refused_where_they_break() {
     assert!(refused(&archive[..600_000]).contains("second"));
     // The archive cut off within a header, and the archive with a damaged header.
     let third = archive.len() - 1024 - 1024;
-    assert!(refused(&archive[..third + 100]).contains("second: behind this entry"));
+    assert!(refused(&archive[..third + 100]).contains("second: after this entry"));
     let mut damaged = archive.clone();
     damaged[third + 5] ^= 1;
-    assert!(refused(&damaged[..]).contains("second: behind this entry: no tar archive, or a damaged one"));
+    assert!(refused(&damaged[..]).contains("second: after this entry: not a tar archive, or a damaged one"));
     let compressed = |how: blockyard_build::Compression| {
         let mut stream = Vec::new();
         how.copy(&mut &archive[..], &mut stream).unwrap();

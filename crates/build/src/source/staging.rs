@@ -1,5 +1,5 @@
-//! A tree built from paths in any order, as archives deliver them, and from several sources, where
-//! later ones go over earlier ones.
+//! A tree built from paths in any order, as archives deliver them. It can combine several sources:
+//! later sources go over earlier ones.
 
 use crate::error::{Error, Result};
 use crate::left_out::LeftOut;

@@ -133,7 +133,7 @@ impl<R: Read> Entries<R> {
         // The checksum counts its own field as blanks.
         let sum: u32 = before.iter().chain(behind).map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;
         if header.cksum().ok() != Some(sum) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no tar archive, or a damaged one"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a tar archive, or a damaged one"));
         }
         zero_empty_numbers(&mut header);
         Ok(Some(header))
