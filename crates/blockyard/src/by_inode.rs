@@ -583,7 +583,7 @@ impl<'a> ByInode<'a> {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// `ENODATA` if there is none of that name.
+    /// `ENODATA` if there is no attribute of that name.
     ///
     /// ```
     /// use blockyard::XattrMode;

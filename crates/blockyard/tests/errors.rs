@@ -48,7 +48,7 @@ fn a_name_without_an_inode_is_damage() {
     assert_eq!(fs.read_dir("folder").unwrap().count(), 1, "the name is still listed");
 }
 
-/// Files that are no images: the error says what they are and what to do, as the commands do.
+/// Files that are not images: the error says what they are and what to do, as the commands do.
 #[test]
 fn a_file_without_a_file_system_is_told() {
     let folder = tempfile::tempdir().unwrap();

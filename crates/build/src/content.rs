@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Largest file in bytes that a single call reads.
 const SMALL: u64 = 4096;
-/// Most bytes that such a call asks for.
+/// The most bytes that such a call asks for.
 const SMALL_READ: usize = 4097;
 
 /// Reads a file into a buffer that is one byte longer than its expected size. Returns the number of

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most blocks of one extent.
+/// The most blocks that one extent can have.
 const EXTENT_MAX: u64 = 32_768;
 
 /// The free blocks of a file system, numbered consecutively. This sequence is called the row.

@@ -591,8 +591,8 @@ impl Tree {
     }
 }
 
-/// Most blocks of a file with a block map: limited by the map itself, and by the 32-bit count of
-/// sectors.
+/// The most blocks that a file with a block map can have. The limits are the map itself and the
+/// 32-bit count of sectors.
 fn map_max(shape: &Shape) -> u64 {
     let bits = shape.block_size.trailing_zeros();
     let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);

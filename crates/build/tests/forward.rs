@@ -18,7 +18,7 @@ use blockyard_disk::{Inode, InodeNr};
 use blockyard_engine::mkfs::Options;
 use blockyard_inspect::reader::Reader;
 
-/// Most blocks of one extent.
+/// The most blocks that one extent can have.
 const EXTENT_MAX: u64 = 32_768;
 
 /// What is counted in an image.

@@ -29,7 +29,7 @@ const WHITEOUT: &[u8] = b".wh.";
 /// What follows the prefix in one special name. That name removes everything that the lower layers
 /// have in its directory.
 const OPAQUE: &[u8] = b".wh..opq";
-/// Most bytes of an attribute's value, as for system calls.
+/// The most bytes that an attribute's value may have, as for system calls.
 const VALUE_MAX: usize = 64 << 10;
 /// Bytes read at a time.
 pub(super) const CHUNK: usize = 1 << 20;

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Most bytes of an index, a manifest or a configuration.
+/// The most bytes that an index, a manifest or a configuration may have.
 const JSON_MAX: u64 = 16 << 20;
 /// The files that mark an OCI image layout.
 const OCI_MARK: &[u8] = b"oci-layout";

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Most buffers that wait to be read.
+/// The most buffers that may wait to be read.
 const BUFFERS: usize = 4;
 
 /// Compression formats.

@@ -11,7 +11,7 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 /// Size in bytes of a header, and of the units that content is padded to.
 const RECORD: usize = 512;
-/// Most bytes of a long name, and of a list of extensions.
+/// The most bytes that a long name or a list of extensions may have.
 const LONG_MAX: u64 = 16 << 20;
 /// Largest file in bytes that system calls support.
 const FILE_MAX: u64 = i64::MAX.unsigned_abs();
