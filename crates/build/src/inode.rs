@@ -52,7 +52,7 @@ impl Source<'_> {
             slot.set_created(node.modified);
             if let Some(list) = self.inline.map(|inline| &inline.attributes).or(self.attributes) {
                 let fits = list.write_inode_area(&mut slot.bytes_mut()[128 + usize::from(EXTRA)..]);
-                assert!(fits, "attributes that fit were counted");
+                assert!(fits, "the plan chose attributes that fit");
             }
         }
         slot.set_accessed(node.modified);

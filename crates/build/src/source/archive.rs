@@ -161,7 +161,7 @@ impl Reading<'_> {
             self.staging.hide_content(place)?;
         } else if !is_note(name) {
             if hidden.is_empty() {
-                return Err(self.staging.refused(path, "removes nothing"));
+                return Err(self.staging.refused(path, "a whiteout that names nothing"));
             }
             self.staging.hide(&[place, hidden].concat())?;
         }
