@@ -1,5 +1,6 @@
-//! Access control lists in the on-disk form and in the form of system calls: converting either to
-//! the other and back loses nothing.
+//! Access control lists in the on-disk form and in the form of system calls. Converting an on-disk
+//! list to the other form and back loses nothing. In the other direction, only ids of entries that
+//! have no id on disk are lost.
 
 #![no_main]
 

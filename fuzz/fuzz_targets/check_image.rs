@@ -1,5 +1,5 @@
-//! Whole images: checks a valid base with edits, and expects the same findings from another number
-//! of threads.
+//! Whole images: checks a valid base with edits, and expects the same findings from one thread and
+//! from two.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Checks a damaged image, plans its repair, carries it out, and takes it back.
+//! Checks a damaged image, plans its repair, carries the repair out, and undoes it.
 
 use blockyard::FileSystem;
 use blockyard::check::{self, RepairOptions, Report};
@@ -7,14 +7,14 @@ use blockyard::disk::GroupNr;
 use blockyard::inspect::reader::Reader;
 use std::sync::Arc;
 
-/// Prints what a check found, and whether it could look behind the superblock.
+/// Prints what a check found, and whether it could look beyond the superblock.
 fn tell(report: &Report) {
     for finding in &report.findings {
         println!("{} {}: {}: {}", finding.code, finding.site, finding.code.text(), finding.detail);
     }
     println!("{} errors, {} findings not listed", report.errors, report.suppressed);
     if !report.examined {
-        println!("nothing behind the superblock was checked");
+        println!("nothing beyond the superblock was checked");
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for action in &plan.actions {
         println!("{}: {}, cost: {}", action.site, action.what, action.cost.text());
     }
-    assert!(plan.is_complete(), "nothing would be left");
+    assert!(plan.is_complete(), "no damage would be left");
     plan.save_undo(&*device, &undo)?;
     println!("{} blocks written", plan.apply(&*device)?.blocks);
     assert!(check::check(&*device, &options)?.is_clean());

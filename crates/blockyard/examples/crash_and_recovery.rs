@@ -1,5 +1,5 @@
 //! Cuts the power in the middle of work: what was synced is there afterwards, and the image is
-//! sound. Then cuts it at every later moment: the image is sound each time.
+//! sound. Then cuts the power at every later moment: the image is sound each time.
 
 use blockyard::device::{CrashPlan, MemoryDevice, RecorderDevice};
 use blockyard::{FileSystem, ImageOptions, check};

@@ -123,7 +123,7 @@ impl<'a> ByInode<'a> {
     /// ```
     pub fn identify(self, number: InodeNr) -> Result<InodeId> {
         self.on(number, |engine, _| {
-            // The file system's own inodes hold no files, and some have a map of another form.
+            // The file system's own inodes are not files. Some use their block maps differently.
             if engine.is_own_inode(number) {
                 return Err(EngineError::StaleInode(number));
             }
@@ -226,7 +226,7 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.set_attributes(ctx, id, changes))
     }
 
-    /// Records that a file or directory was read: its access time becomes now if `rule` says so.
+    /// Records that a file or directory was read: sets its access time to now if `rule` says so.
     ///
     /// # Errors
     /// `ESTALE` if it was deleted.
@@ -583,7 +583,7 @@ impl<'a> ByInode<'a> {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// `ENODATA` if there is none of that name.
+    /// `ENODATA` if there is no attribute of that name.
     ///
     /// ```
     /// use blockyard::XattrMode;

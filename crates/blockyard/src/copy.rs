@@ -22,8 +22,8 @@ impl FileSystem {
     /// - A directory that exists keeps its other entries. It gets the permissions, owner, times and
     ///   extended attributes of the source, even if it is the root.
     /// - A file that exists gets the new content and attributes, even if a symbolic link leads to
-    ///   it. Names that a copy has linked already stay linked. Anything else that is in the way is
-    ///   an error.
+    ///   it. Hard links that an earlier copy made are kept. Anything else that is in the way is an
+    ///   error.
     /// - Symbolic links are copied as links, `source` included. Two names of one file remain two
     ///   names of one file if both are below `source`.
     /// - Flags of chattr are not copied, nor is the host's time of creation; see

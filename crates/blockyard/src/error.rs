@@ -229,7 +229,7 @@ impl fmt::Display for Reason {
             Self::Device(error) => error.fmt(f),
             Self::Host(error) => error.fmt(f),
             Self::Loop => f.write_str("too many levels of symbolic links"),
-            Self::NotOpenForThis => f.write_str("the file was not opened for this"),
+            Self::NotOpenForThis => f.write_str("the file was not opened for this operation"),
             Self::Closed => f.write_str("the file system is closed"),
             Self::Invalid(what) => write!(f, "invalid argument: {what}"),
         }

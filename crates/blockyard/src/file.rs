@@ -355,7 +355,7 @@ impl File {
     }
 
     /// As [`File::sync_all`], but only for the content and what is needed to read it. The times on
-    /// the device may stay older.
+    /// the device may stay out of date.
     ///
     /// # Errors
     /// As [`File::sync_all`].
@@ -519,5 +519,5 @@ impl File {
 
 /// Rejects offsets beyond the largest file size of Linux.
 fn check_offset(offset: u64) -> Bare<()> {
-    if i64::try_from(offset).is_ok() { Ok(()) } else { Err(Reason::Invalid("an offset of that many bytes")) }
+    if i64::try_from(offset).is_ok() { Ok(()) } else { Err(Reason::Invalid("an offset that large")) }
 }

@@ -220,7 +220,7 @@ impl FileSystem {
     }
 
     /// Adds the path to an error.
-    #[expect(clippy::unused_self, reason = "reads as what it is for")]
+    #[expect(clippy::unused_self, reason = "`fs.at(path, ..)` reads well in its callers")]
     pub(crate) fn at<T>(&self, path: &Path, done: Bare<T>) -> Result<T> {
         done.map_err(|reason| Error::at(path, reason))
     }

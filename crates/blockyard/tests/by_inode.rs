@@ -1,4 +1,5 @@
-//! Inodes by number and generation: a deleted one is stale, and never taken for another.
+//! Inodes by number and generation: a deleted inode is stale, and is never taken for a later user
+//! of its number.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,8 +10,7 @@ use blockyard::{
     DeviceNumber, FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode,
 };
 
-/// An inode number that is given again after the image was closed and opened gets another
-/// generation.
+/// An inode number that is reused after the image was closed and reopened gets another generation.
 #[test]
 fn a_number_that_is_given_again_has_another_generation() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
@@ -24,7 +24,7 @@ fn a_number_that_is_given_again_has_another_generation() {
         id
     };
     let (one, other) = (made(), made());
-    assert_eq!(one.number, other.number, "the test is about a number that two had");
+    assert_eq!(one.number, other.number, "the test needs two inodes with the same number");
     assert_ne!(one.generation, other.generation);
 }
 
@@ -56,7 +56,7 @@ fn a_number_that_was_given_anew_is_stale() {
     inodes.unlink(root, b"a").unwrap();
     assert!(inodes.metadata(old).unwrap_err().is_stale());
     let new = make(b"b");
-    assert_eq!(old.number, new.number, "the test is about a number that two had");
+    assert_eq!(old.number, new.number, "the test needs two inodes with the same number");
     let new_node = NewInode { kind: FileType::Fifo, permissions: 0o600, device: None };
     let stale = [
         inodes.metadata(old).map(drop),

@@ -26,8 +26,8 @@ fn assert_clean(device: &MemoryDevice) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// An invalid size or feature leaves the host's file as it was, or makes none. An invalid size once
-/// emptied the file before it was refused.
+/// If the size or a feature is invalid, an existing host file keeps its content, and no new file is
+/// made. An invalid size once emptied the file before it was refused.
 #[test]
 fn a_file_system_that_cannot_be_made_costs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,8 +103,8 @@ fn close_ends_open_files() {
     assert!(check::check(&device, &check::Options::default()).unwrap().is_clean());
 }
 
-/// Threads use an instance that another thread closes. Each operation is done or refused, and what
-/// was done is there.
+/// Threads use an instance that another thread closes. Each operation is done or refused, and the
+/// effect of each that was done is in the image.
 #[test]
 fn operations_beside_a_close_are_done_or_refused() {
     for _ in 0..20 {
@@ -176,7 +176,7 @@ impl BlockDevice for Trap {
     }
 }
 
-/// An image whose directories no instance has in memory, with a trap on top.
+/// A closed image, so that none of its directories is in memory, and a trap over it.
 fn trapped(delay: Duration) -> (Arc<MemoryDevice>, Arc<Trap>) {
     let memory = make(64 << 20);
     let fs = open(&memory);
@@ -268,7 +268,7 @@ fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
     assert!(panics >= 2, "only {panics} of the trials panicked");
 }
 
-/// The background thread writes old data although nobody asks, and ends with the instance.
+/// The background threads write old data without being asked, and end with the instance.
 #[test]
 fn the_thread_in_the_background_commits() {
     let memory = make(32 << 20);
@@ -285,7 +285,8 @@ fn the_thread_in_the_background_commits() {
         let found = ImageOptions::new().read_only(true).open_device(copy).unwrap();
         found.read("file").is_ok_and(|text| text == b"text")
     };
-    // The write comes some time after a second; the limit is for a busy machine.
+    // The data is written some time after the first second. The limit of 60 seconds allows for a
+    // busy machine.
     let waited = (0..600).take_while(|_| {
         std::thread::sleep(Duration::from_millis(100));
         !is_there()
@@ -314,7 +315,7 @@ fn the_thread_in_the_background_writes_back_what_is_much() {
         file.write_at(&[1; 100_000], 0).unwrap();
     }
     let is_placed = || files.iter().any(|file| file.extents().unwrap().iter().all(|extent| !extent.dirty));
-    // The limit is for a busy machine.
+    // The limit of 60 seconds allows for a busy machine.
     let waited = (0..600).take_while(|_| {
         std::thread::sleep(Duration::from_millis(100));
         !is_placed()

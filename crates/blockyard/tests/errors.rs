@@ -21,7 +21,7 @@ fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
     }
 }
 
-/// A name of an inode that is not in use is damage. It was once "not found", as if there were no
+/// A name whose inode is not in use is damage. The error was once "not found", as if there were no
 /// such name, and the removal of its directory never ended.
 #[test]
 fn a_name_without_an_inode_is_damage() {
@@ -48,7 +48,7 @@ fn a_name_without_an_inode_is_damage() {
     assert_eq!(fs.read_dir("folder").unwrap().count(), 1, "the name is still listed");
 }
 
-/// Files that are no images: the error says what they are and what to do, as the commands do.
+/// Files that are not images: the error says what they are and what to do, as the commands do.
 #[test]
 fn a_file_without_a_file_system_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -94,7 +94,8 @@ fn an_attribute_that_is_too_large_is_told_with_its_limit() {
 }
 
 /// The error says which options contradict each other or are missing. In an image that is open
-/// read-only, opening a file for writing fails; once only the first write failed.
+/// read-only, opening a file for writing fails. Once, such an open worked and the first write
+/// failed.
 #[test]
 fn options_that_cannot_be_met_are_named() {
     let memory = Arc::new(MemoryDevice::new(16 << 20));
@@ -119,7 +120,7 @@ fn options_that_cannot_be_met_are_named() {
     assert_eq!(fs.read("file").unwrap(), b"text");
 }
 
-/// The size that is named is the smallest: one step less is refused.
+/// The error names the smallest possible size: 4 KiB less is refused.
 #[test]
 fn an_image_that_is_too_small_is_told_the_smallest_size() {
     let options = mkfs::Options::ext4();
@@ -145,8 +146,8 @@ fn replace(device: &MemoryDevice, old: &[u8], new: &[u8]) {
     }
 }
 
-/// Entries could lead the copy of a tree out of its destination: names with slashes, and symbolic
-/// links to directories of the host that were recorded as directories.
+/// Damaged entries could once make a copy leave its destination. One kind is a name with slashes.
+/// The other is a symbolic link to a host directory, whose entry calls it a directory.
 #[test]
 fn nothing_is_copied_outside_the_destination() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,8 +175,8 @@ fn nothing_is_copied_outside_the_destination() {
     damaged(b"\x0e\x07a_link_outside", b"\x0e\x02a_link_outside", "not a directory");
 }
 
-/// A look-up by hash does not find names that a listing of the same directory shows. The removal of
-/// such a directory never ended.
+/// A look-up by hash does not find names that a listing of the same directory shows. Once, the
+/// removal of such a directory never ended.
 #[test]
 fn a_directory_whose_index_is_wrong_is_not_removed_for_ever() {
     let memory = Arc::new(MemoryDevice::new(16 << 20));
@@ -215,8 +216,8 @@ fn a_name_with_nul_is_no_name_of_an_attribute() {
     assert!(fs.xattr_names("file").unwrap().is_empty());
 }
 
-/// A slash behind a symbolic link does not make it a directory that can be removed or renamed: the
-/// link's target was.
+/// A path with a slash after a symbolic link must not remove or rename the link's target. It once
+/// did.
 #[test]
 fn removals_and_renames_do_not_follow_a_link_with_a_slash() {
     let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
@@ -292,7 +293,7 @@ fn a_copy_through_a_link_gives_attributes_to_the_target() {
     }
 }
 
-/// What the file system keeps for itself was once shown as available.
+/// Space that the file system keeps for itself was once reported as available.
 #[test]
 fn what_is_available_can_be_used() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! `File` against `std::fs::File` on the kernel's ext4: random sequences over both whole interfaces
+//! `File` against `std::fs::File` on the kernel's ext4: the same random sequences of operations
 //! give equal results, equal errors and equal files.
 //!
 //! `STEPS=n` sets the number of operations (2,000; in full 100,000), `SEED` the seed.

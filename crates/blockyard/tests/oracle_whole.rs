@@ -361,8 +361,8 @@ fn trees_come_in_and_go_out_with_everything() {
     e2fsck_clean(&image);
 }
 
-/// A program that stays with whoever copies it would run as them. The test starts itself again
-/// without the right to change owners.
+/// If the copy of a set-id program belongs to the user who copied it, the program would run as that
+/// user. The test starts itself again without the right to change owners.
 #[test]
 fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
     const NAME: &str = "a_copy_that_does_not_get_its_owner_loses_its_set_id_bits";
@@ -396,8 +396,8 @@ fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
     }
 }
 
-/// The largest numbers of nanoseconds that fit are commands to Linux: the current time, and no
-/// change.
+/// The two largest nanosecond values that fit into an inode are commands to Linux: use the current
+/// time, and leave the time unchanged.
 #[test]
 fn too_many_nanoseconds_are_copied_as_the_most_that_there_are() {
     if !require(&["debugfs"]) {

@@ -158,8 +158,8 @@ fn permission_bits(letters: &str) -> Option<u16> {
     if letters.len() > 3 { None } else { letters.bytes().try_fold(0, add) }
 }
 
-/// Looks up the id of a user or group by its name on this machine. Where GNU tar can write a name,
-/// it writes no number.
+/// Looks up the id of a user or group by its name on this machine. GNU tar writes a name instead of
+/// a number wherever it can.
 fn known(tag: &str, name: &str) -> Option<u32> {
     let list = if tag.starts_with('u') { "/etc/passwd" } else { "/etc/group" };
     let text = std::fs::read_to_string(list).ok()?;

@@ -79,7 +79,7 @@ impl BlockMap {
                 done += len;
             }
         }
-        assert!(places.next().is_none(), "a block for no node");
+        assert!(places.next().is_none(), "more places than nodes");
         map
     }
 
@@ -103,7 +103,7 @@ impl BlockMap {
         if known > 0 {
             // Search from the end: the block is among the last few.
             let found = self.nodes.iter().rposition(|(place, _)| *place == u64::from(known));
-            return found.unwrap_or_else(|| unreachable!("block {known} is of this map"));
+            return found.unwrap_or_else(|| unreachable!("block {known} is in this map"));
         }
         let Some(&place) = places.next() else { unreachable!("nodes were counted") };
         self.array(node)[index] = u32_from_u64(place);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Largest file in bytes that a single call reads.
 const SMALL: u64 = 4096;
-/// Most bytes that such a call asks for.
+/// The most bytes that such a call asks for.
 const SMALL_READ: usize = 4097;
 
 /// Reads a file into a buffer that is one byte longer than its expected size. Returns the number of
@@ -173,13 +173,13 @@ impl<'t> Contents<'t> {
     }
 }
 
-/// The number by which a merged tree finds a file of its part with index `part`.
+/// The number that a merged tree stores for the file `id` of its part with index `part`.
 pub(crate) fn number_of(trees: &[Tree], part: usize, id: NodeId) -> u64 {
     let before: usize = trees[..part].iter().map(|tree| tree.directories.len()).sum();
     join32(u32_from_usize(before) + id.directory, id.child)
 }
 
-/// The part, and the file in it, for a number of [`number_of`].
+/// The part, and the file in it, for a number that [`number_of`] returned.
 fn part_of(trees: &[Tree], number: u64) -> (usize, NodeId) {
     let mut directory = high32(number);
     for (part, tree) in trees.iter().enumerate() {
@@ -210,7 +210,7 @@ pub(crate) struct Content<'t> {
     at: u64,
     /// Bytes of the file.
     size: u64,
-    /// Ranges that are still to be read, the next one last. The rest are holes.
+    /// Ranges that are still to be read, the next one last. Between them are holes.
     ranges: Vec<Range<u64>>,
 }
 

@@ -210,7 +210,7 @@ impl<'t> Comparing<'_, 't> {
                     }
                     self.inode(ids.map(Some))?;
                 }
-                _ => unreachable!("a name that comes first is there"),
+                _ => unreachable!("the name that comes first exists"),
             }
             first += usize::from(order != Ordering::Greater);
             second += usize::from(order != Ordering::Less);

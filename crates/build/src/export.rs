@@ -31,7 +31,7 @@ pub struct Exported {
 
 impl Tree {
     /// Writes the tree as a tar archive (pax) with sorted names. GNU tar extracts it with `--xattrs
-    /// --xattrs-include='*' --acls`, and [`Tree::read_archive`] gives the tree again. It keeps
+    /// --xattrs-include='*' --acls`, and [`Tree::read_archive`] reads it back. The archive keeps
     /// owners, permissions, times in nanoseconds, extended attributes, access control lists, hard
     /// links and devices, and holes as GNU tar writes them. Flags of `chattr` and sockets use
     /// keywords of star (`SCHILY.fflags`, `SCHILY.filetype`); programs that do not know them turn

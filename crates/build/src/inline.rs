@@ -18,7 +18,7 @@ pub(crate) struct Inline {
     pub(crate) head: [u8; HEAD_LEN],
     /// All attributes of the inode, including the rest of the content.
     pub(crate) attributes: AttributeList,
-    /// The size of a directory in bytes: the room of `i_block` and of the attribute's value.
+    /// The size of a directory in bytes: the space in `i_block` and in the attribute's value.
     pub(crate) capacity: u64,
 }
 

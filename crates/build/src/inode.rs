@@ -52,7 +52,7 @@ impl Source<'_> {
             slot.set_created(node.modified);
             if let Some(list) = self.inline.map(|inline| &inline.attributes).or(self.attributes) {
                 let fits = list.write_inode_area(&mut slot.bytes_mut()[128 + usize::from(EXTRA)..]);
-                assert!(fits, "attributes that fit were counted");
+                assert!(fits, "the plan chose attributes that fit");
             }
         }
         slot.set_accessed(node.modified);
@@ -101,8 +101,8 @@ pub(crate) struct StoredValue<'a> {
     pub(crate) size: u64,
     /// Its hash, which is stored in the access time.
     pub(crate) hash: u32,
-    /// Lists that refer to it. The low half is stored in the version, the high half in the change
-    /// time.
+    /// Lists that refer to it: a number of 64 bits on disk. The version holds the low half. The
+    /// change time holds the high half, which is 0 here.
     pub(crate) references: u32,
     /// Blocks that it occupies.
     pub(crate) blocks: u64,

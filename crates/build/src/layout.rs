@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most blocks of one extent.
+/// The most blocks that one extent can have.
 const EXTENT_MAX: u64 = 32_768;
 
 /// The free blocks of a file system, numbered consecutively. This sequence is called the row.
@@ -203,8 +203,8 @@ impl<'a> Content<'a> {
             let needed = nodes_for(&runs);
             if needed <= nodes {
                 // With this many nodes before it, the data may fall into fewer runs, which need
-                // fewer nodes. With fewer nodes before it, it would fall into more runs again. So
-                // split runs until they need all the nodes.
+                // fewer nodes. But with fewer nodes before it, the data would fall into more runs
+                // again. So split runs until they need all the nodes.
                 while nodes_for(&runs) < nodes {
                     cut_longest(&mut runs, cluster);
                 }
@@ -239,7 +239,7 @@ impl<'a> Content<'a> {
 fn cut_longest(runs: &mut Vec<Run>, cluster: u64) {
     let longest = (0..runs.len()).max_by_key(|&at| runs[at].len);
     let Some(at) = longest.filter(|&at| runs[at].len > cluster) else {
-        unreachable!("there were more runs, each with a cluster");
+        unreachable!("an earlier attempt had more runs, each with a cluster");
     };
     let run = &mut runs[at];
     let len = run.len - cluster;

@@ -64,7 +64,7 @@ impl Order {
                 None => tree.root.links = 3 + directories,
             }
         }
-        debug_assert_eq!(order.directories.len(), tree.directories.len(), "a directory is in no other");
+        debug_assert_eq!(order.directories.len(), tree.directories.len(), "each directory is reached once");
         order.place_files(tree, ahead, placement);
         order
     }

@@ -62,7 +62,7 @@ impl Room {
         }
     }
 
-    /// The least number of blocks that leaves enough of them free when `used` are not.
+    /// The least number of all blocks that leaves enough free when `used` blocks are taken.
     fn blocks_with(self, used: u64, block: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => used + bytes.div_ceil(block),
@@ -283,7 +283,7 @@ impl How<'_> {
         // A requested journal may take half of the blocks. A file system that is too small for the
         // journal would be made without it.
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
-        // The first attempt refuses blocks of 0 bytes.
+        // If the block size is 0, the first attempt fails.
         let mut blocks = first.max((2 * journal).checked_div(block).unwrap_or(0));
         // The previous size, if it was too small for any file system with these options.
         let mut refused = None;
@@ -490,7 +490,7 @@ impl Tree {
         newest
     }
 
-    /// Refuses what needs a feature, for a file system without any.
+    /// Refuses content that needs a feature. This is for file systems that have no features.
     fn check_without_features(&self, order: &Order, homes: &Homes) -> Result<()> {
         let is_large = |id: &&NodeId| {
             let node = self.node(**id);
@@ -563,8 +563,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Refuses inodes with too many links. If `may_not_count`, directories may have more, which are
-    /// not counted.
+    /// Refuses inodes with too many links. If `may_not_count`, a directory may have more: its links
+    /// are then not counted.
     fn check_links(&self, order: &Order, may_not_count: bool) -> Result<()> {
         for &id in &order.inodes {
             let node = self.node(id);
@@ -591,8 +591,8 @@ impl Tree {
     }
 }
 
-/// Most blocks of a file with a block map: limited by the map itself, and by the 32-bit count of
-/// sectors.
+/// The most blocks that a file with a block map can have. The limits are the map itself and the
+/// 32-bit count of sectors.
 fn map_max(shape: &Shape) -> u64 {
     let bits = shape.block_size.trailing_zeros();
     let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);

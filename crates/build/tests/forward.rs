@@ -1,6 +1,7 @@
-//! The goals of placement, measured on an image of a whole tree. It has hardly more extents than
-//! necessary, and directories in one piece. A reader that walks the tree in order never goes back,
-//! among the content or among the directories. `TREE` names another tree, such as /usr.
+//! The goals of placement, measured on an image of a whole tree. The image has hardly more extents
+//! than necessary, and each directory is in one piece. A reader that walks the tree in order never
+//! reads backwards, neither among the content nor among the directories. `TREE` names another tree,
+//! such as /usr.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +18,7 @@ use blockyard_disk::{Inode, InodeNr};
 use blockyard_engine::mkfs::Options;
 use blockyard_inspect::reader::Reader;
 
-/// Most blocks of one extent.
+/// The most blocks that one extent can have.
 const EXTENT_MAX: u64 = 32_768;
 
 /// What is counted in an image.

@@ -74,18 +74,18 @@ fn entries_that_lead_out_or_say_nonsense_are_refused_by_name() {
         (
             "etc/passwd",
             [entry(EntryType::Symlink, "etc", "/etc", b""), file("etc/passwd", b"x")].concat(),
-            "no directory",
+            "not a directory",
         ),
         (
             "up/x",
             [entry(EntryType::Symlink, "up", "../..", b""), file("up/x", b"x")].concat(),
-            "no directory",
+            "not a directory",
         ),
         ("hard", entry(EntryType::Link, "hard", "/etc/passwd", b""), "hard link to /etc/passwd"),
         ("hard", entry(EntryType::Link, "hard", "../../x", b""), "hard link to ../../x"),
         ("self", entry(EntryType::Link, "self", "self", b""), "hard link to self"),
-        ("one/x", loops.concat(), "no directory"),
-        ("f/x", [file("f", b"x"), file("f/x", b"x")].concat(), "no directory"),
+        ("one/x", loops.concat(), "not a directory"),
+        ("f/x", [file("f", b"x"), file("f/x", b"x")].concat(), "not a directory"),
         ("huge", claiming("huge", 8_000_000_000), "end of file"),
         ("vast", extended("size=9223372036854775000", &file("vast", b"")), "end of file"),
         ("holes", extended(sparse, &file("holes", b"0123456789")), "map of holes"),
@@ -112,10 +112,10 @@ fn truncated_and_corrupt_archives_are_refused_where_they_break() {
     assert!(refused(&archive[..600_000]).contains("second"));
     // The archive cut off within a header, and the archive with a damaged header.
     let third = archive.len() - 1024 - 1024;
-    assert!(refused(&archive[..third + 100]).contains("second: behind this entry"));
+    assert!(refused(&archive[..third + 100]).contains("second: after this entry"));
     let mut damaged = archive.clone();
     damaged[third + 5] ^= 1;
-    assert!(refused(&damaged[..]).contains("second: behind this entry: no tar archive, or a damaged one"));
+    assert!(refused(&damaged[..]).contains("second: after this entry: not a tar archive, or a damaged one"));
     let compressed = |how: blockyard_build::Compression| {
         let mut stream = Vec::new();
         how.copy(&mut &archive[..], &mut stream).unwrap();

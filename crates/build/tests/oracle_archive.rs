@@ -75,7 +75,7 @@ fn an_archive_gives_the_image_of_its_directory() {
         let archive = tar(folder.path(), "archive", options);
         assert!(image(of_archive(&archive).unwrap()) == expected, "{options:?}: another image");
     }
-    // GNU's own format has whole seconds and no attributes, so that only the number of names is
+    // GNU's own format has whole seconds and no attributes, so only the number of names is
     // compared.
     let archive = tar(folder.path(), "archive", &["--format=gnu", "--no-xattrs", "--no-acls"]);
     let gnu = of_archive(&archive).unwrap();
@@ -112,7 +112,7 @@ fn modes_follow_access_lists_as_when_they_are_extracted() {
     assert!(image(of_archive(&archive).unwrap()) == image(Tree::read(&tree, 1).unwrap()));
 }
 
-/// The last file of an archive ends in a hole, so that nothing of the archive reaches its end.
+/// The last file of an archive ends in a hole, so no content in the archive reaches the file's end.
 #[test]
 fn a_hole_at_the_end_of_the_last_file_is_kept() {
     if !require(&["root", "tar"]) {
@@ -131,7 +131,8 @@ fn a_hole_at_the_end_of_the_last_file_is_kept() {
     }
 }
 
-/// Numbers may be left out, also all of them. The entry with the archive's name is no file.
+/// A header may leave out some of its numbers, or all. The entry with the archive's own name is not
+/// a file.
 #[test]
 fn numbers_that_are_left_out_are_zeroes() {
     use tar::EntryType::{Char, Directory, Regular};
@@ -178,8 +179,8 @@ fn device_numbers_that_are_too_large_are_refused() {
     }
 }
 
-/// Attributes whose names Linux refuses are left out, as tar does, and counted. `system.data` among
-/// them is where inline data lies. Reading an image leaves them out too.
+/// Attributes whose names Linux refuses are left out, as by tar, and counted. One of them is
+/// `system.data`, which holds inline data. Reading an image leaves them out too.
 #[test]
 fn attributes_that_no_file_has_are_left_out() {
     use tar::EntryType::{Directory, Regular, XHeader};
@@ -290,7 +291,7 @@ fn hostile_archives_are_refused_by_entry() {
     assert_eq!(read(&[vec![0; 1024]]).unwrap().names(), 0, "an archive without entries has an end");
     for nothing in [&b""[..], b"no archive", &[7; 512]] {
         let error = read(&[nothing.to_vec()]).map(|tree| tree.names()).unwrap_err().to_string();
-        assert!(error.contains("no tar archive"), "{error}");
+        assert!(error.contains("not a tar archive"), "{error}");
     }
 }
 

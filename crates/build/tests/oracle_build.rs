@@ -187,8 +187,8 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
     }
 }
 
-/// From 8 MiB on, an image has a journal of 4 MiB. A size just above needs more than a size below,
-/// and the message once named less than what was asked for.
+/// From 8 MiB on, an image has a journal of 4 MiB. So content can fit a size just below 8 MiB and
+/// not fit 8 MiB. The error once named a size below the one that was asked for.
 #[test]
 fn a_size_that_is_too_small_is_told_one_that_holds_the_content() {
     let scratch = tempfile::tempdir().unwrap();

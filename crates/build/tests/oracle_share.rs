@@ -54,7 +54,7 @@ impl BlockDevice for Counting {
     }
 }
 
-/// MiB of whole blocks in the test's files that can be shared at least.
+/// How many MiB of the test's files must be shared at least. They consist of whole blocks.
 const LARGE: u64 = 9 + 5 + 2;
 
 fn make_tree(top: &Path) {

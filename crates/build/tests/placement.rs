@@ -87,10 +87,10 @@ fn what_is_listed_comes_first_and_the_rest_in_order() {
     }
 }
 
-/// Whether a file needs an extent node can depend on where the node lies. Without a node, a group's
-/// metadata splits the data, so that the inode cannot hold all extents. Behind the node the data is
-/// not split, so that no node is needed. The layout then keeps the node and cuts an extent in two.
-/// The image is clean, and the content right.
+/// Whether a file needs an extent node can depend on where its data begins. Without a node, a
+/// group's metadata splits the data, so the inode cannot hold all extents. With a node before it,
+/// the data begins later and is not split, so no node is needed. The layout then keeps the node and
+/// cuts an extent in two. The image is clean, and the content is right.
 #[test]
 fn files_that_need_a_node_only_where_it_does_not_lie_are_laid_out() {
     if !require(&["e2fsck"]) {
@@ -135,7 +135,7 @@ fn files_that_need_a_node_only_where_it_does_not_lie_are_laid_out() {
             assert!(content.iter().all(|&byte| byte == part + 1), "pad {pad} part {part}");
         }
     }
-    assert!(cut > 0, "no pad led to it");
+    assert!(cut > 0, "no size of the file `a` led to a cut extent");
 }
 
 #[test]

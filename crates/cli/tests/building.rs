@@ -226,7 +226,7 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     fs::write(folder.path().join("none"), vec![b'x'; 4096]).unwrap();
     let refused = build(folder.path(), &["none", "none.img"]);
     assert_eq!((refused.status.code(), folder.path().join("none.img").exists()), (Some(8), false));
-    assert!(text(&refused.stderr).contains("no tar archive"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("not a tar archive"), "{}", text(&refused.stderr));
     let missing = build(folder.path(), &["tree.tgz", "x.img", "--tmpdir", "nowhere"]);
     assert_eq!(missing.status.code(), Some(8));
     assert!(text(&missing.stderr).contains("nowhere"), "{}", text(&missing.stderr));

@@ -134,7 +134,7 @@ pub fn clear_runs(bits: &[u8], range: Range<u32>) -> impl Iterator<Item = Range<
     })
 }
 
-/// Sets every bit from `from` to the end of the block: the padding behind the last meaningful bit.
+/// Sets every bit from `from` to the end of the block: the padding after the last meaningful bit.
 pub fn pad_from(bits: &mut [u8], from: u32) {
     let total = crate::num::u32_from_usize(bits.len() * 8);
     set_range(bits, from..total);

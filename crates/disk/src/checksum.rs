@@ -5,7 +5,7 @@
 //! what a checksum field stores. The functions of [`object`] compute the value of one object.
 //! [`Checksums`] knows how a file system is protected: its `verify_*` compare and its `seal_*`
 //! store. Both do nothing if the object has no checksum. Methods that need the fields of an object
-//! stand in the file of that object.
+//! are in the file of that object.
 
 mod crc;
 pub mod object;

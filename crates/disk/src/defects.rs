@@ -82,7 +82,7 @@ pub enum HtreeDefect {
     #[error("index root: {0} indirect levels")]
     Levels(u8),
     /// A node does not begin with an unused entry that spans the whole block.
-    #[error("index node: not dressed as a free slot")]
+    #[error("index node does not begin with a free slot")]
     NodeHeader,
     /// `limit` is not what fits in the block.
     #[error("index limit {0} is not what fits in the block")]

@@ -1,10 +1,10 @@
-//! One linear directory block: entries in a row that fill it exactly, and the operations that edit
-//! it in place.
+//! One linear directory block: consecutive entries that fill it exactly, and the operations that
+//! edit it in place.
 //!
-//! Bytes are never trusted: whatever looks for an entry walks the block with [`Entries`], which
-//! checks each entry before anything uses it and ends with a [`DirDefect`] at the first that breaks
-//! a rule. [`insert_at`] and [`set_inode`] take positions that such a walk found. A failed edit
-//! leaves the block as it was.
+//! Bytes are never trusted: whatever looks for an entry walks the block with [`Entries`]. This walk
+//! checks each entry before anything uses it. It ends with a [`DirDefect`] at the first entry that
+//! breaks a rule. [`insert_at`] and [`set_inode`] take positions that such a walk found. A failed
+//! edit leaves the block as it was.
 //!
 //! Layout of an entry: le32 inode, le16 rec_len, u8 name_len, u8 file_type, name. Without the
 //! `filetype` feature the last two bytes before the name are one le16 name_len. With checksums the

@@ -154,7 +154,7 @@ corruption_kinds! {
     SuperblockBlocksCount "block count is impossible",
     /// `s_first_data_block` is not what the block size and bigalloc require.
     SuperblockFirstDataBlock "first data block does not fit the block size",
-    /// `s_clusters_per_group` is zero, no multiple of 8, or does not fit one bitmap block.
+    /// `s_clusters_per_group` is zero, not a multiple of 8, or does not fit one bitmap block.
     SuperblockClustersPerGroup "clusters per group do not fit one bitmap block",
     /// `s_blocks_per_group` is not clusters per group times the cluster ratio.
     SuperblockBlocksPerGroup "blocks per group do not match clusters per group",
@@ -162,7 +162,7 @@ corruption_kinds! {
     SuperblockInodesPerGroup "inodes per group do not fit one bitmap block",
     /// `s_inodes_count` is not groups times inodes per group, or that product exceeds 32 bits.
     SuperblockInodesCount "inode count does not match groups and inodes per group",
-    /// `s_inode_size` is no power of two from 128 to the block size.
+    /// `s_inode_size` is not a power of two from 128 to the block size.
     SuperblockInodeSize "inode size is not a power of two from 128 to the block size",
     /// `s_first_ino` is below 11 or above the inode count.
     SuperblockFirstInode "first ordinary inode is out of range",
@@ -221,7 +221,7 @@ corruption_kinds! {
     InodeNumber "inode number is out of range",
     /// The inode's checksum does not match.
     InodeChecksum "inode checksum does not match",
-    /// `i_extra_isize` is no multiple of 4 or reaches past the inode.
+    /// `i_extra_isize` is not a multiple of 4, or reaches past the inode.
     InodeExtraIsize "extra inode size does not fit the inode",
     /// The type bits of `i_mode` are none of the seven types.
     InodeMode "inode has an unknown type",
@@ -310,7 +310,7 @@ corruption_kinds! {
     /// The checksum of an attribute block does not match.
     XattrBlockChecksum "attribute block checksum does not match",
 
-    /// The inode that should hold an attribute's value is no value inode, or has another size or
+    /// The inode that should hold an attribute's value is not a value inode, or has another size or
     /// another value.
     XattrValueInode "attribute value inode does not match its entry",
 
@@ -325,8 +325,8 @@ corruption_kinds! {
     InlineDataElsewhere "inline data lies in another inode",
 
     // ---- journal (jbd2) ----
-    /// Log block 0 is no journal superblock.
-    JournalMagic "journal superblock is not one",
+    /// Log block 0 is not a journal superblock.
+    JournalMagic "first journal block is not a journal superblock",
     /// `s_blocksize` is not the block size of the file system.
     JournalBlockSize "journal block size is not that of the file system",
     /// `s_maxlen` is below 1024 or above the length of the journal's file.

@@ -37,7 +37,7 @@ pub struct Geometry {
     groups: u32,
 }
 
-/// Why a set of [`GeometryFields`] is no geometry.
+/// Why a set of [`GeometryFields`] is not a valid geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("impossible geometry: {0}")]
 pub struct GeometryError(pub &'static str);

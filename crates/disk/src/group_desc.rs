@@ -2,7 +2,7 @@
 //!
 //! [`RawGroupDesc`] always has the 64-byte shape. A 32-byte descriptor is read into it with a zero
 //! upper half, and written back from its first 32 bytes, so that no caller needs two types.
-//! Addresses and counts are split in a low and a high half; the accessors join them.
+//! Addresses and counts are split into a low and a high half; the accessors join them.
 
 mod checksum;
 mod verified;

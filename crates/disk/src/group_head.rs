@@ -24,7 +24,7 @@ pub struct HeadLayout {
     pub copies: SuperCopies,
     /// First meta group whose descriptor block lies in the group itself; `None` without meta_bg.
     pub first_meta_bg: Option<u32>,
-    /// Blocks kept behind the classic descriptors.
+    /// Blocks reserved after the classic descriptors.
     pub reserved_gdt_blocks: u16,
 }
 
@@ -124,7 +124,7 @@ impl HeadLayout {
         geometry.groups().div_ceil(self.descriptors_per_block(geometry))
     }
 
-    /// Descriptor blocks that stand behind each superblock copy.
+    /// Descriptor blocks that lie after each superblock copy.
     #[must_use]
     pub fn classic_blocks(&self, geometry: &Geometry) -> u32 {
         let all = self.descriptor_blocks(geometry);

@@ -31,7 +31,7 @@ pub use superblock::{JournalSuperblock, RawJournalSuperblock, Ring};
 /// First word of every metadata block of the journal.
 pub const MAGIC: u32 = 0xC03B_3998;
 
-/// Fewest blocks of a journal (`s_maxlen`).
+/// The fewest blocks that a journal may have (`s_maxlen`).
 pub const BLOCKS_MIN: u32 = 1024;
 
 on_disk! {

@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(wrong(28, 9), Some(QuotaDefect::Blocks));
         assert_eq!(wrong(BLOCK, 200), Some(QuotaDefect::Reference(200)));
         assert_eq!(wrong(0, 1), None, "e2fsck does not look at the magic number");
-        // A cycle ends.
+        // A cycle of references does not keep the reader from ending.
         assert_eq!(wrong(BLOCK, ROOT), None);
         assert_eq!(file_of(&[]).defect, Some(QuotaDefect::Unreadable(0)));
     }

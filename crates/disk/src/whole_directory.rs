@@ -131,7 +131,7 @@ impl WholeDirectory {
             for &place in &self.order[part.clone()] {
                 let name = &names[usize_from_u32(place)];
                 let fits = packer.push(name.inode, name.file_type.dirent_byte(), name.bytes);
-                assert!(fits, "names that fit were counted");
+                assert!(fits, "the plan chose names that fit");
             }
             seal_dir_leaf(seed, &mut block);
             bytes.extend_from_slice(&block);

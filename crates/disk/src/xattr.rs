@@ -99,7 +99,7 @@ const fn pad4(length: usize) -> usize {
 }
 
 /// Where an attribute list begins in an inode of `inode_size` bytes, magic word included. `None` if
-/// the inode has no room for even an empty list, or `extra_isize` is no multiple of 4.
+/// the inode has no room for even an empty list, or `extra_isize` is not a multiple of 4.
 #[must_use]
 pub fn inode_area_at(inode_size: usize, extra_isize: u16) -> Option<usize> {
     let at = 128 + usize::from(extra_isize);
@@ -177,7 +177,7 @@ impl<'a> RawEntries<'a> {
         }
         let name_len = usize::from(area[at]);
         let name_at = at + ENTRY_HEADER_LEN;
-        // The end mark must fit behind the entry.
+        // The end mark must fit after the entry.
         if name_at + pad4(name_len) + 4 > area.len() {
             return Err(XattrDefect::Entry { at });
         }

@@ -1,6 +1,6 @@
 //! Fields of superblock, group descriptor and inode against debugfs, as far as it can set them.
-//! debugfs sets a field by its name, and exactly the bytes of our field with that name change, to
-//! that value.
+//! debugfs sets a field by its name. Then our field with that name must have the new value, and no
+//! other byte may have changed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -117,8 +117,8 @@ fn value_for(case: &Case) -> (String, Vec<u8>) {
     }
 }
 
-/// Cases for all fields but those that debugfs cannot set (`unset`). Asserts that each of these is
-/// a field.
+/// Cases for all fields but those that debugfs cannot set (`unset`). Asserts that each name in
+/// `unset` is a field.
 fn cases(
     fields: &[FieldPlace],
     prefix: &str,

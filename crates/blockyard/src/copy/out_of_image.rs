@@ -81,8 +81,8 @@ impl Copier<'_> {
         on_host(dest, made)
     }
 
-    /// Whether an existing directory takes the entries. Only the destination itself may be a
-    /// symbolic link to one.
+    /// Whether `dest` is an existing directory that entries may be copied into. Only the
+    /// destination of the whole copy may be a symbolic link to a directory.
     fn may_fill(&self, dest: &Path) -> bool {
         let is_destination = self.copied == 1;
         if is_destination { dest.is_dir() } else { dest.is_dir() && !dest.is_symlink() }
@@ -124,7 +124,8 @@ impl Copier<'_> {
             let mode = std::fs::Permissions::from_mode((found.mode() & !lost).into());
             on_host(dest, std::fs::set_permissions(dest, mode))?;
         }
-        // A damaged inode may hold more nanoseconds. Some such numbers are commands to Linux.
+        // A damaged inode may hold a larger number. To Linux, some larger numbers are commands,
+        // such as UTIME_NOW.
         let time = |time: Timestamp| Timespec {
             tv_sec: time.seconds,
             tv_nsec: time.nanoseconds.min(999_999_999).into(),

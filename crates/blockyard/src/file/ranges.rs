@@ -34,9 +34,9 @@ impl File {
     }
 
     /// Writes at byte `offset` straight to the device. Offset and length must be whole blocks. A
-    /// file without extents, or one that logs its data, is written as by [`File::write_at`].
-    /// Returns the number of bytes written, which is short only when space runs out. The file's
-    /// block mapping is durable only after [`File::sync_data`].
+    /// file without extents, or one whose data goes through the journal, is written as by
+    /// [`File::write_at`]. Returns the number of bytes written, which is short only when space runs
+    /// out. The file's block mapping is durable only after [`File::sync_data`].
     ///
     /// # Errors
     /// As [`File::write_at`]; `EINVAL` for partial blocks, and for a file opened for appending.

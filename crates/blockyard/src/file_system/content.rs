@@ -154,7 +154,7 @@ impl FileSystem {
             return Err(Error::at(source.path(), crate::Reason::Invalid("not a regular file")));
         }
         let dest = OpenOptions::new().write(true).create(true).mode(found.mode()).open(self, to)?;
-        // Emptied only now: it may be the source by another name.
+        // `dest` may be the source by another name. So it is emptied only after this check.
         if dest.id() == source.id() {
             return Err(Error::at(dest.path(), crate::Reason::Invalid("both are the same file")));
         }

@@ -42,7 +42,8 @@ impl OpenOptions {
         let abilities = self.abilities()?;
         let bytes = path.as_os_str().as_bytes();
         if (self.create || self.create_new) && path::names_directory(bytes) {
-            // The path names a directory, so no file can be made. An error on the way comes first.
+            // The path names a directory, so no file can be made. If the walk to it fails, report
+            // that error instead.
             fs.locate(Path::new(OsStr::from_bytes(path::trimmed(bytes))), LastLink::Keep)?;
             let is_there = self.create_new && path::ends_in_dot(bytes);
             return Err(if is_there { EngineError::Exists } else { EngineError::IsDirectory }.into());

@@ -75,8 +75,8 @@ impl FileSystem {
     }
 }
 
-/// Ends the removal of a tree if nothing can be removed any more. In a damaged directory, names can
-/// be listed that a look-up does not find.
+/// Ends the removal of a tree if nothing can be removed any more. A damaged directory can list
+/// names that a look-up does not find.
 #[derive(Default)]
 struct Progress {
     /// Attempts since something was removed.
@@ -84,8 +84,8 @@ struct Progress {
 }
 
 impl Progress {
-    /// Notes whether an attempt removed something. The attempts in vain have a bound, because other
-    /// threads may also be the cause.
+    /// Notes whether an attempt removed something. Several attempts in vain are allowed, because
+    /// other threads may be the cause.
     fn note(&mut self, has_removed: bool) -> Bare<()> {
         self.in_vain = if has_removed { 0 } else { self.in_vain + 1 };
         if self.in_vain == TRIES {

@@ -66,7 +66,7 @@ impl Tree {
             let is_whiteout = id.is_some_and(|id| self.name(id).starts_with(b".wh."));
             if is_whiteout {
                 let reason =
-                    "a name that removes another in a layer; export a tar archive instead".to_owned();
+                    "in a layer, this name would remove another; export a tar archive instead".to_owned();
                 return Err(Error::Refused { path: self.host_path(path), reason });
             }
             Ok(())

@@ -19,8 +19,8 @@ const TOGETHER: u64 = 1 << 20;
 /// Bytes of a large file per write.
 const PART: u64 = 4 << 20;
 
-/// File systems share blocks of this size or of a divisor of it. One with larger blocks refuses
-/// ranges that do not start on its block boundaries.
+/// The host's file systems share (reflink) blocks of this size or of a divisor of it. A file system
+/// with larger blocks refuses ranges that do not start on its block boundaries.
 const SHARED: u64 = 4096;
 
 /// Shorter ranges are written, not shared, because sharing costs the host's file system a
@@ -29,7 +29,7 @@ const SHARED_MIN: u64 = 64 << 10;
 
 /// What is read and written in one step.
 enum Batch {
-    /// Files of the order whose data fills one part of the row.
+    /// Files, by index in `Order::files`, whose data fills one part of the row.
     Files { files: Range<usize>, row: Range<u64> },
     /// Blocks of one file, and their position in the row.
     Part { inode: usize, blocks: Range<u64>, at: u64 },

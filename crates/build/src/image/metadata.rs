@@ -193,7 +193,7 @@ impl Writer<'_> {
         if let (Some(place), Some(shared)) = (blocks.attributes, shared) {
             let mut block = vec![0; usize_from_u64(block_size)];
             let fits = self.values.numbered(&shared.list).write_block(&mut block, shared.users);
-            assert!(fits, "attributes that fit were counted");
+            assert!(fits, "the plan chose attributes that fit");
             checksums.seal_xattr_block(BlockNr::new(place), &mut block);
             self.device.write_at(place * block_size, &block)?;
         }

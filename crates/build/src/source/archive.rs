@@ -26,9 +26,10 @@ use tar::EntryType;
 
 /// The prefix of names in a layer that remove another name.
 const WHITEOUT: &[u8] = b".wh.";
-/// After that prefix: the name that removes everything the lower layers have in its directory.
+/// What follows the prefix in one special name. That name removes everything that the lower layers
+/// have in its directory.
 const OPAQUE: &[u8] = b".wh..opq";
-/// Most bytes of an attribute's value, as for system calls.
+/// The most bytes that an attribute's value may have, as for system calls.
 const VALUE_MAX: usize = 64 << 10;
 /// Bytes read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -79,7 +80,7 @@ impl Reading<'_> {
         let name = self.name;
         let failed = |error: io::Error| Error::source(name, error);
         if stream.fill_buf().map_err(failed)?.is_empty() {
-            return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "empty: no tar archive")));
+            return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "empty: not a tar archive")));
         }
         let mut entries = Entries::new(stream);
         let mut last: Option<Vec<u8>> = None;
@@ -87,11 +88,11 @@ impl Reading<'_> {
             // An error before an entry has a name is reported with the previous entry.
             let entry = entries.next().map_err(|error| match &last {
                 Some(path) => {
-                    self.failed(path, io::Error::new(error.kind(), format!("behind this entry: {error}")))
+                    self.failed(path, io::Error::new(error.kind(), format!("after this entry: {error}")))
                 }
                 None if error.kind() == io::ErrorKind::UnexpectedEof => failed(io::Error::new(
                     error.kind(),
-                    "no tar archive, or one that ends before its first entry does",
+                    "not a tar archive, or one that ends within its first entry",
                 )),
                 None => failed(error),
             })?;
@@ -160,7 +161,7 @@ impl Reading<'_> {
             self.staging.hide_content(place)?;
         } else if !is_note(name) {
             if hidden.is_empty() {
-                return Err(self.staging.refused(path, "removes nothing"));
+                return Err(self.staging.refused(path, "a whiteout that names nothing"));
             }
             self.staging.hide(&[place, hidden].concat())?;
         }

@@ -1,8 +1,8 @@
 //! Container images: an OCI image layout, or the output of `docker save`. The layers are applied in
 //! order, including what they mark as removed (whiteouts, opaque directories).
 //!
-//! An image of either kind comes as a directory or an archive. It has been read into a [`Tree`],
-//! from which this module reads.
+//! An image of either kind comes as a directory or an archive. The caller has read that into a
+//! [`Tree`], from which this module reads.
 
 mod choice;
 mod digest;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Most bytes of an index, a manifest or a configuration.
+/// The most bytes that an index, a manifest or a configuration may have.
 const JSON_MAX: u64 = 16 << 20;
 /// The files that mark an OCI image layout.
 const OCI_MARK: &[u8] = b"oci-layout";

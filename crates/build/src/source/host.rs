@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
         let mut directory = Directory::default();
         directory.nodes.reserve_exact(names.len());
         for name in names {
-            // An empty lost+found counts as none: every file system has its own.
+            // An empty lost+found is skipped: every file system has its own.
             let may_be_own = self.number == 0 && &*name == b"lost+found";
             if may_be_own && self.is_empty_directory(&fd, &name)? {
                 continue;

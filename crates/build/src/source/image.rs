@@ -19,8 +19,8 @@ use std::sync::Arc;
 impl Tree {
     /// Reads what is at `path` in an image: names, attributes and sizes, but no content. A file
     /// becomes a tree with one name. `name` is the image's name in messages. Nothing is written,
-    /// and no journal is replayed. If one must be, replay it into an overlay and pass that. An
-    /// empty lost+found is left out.
+    /// and no journal is replayed. If the journal needs recovery, replay it into an overlay and
+    /// pass the overlay as `device`. An empty lost+found is left out.
     ///
     /// # Errors
     /// [`Error::Source`] if something cannot be read or is damaged; [`Error::Refused`] for a name
@@ -69,7 +69,7 @@ impl Tree {
                     if !seen.insert(inode) {
                         let name = directory.text.get(node.name.range()).unwrap_or_default();
                         let path = tree.host_path(&below(&tree.directory_path(number), name));
-                        let reason = "a directory that the image has in two places; it is damaged".to_owned();
+                        let reason = "a directory that occurs in two places; the image is damaged".to_owned();
                         return Err(Error::Refused { path, reason });
                     }
                     node.directory = u32_from_usize(tree.directories.len());

@@ -1,5 +1,5 @@
-//! A tree built from paths in any order, as archives deliver them, and from several sources, where
-//! later ones go over earlier ones.
+//! A tree built from paths in any order, as archives deliver them. It can combine several sources:
+//! later sources go over earlier ones.
 
 use crate::error::{Error, Result};
 use crate::left_out::LeftOut;
@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 const NAME_MAX: usize = 255;
 /// Longest target of a link.
 const TARGET_MAX: usize = 4095;
-/// Most levels of nested directories. One header could name millions.
+/// The most levels of nested directories. One header could name millions.
 const DEPTH_MAX: usize = 16_384;
 /// How many bytes of a too deep path a message shows.
 const SHOWN: usize = 100;
 /// The root's index among the inodes.
 const ROOT: usize = 0;
-/// Most symbolic links on one path.
+/// The most symbolic links that are followed on one path.
 const LINKS_MAX: usize = 40;
 
 /// What a source says about one inode.
@@ -306,7 +306,7 @@ impl Staging {
 
     /// The directory at a path; missing ones are made.
     fn parent(&mut self, path: &[u8], names: &[&[u8]], modified: Timestamp) -> Result<usize> {
-        let refused = || self.refused(path, "lies below something that is no directory");
+        let refused = || self.refused(path, "lies below something that is not a directory");
         let (mut at, missing) = self.follow(names).ok_or_else(refused)?;
         if missing.iter().any(|name| name == b"..") {
             return Err(refused());
@@ -398,7 +398,7 @@ impl Staging {
         Ok(tree)
     }
 
-    /// An empty lost+found counts as none: every file system has its own.
+    /// Drops an empty lost+found: every file system has its own.
     fn drop_empty_lost_found(&mut self) {
         let own = self.inodes[ROOT].names.get(&b"lost+found"[..]).map(|own| own.inode);
         if own.is_some_and(|own| self.is_directory(own) && self.inodes[own].names.is_empty()) {

@@ -1,4 +1,4 @@
-//! OCI layouts made by hand with GNU tar. The layers take the compressions in turn.
+//! OCI layouts made by hand with GNU tar. Successive layers use different compressions.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,8 +8,8 @@ use super::{crc16, crc32c_raw};
 use crate::num::u64_from_usize;
 use crate::units::{BlockNr, GroupNr, InodeNr};
 
-/// Continues over bytes with one field taken as zero. The field has at most 4 bytes, all of them
-/// inside.
+/// Continues a checksum over `bytes`, with one field taken as zero. The field has at most 4 bytes
+/// and lies inside `bytes`.
 fn crc32c_with_zeroed(state: u32, bytes: &[u8], field: usize, width: usize) -> u32 {
     let state = crc32c_raw(state, &bytes[..field]);
     let state = crc32c_raw(state, &[0; 4][..width]);
@@ -79,7 +79,7 @@ pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
     crc32c_raw(crc32c_raw(state, piece), &slot[end..])
 }
 
-/// Offset of an extent block's checksum, behind the last entry slot. `None` if `eh_max` reaches
+/// Offset of an extent block's checksum, after the last entry slot. `None` if `eh_max` reaches
 /// past the block.
 #[must_use]
 pub fn extent_block_field(block: &[u8]) -> Option<usize> {
@@ -133,7 +133,7 @@ pub fn xattr_block(fs_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
     crc32c_with_zeroed(state, block, XATTR_BLOCK_FIELD, 4)
 }
 
-/// Bytes behind the slots of an orphan file block: magic and checksum.
+/// Bytes after the slots of an orphan file block: magic and checksum.
 pub(crate) const ORPHAN_TAIL_LEN: usize = 8;
 
 /// Checksum of an orphan file block: its own number, then the slots. `inode_seed` is that of the

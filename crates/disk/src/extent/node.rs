@@ -29,7 +29,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first logical block behind the extent. It fits 32 bits, because no extent maps the last
+    /// The first logical block after the extent. It fits 32 bits, because no extent maps the last
     /// block that 32 bits can number.
     #[must_use]
     pub const fn end(&self) -> u32 {

@@ -148,7 +148,7 @@ fn three_levels_hold_every_name() {
         model.insert(name, n + 20);
     }
     let info = RootInfo::verify(&directory.blocks[0], &LAYOUT, true).unwrap();
-    assert_eq!(info.indirect_levels, 2, "the test is about three levels");
+    assert_eq!(info.indirect_levels, 2, "the test needs three levels");
     assert_eq!(RootInfo::verify(&directory.blocks[0], &LAYOUT, false), Err(HtreeDefect::Levels(2)));
     for (name, inode) in &model {
         assert_eq!(directory.lookup(name), Some(*inode));

@@ -121,7 +121,7 @@ bitflags::bitflags! {
         const HUGE_FILE = 0x4_0000;
         /// Mapped by extents.
         const EXTENTS = 0x8_0000;
-        /// Has a Merkle tree behind its end.
+        /// Has a Merkle tree after its end.
         const VERITY = 0x10_0000;
         /// Holds an extended attribute value.
         const EA_INODE = 0x20_0000;

@@ -85,7 +85,7 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         Some(extra)
     }
 
-    /// The bytes behind the extra fields, which hold in-inode attributes. Empty if there are none,
+    /// The bytes after the extra fields, which hold in-inode attributes. Empty if there are none,
     /// or if `i_extra_isize` reaches past the slot.
     #[must_use]
     pub fn attribute_area(&self) -> &[u8] {

@@ -80,7 +80,7 @@ impl<'a> CommitBlock<'a> {
         CommitTime { seconds: self.raw.h_commit_sec.get(), nanoseconds: self.raw.h_commit_nsec.get() }
     }
 
-    /// Compares the crc32c of v2 and v3. A block also passes if it matches with everything behind
+    /// Compares the crc32c of v2 and v3. A block also passes if it matches with everything after
     /// its first 64 bytes taken as zero. Nothing is stored there, so a write that stopped before
     /// that part has lost nothing.
     #[must_use]

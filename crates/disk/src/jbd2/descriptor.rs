@@ -15,7 +15,7 @@ use crate::num::{high32, join32, low16, low32, u32_from_usize};
 use crate::units::{BlockNr, TxnId};
 use zerocopy::IntoBytes;
 
-/// Bytes of the UUID behind a tag without [`TagFlags::SAME_UUID`].
+/// Bytes of the UUID after a tag without [`TagFlags::SAME_UUID`].
 const UUID_BYTES: usize = 16;
 
 bitflags::bitflags! {

@@ -62,7 +62,7 @@ on_disk! {
 }
 
 const SIGNATURE: [u8; 8] = *b"EFI PART";
-/// Most bytes that the entries may take: 128 times what every tool creates.
+/// The most bytes that the entries may take: 128 times what every tool creates.
 const ENTRIES_BYTES_MAX: u64 = 2 << 20;
 
 /// The on-disk bytes of a GUID: three little-endian numbers, the rest as written.

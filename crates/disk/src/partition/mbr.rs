@@ -17,8 +17,9 @@ on_disk! {
         0x04 kind: u8,
         /// Last sector by cylinder, head and sector.
         0x05 chs_last: [u8; 3],
-        /// First sector. In the chain of logical partitions, a partition counts from the sector
-        /// that lists it, and the next sector of the chain counts from the start of the chain.
+        /// First sector. In the chain of logical partitions, the number of a partition's first
+        /// sector is relative to the sector that lists it. The number of the next sector of the
+        /// chain is relative to the start of the chain.
         0x08 lba: U32,
         /// Sectors.
         0x0C sectors: U32,
@@ -31,7 +32,7 @@ const ENTRIES_AT: usize = 446;
 const ENTRIES: usize = 4;
 /// The last two bytes of a boot sector.
 const SIGNATURE: [u8; 2] = [0x55, 0xAA];
-/// The type of an entry that says that the disk has a GPT.
+/// The type of the entry that marks a disk with a GPT.
 const KIND_PROTECTIVE: u8 = 0xEE;
 /// Types of the entry that contains the logical partitions.
 const KINDS_EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];

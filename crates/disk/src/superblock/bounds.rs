@@ -159,7 +159,7 @@ pub fn inodes_count(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     bound(same, CorruptionKind::SuperblockInodesCount, "s_inodes_count", count)
 }
 
-/// Checks that the first ordinary inode exists and lies behind the reserved ones. Revision 0 does
+/// Checks that the first ordinary inode exists and comes after the reserved ones. Revision 0 does
 /// not have the field.
 ///
 /// # Errors

@@ -84,7 +84,7 @@ on_disk! {
         0x0CC s_prealloc_blocks: u8,
         /// Unused (blocks to preallocate for directories).
         0x0CD s_prealloc_dir_blocks: u8,
-        /// Blocks kept behind the descriptors for growth.
+        /// Blocks reserved after the descriptors for their growth.
         0x0CE s_reserved_gdt_blocks: U16,
         /// UUID of an external journal.
         0x0D0 s_journal_uuid: [u8; 16],

@@ -260,7 +260,7 @@ fn heads_of(raw: &RawSuperblock, features: &FeatureSet, geometry: &Geometry) -> 
     Ok(heads)
 }
 
-/// Whether the descriptor table lies inside the file system: the classic part behind the superblock
+/// Whether the descriptor table lies inside the file system: the classic part after the superblock
 /// of group 0, and with meta_bg the block of the last meta group (all earlier ones lie below it).
 fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     let end = geometry.blocks_count().raw();

@@ -87,7 +87,7 @@ pub fn acl_from_posix(posix: &[u8]) -> Result<Option<Vec<u8>>, AclDefect> {
     Ok((out.len() > LEN_OF_VERSION).then_some(out))
 }
 
-/// Adds the first of `entries` to an on-disk list. Returns the entries behind it; `None` if it is
+/// Adds the first of `entries` to an on-disk list. Returns the entries after it; `None` if it is
 /// invalid.
 fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (tag, after) = split_le16(entries)?;

@@ -1,6 +1,6 @@
 //! Names of attributes: the prefix is a number on disk.
 
-/// (index, prefix) of prefixes that a name follows.
+/// (index, prefix) of prefixes that come before the rest of a name.
 const PREFIXES: [(u8, &str); 4] = [(1, "user."), (4, "trusted."), (6, "security."), (7, "system.")];
 /// (index, name) of names that consist of the prefix alone.
 const WHOLE: [(u8, &str); 3] =

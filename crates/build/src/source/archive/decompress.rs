@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Most buffers that wait to be read.
+/// The most buffers that may wait to be read.
 const BUFFERS: usize = 4;
 
 /// Compression formats.
@@ -153,7 +153,7 @@ impl BufRead for Arriving {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at == self.buffer.len() && !self.has_ended {
             // The sender is gone only if the thread has panicked, so the content is incomplete.
-            let next = self.arriving.recv().unwrap_or_else(|_| Err(io::Error::other("not decompressed")))?;
+            let next = self.arriving.recv().unwrap_or_else(|_| Err(io::Error::other("cannot decompress")))?;
             self.has_ended = next.is_empty();
             let read = std::mem::replace(&mut self.buffer, next);
             self.at = 0;

@@ -11,7 +11,7 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 /// Size in bytes of a header, and of the units that content is padded to.
 const RECORD: usize = 512;
-/// Most bytes of a long name, and of a list of extensions.
+/// The most bytes that a long name or a list of extensions may have.
 const LONG_MAX: u64 = 16 << 20;
 /// Largest file in bytes that system calls support.
 const FILE_MAX: u64 = i64::MAX.unsigned_abs();
@@ -133,7 +133,7 @@ impl<R: Read> Entries<R> {
         // The checksum counts its own field as blanks.
         let sum: u32 = before.iter().chain(behind).map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;
         if header.cksum().ok() != Some(sum) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no tar archive, or a damaged one"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a tar archive, or a damaged one"));
         }
         zero_empty_numbers(&mut header);
         Ok(Some(header))

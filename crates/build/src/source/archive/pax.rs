@@ -6,7 +6,7 @@ use blockyard_disk::inode::InodeFlags;
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// Most entries of a map of holes; each is a line in the archive.
+/// The most entries that a map of holes may have; each is a line in the archive.
 pub(super) const RANGES_MAX: u64 = 1 << 24;
 /// Block size of an archive in bytes. A map before the content is padded to it.
 const RECORD: usize = 512;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// Most levels of nested indexes.
+/// The most levels of nested indexes.
 const DEPTH_MAX: u32 = 4;
-/// Most entries of an index and of all indexes nested in it.
+/// The most entries that an index and all indexes nested in it may have together.
 const ENTRIES_MAX: usize = 1 << 16;
 /// The annotation that names an image.
 const NAME: &str = "org.opencontainers.image.ref.name";
