@@ -4,8 +4,8 @@
 //! look suitable wait in lists, and one is picked at a time. A busy group is waited for. One goal
 //! serves all large files.
 //!
-//! **When it wins.** Against nothing later. It is the base that the scalability series is measured
-//! from. With a single writer it is about as fast as `linux-6.18`.
+//! **When it wins.** Against no later allocator. It is the base that the scalability series is
+//! measured from. With a single writer it is about as fast as `linux-6.18`.
 //!
 //! **When it loses.** Parallel writers chase the same group. They queue on its lock, and on the
 //! lock around the goal, which freeing takes as well. Their files interleave block by block.
