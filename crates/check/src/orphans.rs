@@ -11,15 +11,8 @@ use blockyard_disk::{BlockNr, Compat, InodeNr, RoCompat};
 
 use crate::code::Code;
 use crate::finding::{Sink, Site};
-use crate::map::{Budget, Claims, Run, Walk, walk_extents, walk_indirect};
+use crate::map::{Budget, NoClaims, Run, Walk, walk_extents, walk_indirect};
 use crate::volume::Volume;
-
-/// Claims that go nowhere: the walk over the inode tables claims what is walked here.
-struct NoClaims;
-
-impl Claims for NoClaims {
-    fn claim(&mut self, _: u64, _: u64) {}
-}
 
 /// Reads the list and the file. The inodes they name are reported, and excused from the rules about
 /// deletion times and names.

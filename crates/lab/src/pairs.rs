@@ -373,12 +373,12 @@ mod tests {
 
     #[test]
     fn bad_input_is_refused() {
-        let short = Duration::from_millis(1);
+        let short = (Duration::from_millis(1), Locks::Native);
         assert!(run(&["yard".into()], &[0], short, |_, _| ()).is_err());
         assert!(run(&["yard".into()], &[65], short, |_, _| ()).is_err());
         assert!(run(&["yard".into()], &[1, 1], short, |_, _| ()).is_err());
         assert!(run(&["nonsense".into()], &[1], short, |_, _| ()).is_err());
-        assert!(run(&["yard".into()], &[1], Duration::ZERO, |_, _| ()).is_err());
+        assert!(run(&["yard".into()], &[1], (Duration::ZERO, Locks::Native), |_, _| ()).is_err());
     }
 
     /// From the first start to the last end: 4 seconds, 8000 pairs.

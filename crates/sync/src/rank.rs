@@ -95,8 +95,6 @@ ranks! {
     GROUP_INDEX = 720;
     /// The windows of files being written, if a policy has them.
     WINDOWS = 730;
-    /// One preallocation.
-    PREALLOC = 740;
     /// The pending frees of a transaction, where a policy keeps them under one lock.
     PENDING_FREES = 760;
     /// The descriptor of one block group and its pinned bitmaps, in the engine.

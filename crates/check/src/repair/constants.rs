@@ -173,6 +173,7 @@ fn are_padded(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     }
     Ok(padded * 2 > all)
 }
+
 /// Whether a superblock says revision 0, whose inodes have 128 bytes, but has the features and the
 /// inode size of a later revision.
 pub(super) fn has_lost_revision(sb: &RawSuperblock) -> bool {

@@ -41,7 +41,7 @@ pub(super) fn ending(ed: &Editor<'_, '_>, inode: InodeNr) -> Option<&'static str
     if raw.file_type() != Some(FileType::Regular) || raw.flags().contains(InodeFlags::ENCRYPT) {
         return None;
     }
-    let length = usize_from_u64(raw.size().min(512)).min(LOOKED_AT);
+    let length = usize_from_u64(raw.size()).min(LOOKED_AT);
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         return ending_of(&raw.i_block[..length.min(raw.i_block.len())]);
     }

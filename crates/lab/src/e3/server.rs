@@ -260,15 +260,19 @@ impl<'p> Server<'p> {
             if self.fallocate(file.inode, 0, size)? {
                 self.write_first(file)?;
                 self.files.push(file);
+            } else {
+                self.fs.truncate(&context(0), file.inode, 0)?;
+                self.empty.push(file.inode);
             }
             return Ok(());
         }
         let index = self.random.random_range(0..self.growing.len());
         let (file, has) = self.growing[index];
         let more = (self.random.random_range(GROWTH) * UNIT).min(file.size - has);
-        if self.fallocate(file.inode, has, more)? {
-            self.growing[index].1 = has + more;
+        if !self.fallocate(file.inode, has, more)? {
+            return Ok(());
         }
+        self.growing[index].1 = has + more;
         if has + more == file.size {
             self.growing.swap_remove(index);
             self.files.push(file);

@@ -191,3 +191,58 @@ impl RawCondvar<InTurn> for TicketCondvar {
         self.notified.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Spins until so many threads hold the mutex or wait for it.
+    fn await_tickets(mutex: &TicketMutex<u32>, wanted: u32) {
+        let taken = || mutex.next.load(Ordering::Relaxed) - mutex.called.load(Ordering::Relaxed);
+        while taken() < wanted {
+            Native::yield_now();
+        }
+    }
+
+    #[test]
+    fn whoever_frees_the_lock_waits_behind_those_that_wait() {
+        let mutex = Arc::new(TicketMutex::new(0));
+        let held = mutex.lock();
+        let waiting = std::thread::spawn({
+            let mutex = Arc::clone(&mutex);
+            move || {
+                let mut value = mutex.lock();
+                await_tickets(&mutex, 2);
+                assert!(mutex.is_locked() && mutex.try_lock().is_none());
+                *value += 1;
+            }
+        });
+        await_tickets(&mutex, 2);
+        drop(held);
+        // The other thread was first, and has changed the value.
+        assert_eq!(*mutex.lock(), 1);
+        waiting.join().unwrap();
+        assert_eq!(mutex.try_lock().map(|value| *value), Some(1));
+    }
+
+    #[test]
+    fn a_notified_thread_has_the_lock_again() {
+        let pair = Arc::new((TicketMutex::new(0), TicketCondvar::new()));
+        let waiting = std::thread::spawn({
+            let pair = Arc::clone(&pair);
+            move || {
+                let mut value = pair.0.lock();
+                while *value == 0 {
+                    value = pair.1.wait(value);
+                }
+                *value += 1;
+            }
+        });
+        *pair.0.lock() = 1;
+        pair.1.notify_all();
+        waiting.join().unwrap();
+        let (value, timed_out) = pair.1.wait_for(pair.0.lock(), Duration::from_millis(1));
+        assert!(timed_out && *value == 2);
+    }
+}

@@ -57,6 +57,15 @@ impl Backend for Shuttle {
     }
 }
 
+/// The guard, if the lock was free. No backend knows poisoned locks.
+fn recovered<G>(tried: Result<G, TryLockError<G>>) -> Option<G> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 impl<T: Send> RawMutex<T> for Mutex<T> {
     type Guard<'a>
         = MutexGuard<'a, T>
@@ -70,11 +79,7 @@ impl<T: Send> RawMutex<T> for Mutex<T> {
         self.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
     fn try_lock(&self) -> Option<Self::Guard<'_>> {
-        match self.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        recovered(self.try_lock())
     }
     fn is_locked(&self) -> bool {
         RawMutex::try_lock(self).is_none()
@@ -107,10 +112,10 @@ impl<T: Send + Sync> RawRwLock<T> for RwLock<T> {
         self.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
     fn try_read(&self) -> Option<Self::ReadGuard<'_>> {
-        self.try_read().ok()
+        recovered(self.try_read())
     }
     fn try_write(&self) -> Option<Self::WriteGuard<'_>> {
-        self.try_write().ok()
+        recovered(self.try_write())
     }
     fn get_mut(&mut self) -> &mut T {
         self.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
