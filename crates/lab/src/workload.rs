@@ -15,6 +15,7 @@ use anyhow::Result;
 use crate::target::{Cpu, Target};
 
 use append::By;
+pub(crate) use churn::blocks_of_files;
 pub use fio::{Access, FioJob};
 
 /// Bytes in a KiB.

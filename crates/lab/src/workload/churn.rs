@@ -58,6 +58,20 @@ impl<F> Churn<F> {
     }
 }
 
+/// Blocks that files have in the mean, all together, if the largest have `most`.
+pub(crate) fn blocks_of_files(files: u64, most: u64) -> u64 {
+    assert!(most > 0, "a file has at least one block");
+    let of_level = |level: u32| {
+        let low = 1u64 << level;
+        // Lengths from `low` to `end` are drawn as they are, longer ones are cut.
+        let end = most.min(2 * low);
+        let all = (low..end).sum::<u64>() + (2 * low - end) * most;
+        files * all / low
+    };
+    let levels = most.ilog2() + 1;
+    (0..levels).map(of_level).sum::<u64>() / u64::from(levels)
+}
+
 impl<T: Target> Worker<T> for Churn<T::File> {
     fn step(&mut self, target: &T) -> Result<Step> {
         let mut bytes = 0;
@@ -106,6 +120,22 @@ impl<T: Target> Worker<T> for Churn<T::File> {
         match self.next {
             Next::Append { file, .. } => target.close(self.cpu, file),
             Next::Create | Next::Delete => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_as_many_blocks_as_are_drawn() {
+        assert_eq!([1, 2, 13].map(|most| blocks_of_files(192, most)), [192, 288, 966]);
+        for most in [1, 2, 13, 100, 256] {
+            let mut worker = Churn::<()>::new((0, 0), most, 1);
+            let drawn = (0..10_000).map(|_| worker.blocks()).sum::<u64>();
+            let expected = blocks_of_files(10_000, most);
+            assert!(drawn.abs_diff(expected) <= expected / 20, "{most}: {drawn}, not {expected}");
         }
     }
 }
