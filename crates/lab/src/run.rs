@@ -226,8 +226,7 @@ impl Plan {
     }
 
     fn check_image(&self) -> Result<()> {
-        let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
-        self.image.check(most, self.workload.file_size())?;
+        self.image.check(self.space_of_files())?;
         if self.interleave != Interleave::Virtual {
             let parsed = self.parsed()?;
             self.policies
@@ -365,13 +364,18 @@ impl Plan {
     /// Ages the image of a cell as planned, and leaves space for the files of the workload.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
-            let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
-            let room = image::with_mapping(most * self.workload.file_size());
+            let room = image::with_mapping(self.space_of_files());
             let who =
                 Circumstances { rotational: self.rotational, room, ..Circumstances::new(policy, self.seed) };
             age(device, ageing, &who)?;
         }
         Ok(())
+    }
+
+    /// Bytes that the files of the cell with the most workers may fill.
+    fn space_of_files(&self) -> u64 {
+        let most = self.workers.iter().copied().max().unwrap_or(1);
+        u64::from(most) * self.workload.space_of_worker()
     }
 
     /// Number of cells that will run.

@@ -239,6 +239,16 @@ impl Workload {
         }
     }
 
+    /// Bytes of the file system that the files of one worker may fill at a time. Churn draws its
+    /// files, so a worker may keep some half more than the mean.
+    #[must_use]
+    pub fn space_of_worker(&self) -> u64 {
+        match self {
+            Self::Churn { size, step } => blocks_of_files(FILES_KEPT + 1, size / step) * 3 / 2 * step,
+            _ => self.file_size(),
+        }
+    }
+
     /// A warning if the files are too small to be placed like the published ones; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {

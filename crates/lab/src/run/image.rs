@@ -77,11 +77,11 @@ impl ImageSource {
     }
 
     /// Refuses an image that cannot work, before anything runs: no file system, truncated, damaged,
-    /// in use, too small for `files` files of `file_bytes` bytes. Writes nothing.
+    /// in use, too small for files of `bytes` bytes together. Writes nothing.
     ///
     /// # Errors
     /// Names the image, and says what is wrong and what to do.
-    pub fn check(&self, files: u64, file_bytes: u64) -> Result<()> {
+    pub fn check(&self, bytes: u64) -> Result<()> {
         let free = match self {
             Self::Memory { bytes, mkfs, .. } => {
                 let summary = mkfs::plan(*bytes, mkfs).context("--memory, --mkfs")?;
@@ -98,15 +98,14 @@ impl ImageSource {
                 found.blocks_free * u64::from(found.block_size)
             }
         };
-        let needed = with_mapping(files * file_bytes);
+        let needed = with_mapping(bytes);
         ensure!(
             needed <= free,
-            "{}: too small, {} MiB are free and {files} files of {} KiB need {}; give a larger one, fewer \
-             --workers or a smaller --scale",
+            "{}: too small, {} MiB are free and the files need {}; give a larger one, fewer --workers or a smaller \
+             --scale",
             self.name(),
             free / MIB,
-            file_bytes / 1024,
-            needed / MIB
+            needed.div_ceil(MIB)
         );
         Ok(())
     }

@@ -127,6 +127,7 @@ impl<T: Target> Worker<T> for Churn<T::File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Workload;
 
     #[test]
     fn files_have_as_many_blocks_as_are_drawn() {
@@ -136,6 +137,31 @@ mod tests {
             let drawn = (0..10_000).map(|_| worker.blocks()).sum::<u64>();
             let expected = blocks_of_files(10_000, most);
             assert!(drawn.abs_diff(expected) <= expected / 20, "{most}: {drawn}, not {expected}");
+        }
+    }
+
+    /// The most blocks that a worker keeps at a time, counted as its steps draw them.
+    fn most_kept(index: u32, most: u64) -> u64 {
+        let (mut worker, mut kept) = (Churn::<()>::new((0, index), most, 1), Vec::new());
+        let peaks = (0..3 * FILES_KEPT).map(|_| {
+            kept.push(worker.blocks());
+            let peak = kept.iter().sum::<u64>();
+            if u64_from_usize(kept.len()) > FILES_KEPT {
+                kept.swap_remove(worker.random.random_range(0..kept.len()));
+            }
+            peak
+        });
+        peaks.max().unwrap()
+    }
+
+    #[test]
+    fn workers_keep_no_more_than_their_space() {
+        for most in [1, 2, 13, 256] {
+            let space = Workload::Churn { size: most, step: 1 }.space_of_worker();
+            for index in 0..48 {
+                let kept = most_kept(index, most);
+                assert!(kept <= space && space <= 2 * kept, "{most}: {kept} of {space}");
+            }
         }
     }
 }
