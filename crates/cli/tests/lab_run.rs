@@ -613,7 +613,7 @@ fn a_report_is_made_again_in_every_form() {
     assert_eq!(report("jsonl"), std::fs::read_to_string(Path::new(out).join("rows.jsonl")).unwrap());
     let csv = report("csv");
     assert!(
-        csv.starts_with("workload,policy,state,workers,cpus,interleave,seed,ops,")
+        csv.starts_with("workload,policy,state,workers,cpus,interleave,machine,device,seed,ops,")
             && csv.lines().count() == 3,
         "{csv}"
     );
