@@ -296,6 +296,7 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["e1", "--interleave", "overlap"], "--interleave: only for a workload of its own"),
     (&["e2", "--sensitivity"], "--sensitivity: only for e1, e3 and copy"),
     (&["e1", "--sensitivity", "--policy", "yard"], "--policy: only for e1 without --sensitivity"),
+    (&["e1", "--sensitivity", "--workers", "2,4"], "--workers: e1 --sensitivity compares machines with one"),
     (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
     (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
     (&["copy", "--copies", "0"], "--copies"),

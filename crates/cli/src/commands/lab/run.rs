@@ -491,6 +491,10 @@ impl Args {
         ];
         refuse("a workload of its own", &given)?;
         refuse("e1 without --sensitivity", &[("--policy", self.sensitivity && self.policy.is_some())])?;
+        ensure!(
+            !self.sensitivity || self.workers.as_ref().is_none_or(|counts| counts.len() == 1),
+            "--workers: e1 --sensitivity compares machines with one number of workers; give one"
+        );
         let image = self.image.is_some() || self.memory.is_some() || self.mkfs.is_some();
         let setup = Setup {
             scale: self.scale,
