@@ -54,21 +54,26 @@ const CHANCE_BESIDE: &str = "What free-running threads leave is chance and diffe
 pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut parts: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows {
-        let name = match row.interleave {
-            Interleave::Threads => row.workload.clone(),
-            Interleave::Virtual => {
-                format!("{}, virtual, {}", row.workload, row.machine.as_deref().unwrap_or("-"))
-            }
-            other => format!("{}, {}", row.workload, other.name()),
-        };
-        let name = row.modelled.iter().fold(name, |name, on| format!("{name}, on {}", on.device));
-        let name = if states::is_fresh(&row.state) { name } else { format!("{name}; {}", row.state) };
+        let name = workload_name(row);
         match parts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, rows)) => rows.push(row),
             None => parts.push((name, vec![row])),
         }
     }
     parts
+}
+
+/// The name of the rows that are comparable with this one.
+pub(crate) fn workload_name(row: &Row) -> String {
+    let name = match row.interleave {
+        Interleave::Threads => row.workload.clone(),
+        Interleave::Virtual => {
+            format!("{}, virtual, {}", row.workload, row.machine.as_deref().unwrap_or("-"))
+        }
+        other => format!("{}, {}", row.workload, other.name()),
+    };
+    let name = row.modelled.iter().fold(name, |name, on| format!("{name}, on {}", on.device));
+    if states::is_fresh(&row.state) { name } else { format!("{name}; {}", row.state) }
 }
 
 /// Operations a second, a row for each policy and a column for each number of workers: in total
