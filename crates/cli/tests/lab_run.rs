@@ -252,7 +252,7 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--policy", "linux-6.18:visit=choose"], "impossible combination"),
     (&["fallocate2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
     (&["e2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
-    (&["e3", "--policy", "ext3"], "--policy ext3: e3 makes ext4 of today"),
+    (&["e3", "--policy", "ext3"], "without: policy ext3 serves no image with extent"),
     (&["e4", "--policy", "ext3"], "--policy ext3: e4 runs it on ext4 as of 2009"),
     (&["copy", "--scale", "0.01", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
     (&["fallocate2", "--policy", "yard,yard"], "--policy: yard twice"),
@@ -291,7 +291,11 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--mkfs", "-b 17"], "--mkfs"),
     (&["fallocate2", "--mkfs", "--frobnicate"], "unexpected argument '--frobnicate'"),
     (&["fallocate2", "--mkfs", "-O quota"], "quota"),
-    (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
+    (
+        &["append64", "--mkfs", "-t ext3"],
+        "append64 allocates by fallocate, which needs the feature extent (ext4)",
+    ),
+    (&["fallocate2", "--mkfs", "-O ^has_journal", "--journal"], "--journal needs the feature has_journal"),
     (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
     (&["e1", "--interleave", "overlap"], "e1 would ignore --interleave; leave it out"),
     (&["e2", "--sensitivity"], "e2 would ignore --sensitivity"),
@@ -559,7 +563,7 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
     let old = make("ext3", "-t ext3");
     let text = stderr(&blockyard(&run_image(&old, &[])));
     assert!(
-        text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs extents")),
+        text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs the feature extent")),
         "{text}"
     );
     // Like fio, seqwrite continues where it cannot preallocate.

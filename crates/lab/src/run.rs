@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::{Compat, Incompat};
 use blockyard_engine::OpenOptions;
 use blockyard_inspect::map::AllocationMap;
 use blockyard_inspect::scan::ImageScan;
@@ -234,12 +235,21 @@ impl Plan {
                 .zip(&parsed)
                 .try_for_each(|(name, policy)| self.image.check_policy(name, policy))?;
         }
+        self.check_features()
+    }
+
+    /// Refuses an image that lacks a feature.
+    fn check_features(&self) -> Result<()> {
+        let (image, features) = (self.image.name(), self.image.features()?);
         ensure!(
-            self.workload.writes_data() || self.image.has_extents()?,
-            "{}: {} allocates by fallocate, which needs extents (ext4); take a workload that writes, such as \
-             smallfiles",
-            self.image.name(),
+            self.workload.writes_data() || features.incompat.contains(Incompat::EXTENTS),
+            "{image}: {} allocates by fallocate, which needs the feature extent (ext4); take a workload that writes, such \
+             as smallfiles",
             self.workload.name()
+        );
+        ensure!(
+            !self.journal.contains(&true) || features.compat.contains(Compat::HAS_JOURNAL),
+            "{image}: --journal needs the feature has_journal; leave it out, or take an image with a journal"
         );
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice, OverlayDevice};
-use blockyard_disk::{FeatureSet, Incompat};
+use blockyard_disk::FeatureSet;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 use blockyard_inspect::reader::Reader;
 
@@ -118,14 +118,6 @@ impl ImageSource {
         }
     }
 
-    /// Whether files are mapped by extents, which fallocate needs.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
-    pub(crate) fn has_extents(&self) -> Result<bool> {
-        Ok(self.features()?.incompat.contains(Incompat::EXTENTS))
-    }
-
     /// Refuses a policy that serves no image with such features, before anything is measured.
     ///
     /// # Errors
@@ -134,7 +126,11 @@ impl ImageSource {
         policy.serves(&self.features()?).with_context(|| format!("--policy {name}: {}", self.name()))
     }
 
-    fn features(&self) -> Result<FeatureSet> {
+    /// The features of the file system.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn features(&self) -> Result<FeatureSet> {
         Ok(match self {
             Self::Memory { bytes, mkfs, .. } => mkfs::plan(*bytes, mkfs)?.features,
             Self::File { .. } => *Reader::open(self.device()?.shared())?.superblock().features(),
