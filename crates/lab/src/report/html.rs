@@ -316,24 +316,9 @@ mod tests {
         // passes 1 and 6.
         let csv = run.csv();
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
-        let expected = [
-            "workload",
-            "fallocate2",
-            "workload",
-            "copy",
-            "workload",
-            "e3",
-            "e3",
-            "e3",
-            "e3",
-            "workload",
-            "e4",
-            "e4",
-            "e4",
-            "e4",
-            "e4",
-            "e4",
-        ];
+        let head = "workload";
+        let expected =
+            [&[head, "fallocate2", head, "copy", head][..], &["e3"; 4], &[head], &["e4"; 6]].concat();
         assert_eq!(begins, expected);
         let lines = run.json_lines().unwrap();
         let kinds: Vec<String> = lines

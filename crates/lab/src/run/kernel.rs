@@ -200,7 +200,7 @@ fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     if let Some(program) = e2fsck_program() {
         judged.verdict.e2fsck_file(program, &image)?;
     }
-    let mut row = figures(plan, KERNEL_ARM, workers, cpus, &measured, &scan);
+    let mut row = figures(plan, KERNEL_ARM, (workers, cpus), &measured, &scan);
     row.hits = after
         .into_iter()
         .map(|(name, count)| (name, count - before.get(name).unwrap_or(&0)))
