@@ -159,6 +159,19 @@ fn a_note_tells_of_a_machine_that_is_not_calibrated_for_append64() {
     }
 }
 
+#[test]
+fn a_note_tells_of_an_image_too_small_for_scanswitch() {
+    for (size, is_told) in [("128M", true), ("256M", false)] {
+        let line =
+            "lab run scanswitch --interleave lockstep --workers 1 --ops 5 --policy yard --json --memory";
+        let output = blockyard(&[&words(line)[..], &[size]].concat());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let note = "note: scanswitch: the image of 128 MiB is too small";
+        assert_eq!(text.contains(note), is_told, "{text}");
+    }
+}
+
 /// Each constant of both machines by half and double, base and patched, and other assumptions.
 #[test]
 fn e1_varies_the_constants_of_the_machines() {

@@ -365,6 +365,24 @@ impl Plan {
         Some(format!("--cpus {cpus}: workers run on at most {most} of them; the others are idle"))
     }
 
+    /// A warning about an image on which scanswitch measures nothing. If it has one group, or its
+    /// files fill more than half of it, all groups are of one order, and both scan modes find the
+    /// same.
+    #[must_use]
+    pub fn one_order(&self) -> Option<String> {
+        let is_switched = matches!(self.workload, Workload::ScanSwitch { .. });
+        let (bytes, group) = self.image.sizes().ok().filter(|_| is_switched)?;
+        let enough = 2 * self.space_of_files().max(group);
+        (bytes < enough).then(|| {
+            format!(
+                "scanswitch: the image of {} MiB is too small to have groups of several orders, so the scan mode makes no \
+                 difference; from {} MiB up it does",
+                bytes / MIB,
+                enough.div_ceil(MIB)
+            )
+        })
+    }
+
     /// The state of the image, as rows name it.
     #[must_use]
     pub fn state(&self) -> String {
@@ -677,6 +695,34 @@ mod tests {
         };
         refused(Plan { image: file(false), ..good() }, "/nonexistent/image");
         refused(Plan { image: file(true), ..good() }, "one cell only");
+    }
+
+    /// Patch 11 keeps groups in the sets of their orders while scanning is off, so without it
+    /// searches visit more entries.
+    #[test]
+    fn scanswitch_tells_of_an_image_too_small_for_it() {
+        let switched = |workers, mib: u64| Plan {
+            workers: vec![workers],
+            image: ImageSource::memory(mib << 20, 1),
+            limit: Limit { time: None, ops_per_worker: Some(400), fsync_end: false },
+            ..Plan::new(
+                Workload::by_name("scanswitch", 1.0).unwrap(),
+                &["linux-6.18:scan=optimized:scan_toggle=freeze", "linux-6.18:scan=optimized"],
+            )
+        };
+        for (workers, mib, enough) in [(1, 128, 256), (28, 1024, 1792)] {
+            let told = switched(workers, mib).one_order().unwrap();
+            assert!(told.contains(&format!("from {enough} MiB up")), "{told}");
+            assert_eq!(switched(workers, enough).one_order(), None);
+        }
+        assert_eq!(plan("fallocate2", Interleave::Lockstep, 1).one_order(), None);
+        let entries = |workers, mib| {
+            let rows = run(&switched(workers, mib), |_, _| ()).unwrap().rows;
+            [0, 1].map(|arm: usize| rows[arm].index_entries.unwrap())
+        };
+        let ([crowded, crowded_whole], [base, whole]) = (entries(28, 1024), entries(3, 256));
+        assert!(100 * crowded < 102 * crowded_whole, "{crowded} {crowded_whole}");
+        assert!(100 * base > 120 * whole, "{base} {whole}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice, OverlayDevice};
 use blockyard_disk::FeatureSet;
+use blockyard_disk::num::u64_from_usize;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 use blockyard_inspect::reader::Reader;
 
@@ -148,6 +149,26 @@ impl ImageSource {
         }
     }
 
+    /// Bytes of the file system, and of one of its groups.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn sizes(&self) -> Result<(u64, u64)> {
+        Ok(match self {
+            Self::Memory { bytes, mkfs, .. } => {
+                let made = mkfs::plan(*bytes, mkfs)?;
+                // The bitmap of a group is one block.
+                (*bytes, 8 * u64::from(made.block_size) * u64::from(made.cluster_size))
+            }
+            Self::File { .. } => {
+                let reader = Reader::open(self.device()?.shared())?;
+                let geometry = reader.superblock().geometry();
+                let block = u64_from_usize(geometry.block_size());
+                (geometry.blocks_count().raw() * block, geometry.blocks_per_group() * block)
+            }
+        })
+    }
+
     /// Its name in messages.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -256,7 +277,7 @@ impl CellDevice {
                         let length = blockyard_disk::num::usize_from_u64((range.end - at).min(1 << 20));
                         device.read_at(at, &mut buffer[..length])?;
                         copy.write_at(at, &buffer[..length])?;
-                        at += blockyard_disk::num::u64_from_usize(length);
+                        at += u64_from_usize(length);
                     }
                 }
             }

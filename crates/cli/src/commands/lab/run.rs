@@ -250,14 +250,14 @@ impl Work {
         }
     }
 
-    /// A warning about an experiment at a scale where it shows little, or about a machine that does
-    /// not fit the workload.
+    /// A warning about an experiment at a scale where it shows little, or about a machine or image
+    /// that does not fit the workload.
     fn warning(&self) -> Option<String> {
         match self {
             Self::Cells(plans, Some(_)) => plans.iter().find_map(|plan| plan.workload.too_small()),
-            Self::Cells(plans, None) => {
-                plans.iter().find_map(|plan| plan.idle_cpus().or_else(|| plan.uncalibrated()))
-            }
+            Self::Cells(plans, None) => plans.iter().find_map(|plan| {
+                plan.idle_cpus().or_else(|| plan.uncalibrated()).or_else(|| plan.one_order())
+            }),
             Self::Copy(plan) => plan.too_small(),
             Self::Clusters(plan) => plan.too_small(),
             Self::Passes(plan) => plan.too_small(),
