@@ -159,6 +159,19 @@ fn a_note_tells_of_a_machine_that_is_not_calibrated_for_append64() {
     }
 }
 
+#[test]
+fn a_note_tells_of_an_image_too_small_for_scanswitch() {
+    for (size, is_told) in [("128M", true), ("256M", false)] {
+        let line =
+            "lab run scanswitch --interleave lockstep --workers 1 --ops 5 --policy yard --json --memory";
+        let output = blockyard(&[&words(line)[..], &[size]].concat());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let note = "note: scanswitch: the image of 128 MiB is too small";
+        assert_eq!(text.contains(note), is_told, "{text}");
+    }
+}
+
 /// The run varies each constant of both machines by half and double, for the base and the patched
 /// arm. It also varies other assumptions.
 #[test]
@@ -253,7 +266,7 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--policy", "linux-6.18:visit=choose"], "impossible combination"),
     (&["fallocate2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
     (&["e2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
-    (&["e3", "--policy", "ext3"], "--policy ext3: e3 makes ext4 of today"),
+    (&["e3", "--policy", "ext3"], "without: policy ext3 serves no image with extent"),
     (&["e4", "--policy", "ext3"], "--policy ext3: e4 runs it on ext4 as of 2009"),
     (&["copy", "--scale", "0.01", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
     (&["fallocate2", "--policy", "yard,yard"], "--policy: yard twice"),
@@ -292,17 +305,25 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--mkfs", "-b 17"], "--mkfs"),
     (&["fallocate2", "--mkfs", "--frobnicate"], "unexpected argument '--frobnicate'"),
     (&["fallocate2", "--mkfs", "-O quota"], "quota"),
-    (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
+    (
+        &["append64", "--mkfs", "-t ext3"],
+        "append64 allocates by fallocate, which needs the feature extent (ext4)",
+    ),
+    (&["fallocate2", "--mkfs", "-O ^has_journal", "--journal"], "--journal needs the feature has_journal"),
     (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
-    (&["e1", "--interleave", "overlap"], "--interleave: only for a workload of its own"),
-    (&["e2", "--sensitivity"], "--sensitivity: only for e1, e3 and copy"),
-    (&["e1", "--sensitivity", "--policy", "yard"], "--policy: only for e1 without --sensitivity"),
-    (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
-    (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
+    (&["e1", "--interleave", "overlap"], "e1 would ignore --interleave; leave it out"),
+    (&["e2", "--sensitivity"], "e2 would ignore --sensitivity"),
+    (&["e1", "--sensitivity", "--policy", "yard"], "e1 --sensitivity would ignore --policy"),
+    (&["e1", "--sensitivity", "--workers", "2,4"], "--workers: e1 --sensitivity compares machines with one"),
+    (&["copy", "--workers", "2", "--fsync-end"], "copy would ignore --workers, --fsync-end; leave them out"),
+    (&["fallocate2", "--tree", "/"], "fallocate2 would ignore --tree"),
     (&["copy", "--copies", "0"], "--copies"),
-    (&["e3", "--workers", "2"], "--workers: only for the other workloads"),
+    (&["e1-patches", "--repeat", "2", "--memory", "1G"], "e1-patches would ignore --memory, --repeat"),
+    (&["yard", "--device", "hdd"], "yard would ignore --device"),
+    (&["e2", "--device", "ssd", "--seconds", "1"], "e2 --device would ignore --seconds"),
+    (&["e3", "--workers", "2"], "e3 would ignore --workers"),
     (&["e3", "--policy", "yard,linux-6.18"], "--policy: e3 takes one"),
-    (&["e4", "--ops", "2"], "--ops: only for the other workloads"),
+    (&["e4", "--ops", "2"], "e4 would ignore --ops"),
     (&["e4", "--scale", "2"], "for e4 give a factor from 0.005"),
     (&["e3", "--scale", "0.001"], "for e3 give a factor from 0.005"),
     (&["copy", "--tree", "/nonexistent-tree"], "/nonexistent-tree"),
@@ -556,7 +577,7 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
     let old = make("ext3", "-t ext3");
     let text = stderr(&blockyard(&run_image(&old, &[])));
     assert!(
-        text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs extents")),
+        text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs the feature extent")),
         "{text}"
     );
     // Like fio, seqwrite continues where it cannot preallocate.
@@ -614,7 +635,7 @@ fn a_report_is_made_again_in_every_form() {
     assert_eq!(report("jsonl"), std::fs::read_to_string(Path::new(out).join("rows.jsonl")).unwrap());
     let csv = report("csv");
     assert!(
-        csv.starts_with("workload,policy,state,workers,cpus,interleave,seed,ops,")
+        csv.starts_with("workload,policy,state,workers,cpus,interleave,machine,device,seed,ops,")
             && csv.lines().count() == 3,
         "{csv}"
     );

@@ -253,7 +253,7 @@ impl CopyPlan {
         ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
         // Space that a copy frees returns only after a commit. So the image needs room for the
         // tree, each file rounded up to whole blocks, and for what waits for commits.
-        self.image.check(1, self.room())?;
+        self.image.check(self.room())?;
         self.check_ageings()
     }
 

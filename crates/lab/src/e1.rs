@@ -51,9 +51,8 @@ fn arms(setup: &Setup) -> Vec<String> {
 }
 
 pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
-    let varied = sensitivity::tables(rows);
-    if !varied.is_empty() {
-        return varied;
+    if is_sensitivity(rows) {
+        return sensitivity::tables(rows);
     }
     let of = |workload: &str, interleave| -> Vec<&Row> {
         rows.iter().filter(|row| row.workload == workload && row.interleave == interleave).collect()
@@ -65,6 +64,12 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     tables.extend(predicted::tables(rows));
     tables.extend(further::table(rows, &ARMS));
     tables
+}
+
+/// Whether the rows are those of changed machines. Each machine has two rows then, and the tables
+/// have both.
+pub(crate) fn is_sensitivity(rows: &[Row]) -> bool {
+    sensitivity::has_changed_machines(rows)
 }
 
 /// Rates by number of workers, each as a share of the rate of one worker: the shape of the curve.

@@ -15,7 +15,7 @@ use crate::figures::{Table, modelled, summary};
 use crate::run::{ImageSource, Plan, Setup};
 use crate::runner::Limit;
 use crate::workload::scale::scaled;
-use crate::workload::{FILES_KEPT, GIB, Workload};
+use crate::workload::{FILES_KEPT, GIB, Workload, blocks_of_files};
 use published::{ROUND_ROBIN, RoundRobin};
 
 const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
@@ -43,14 +43,19 @@ const ARMS: [&str; 8] = [
     // Ours.
     "yard",
 ];
+
 /// Operations of each worker on a modelled device, if no number is given. Each file is written
 /// once: its size divided by that of an operation.
 fn operations(workload: &Workload) -> u64 {
     match workload {
         Workload::Fio(job) => (job.size / job.block).max(1),
         Workload::DirectAppend { size, step } => size / step,
-        // So many that each worker deletes about twice as many files as it keeps.
-        Workload::Churn { size, step } => 3 * FILES_KEPT * (size / step / 4 + 3),
+        // So many that each worker deletes twice as many files as it keeps. Each file is created,
+        // written, made durable, and deleted if it is not kept.
+        Workload::Churn { size, step } => {
+            let files = 3 * FILES_KEPT;
+            2 * files + blocks_of_files(files, size / step) + (files - FILES_KEPT)
+        }
         other => other.file_size() / 4096,
     }
 }
@@ -185,6 +190,16 @@ fn latencies(rows: &[&Row], policy: &str, workers: u32) -> [String; 6] {
 mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
+
+    /// Files of one block, and of 5 blocks in the mean: 192 files are created, written and made
+    /// durable, and 128 of them deleted.
+    #[test]
+    fn churn_deletes_twice_as_many_files_as_it_keeps() {
+        for (scale, blocks) in [(0.002, 192), (0.05, 966)] {
+            let churn = Workload::by_name("churn", scale).unwrap();
+            assert_eq!(operations(&churn), 192 + blocks + 192 + 128);
+        }
+    }
 
     #[test]
     fn each_job_has_our_figures_and_the_published_ones_of_its_policy() {

@@ -212,11 +212,10 @@ impl PassPlan {
         for kind in self.kinds() {
             let features = mkfs::plan(self.image_bytes(), &mkfs_options(self, kind)?)?.features;
             let policy = self.policy_of(kind)?;
-            ensure!(
-                policy.serves(&features).is_ok(),
-                "--policy {}: e4 runs it on ext4 as of 2009, which the policy does not serve; ext3 is a column of every run",
-                self.policy
-            );
+            policy.serves(&features).with_context(|| {
+                let policy = &self.policy;
+                format!("--policy {policy}: e4 runs it on ext4 as of 2009; ext3 is a column of every run")
+            })?;
         }
         Ok(())
     }

@@ -84,10 +84,17 @@ impl Experiment {
         }
     }
 
+    /// Whether the tables have every rate of these rows. Tables and plots of each workload would
+    /// then only repeat it.
+    pub(crate) fn has_every_rate(self, rows: &[Row]) -> bool {
+        self == Self::Series && e1::is_sensitivity(rows)
+    }
+
     /// Charts that show the published figures and ours on one axis.
     #[must_use]
     pub fn charts(self, rows: &[Row]) -> Vec<Chart> {
         match self {
+            Self::Series if e1::is_sensitivity(rows) => Vec::new(),
             Self::Series => vec![e1::chart(rows)],
             Self::Patches => vec![e1::patches::chart(rows)],
             Self::Rotation | Self::Yard => Vec::new(),

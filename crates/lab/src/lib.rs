@@ -6,6 +6,7 @@
 
 pub mod age;
 pub mod aged_image;
+mod aligned;
 pub mod census;
 pub mod copy;
 pub mod cpus;

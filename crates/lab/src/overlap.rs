@@ -18,7 +18,7 @@ use blockyard_alloc::{
     AllocConfig, AllocError, Allocator, BlockRequest, InitMode, InodeAlloc, LockCensus, Neighbour, Policy,
     RequestFlags, Tunable,
 };
-use blockyard_disk::num::{u32_from_usize, u64_from_u32};
+use blockyard_disk::num::{count_as_f64, u32_from_usize, u64_from_u32};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::{CpuSlot, Native};
 
@@ -163,7 +163,7 @@ fn figures(allocator: &Allocator, files: &[File]) -> OverlapFigures {
         extents_per_file: f64::from(extents) / f64::from(u32_from_usize(files.len())),
         extents_per_file_max: files.iter().map(|file| file.extents).max().unwrap_or(0),
         free_extents,
-        free_extent_mean: ratio(free, free_extents),
+        free_extent_mean: count_as_f64(free) / count_as_f64(free_extents.max(1)),
         requests: stats.requests[0],
         index_entries: stats.index_entries[0],
         busy_skips: stats.busy_skips[0],
@@ -172,18 +172,9 @@ fn figures(allocator: &Allocator, files: &[File]) -> OverlapFigures {
     }
 }
 
-/// A quotient of counts that fit 53 bits; 0 if the divisor is 0.
-fn ratio(of: u64, by: u64) -> f64 {
-    let float = |n: u64| {
-        f64::from(blockyard_disk::num::high32(n)) * 4_294_967_296.0 + f64::from(blockyard_disk::num::low32(n))
-    };
-    if by == 0 { 0.0 } else { float(of) / float(by) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockyard_disk::num::count_as_f64;
 
     fn extents(policy: &str, interleave: Interleave) -> f64 {
         let policy = Policy::parse(policy).unwrap();

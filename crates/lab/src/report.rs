@@ -111,17 +111,27 @@ impl Run {
     /// The main tables: those of the run's experiment, or all tables if it has none.
     #[must_use]
     pub fn main_tables(&self) -> Vec<Table> {
-        match self.environment.experiment.as_deref().and_then(Experiment::by_name) {
+        match self.experiment() {
             Some(experiment) => experiment.tables_by_state(&self.rows),
             None => self.tables(),
         }
     }
 
+    fn experiment(&self) -> Option<Experiment> {
+        self.environment.experiment.as_deref().and_then(Experiment::by_name)
+    }
+
+    /// The rows that have tables and plots by workload.
+    fn rows_by_workload(&self) -> &[Row] {
+        let is_shown = self.experiment().is_some_and(|experiment| experiment.has_every_rate(&self.rows));
+        if is_shown { &[] } else { &self.rows }
+    }
+
     /// Every table, in this order: those of the experiment, of copies, of cluster sizes, of passes,
-    /// and of each workload.
+    /// and of each workload. A table of a workload that the experiment has too is left out.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
-        let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
+        let experiment = self.experiment();
         let mut tables =
             experiment.map(|experiment| experiment.tables_by_state(&self.rows)).unwrap_or_default();
         tables.extend(beside(&self.copies, copy::table::tables));
@@ -133,15 +143,18 @@ impl Run {
             tables.extend(e4::vitals::table(rows));
             tables
         }));
-        tables.extend(beside(&self.rows, summary::tables));
+        for table in beside(self.rows_by_workload(), summary::tables) {
+            if tables.iter().all(|known| known.title != table.title) {
+                tables.push(table);
+            }
+        }
         tables
     }
 
     /// The charts of the run's experiment. Those of its workloads are not among them.
     #[must_use]
     pub fn charts(&self) -> Vec<plot::Chart> {
-        let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
-        experiment.map(|experiment| experiment.charts(&self.rows)).unwrap_or_default()
+        self.experiment().map(|experiment| experiment.charts(&self.rows)).unwrap_or_default()
     }
 
     /// The report as Markdown: the environment and every table.

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::{Compat, Incompat};
 use blockyard_engine::OpenOptions;
 use blockyard_inspect::map::AllocationMap;
 use blockyard_inspect::scan::ImageScan;
@@ -226,8 +227,7 @@ impl Plan {
     }
 
     fn check_image(&self) -> Result<()> {
-        let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
-        self.image.check(most, self.workload.file_size())?;
+        self.image.check(self.space_of_files())?;
         if self.interleave != Interleave::Virtual {
             let parsed = self.parsed()?;
             self.policies
@@ -235,12 +235,21 @@ impl Plan {
                 .zip(&parsed)
                 .try_for_each(|(name, policy)| self.image.check_policy(name, policy))?;
         }
+        self.check_features()
+    }
+
+    /// Refuses an image that lacks a feature.
+    fn check_features(&self) -> Result<()> {
+        let (image, features) = (self.image.name(), self.image.features()?);
         ensure!(
-            self.workload.writes_data() || self.image.has_extents()?,
-            "{}: {} allocates by fallocate, which needs extents (ext4); take a workload that writes, such as \
-             smallfiles",
-            self.image.name(),
+            self.workload.writes_data() || features.incompat.contains(Incompat::EXTENTS),
+            "{image}: {} allocates by fallocate, which needs the feature extent (ext4); take a workload that writes, such \
+             as smallfiles",
             self.workload.name()
+        );
+        ensure!(
+            !self.journal.contains(&true) || features.compat.contains(Compat::HAS_JOURNAL),
+            "{image}: --journal needs the feature has_journal; leave it out, or take an image with a journal"
         );
         Ok(())
     }
@@ -356,6 +365,24 @@ impl Plan {
         Some(format!("--cpus {cpus}: workers run on at most {most} of them; the others are idle"))
     }
 
+    /// A warning about an image on which scanswitch measures nothing. If it has one group, or its
+    /// files fill more than half of it, all groups are of one order, and both scan modes find the
+    /// same.
+    #[must_use]
+    pub fn one_order(&self) -> Option<String> {
+        let is_switched = matches!(self.workload, Workload::ScanSwitch { .. });
+        let (bytes, group) = self.image.sizes().ok().filter(|_| is_switched)?;
+        let enough = 2 * self.space_of_files().max(group);
+        (bytes < enough).then(|| {
+            format!(
+                "scanswitch: the image of {} MiB is too small to have groups of several orders, so the scan mode makes no \
+                 difference; from {} MiB up it does",
+                bytes / MIB,
+                enough.div_ceil(MIB)
+            )
+        })
+    }
+
     /// The state of the image, as rows name it.
     #[must_use]
     pub fn state(&self) -> String {
@@ -365,13 +392,18 @@ impl Plan {
     /// Ages the image of a cell as planned, and leaves space for the files of the workload.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
-            let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
-            let room = image::with_mapping(most * self.workload.file_size());
+            let room = image::with_mapping(self.space_of_files());
             let who =
                 Circumstances { rotational: self.rotational, room, ..Circumstances::new(policy, self.seed) };
             age(device, ageing, &who)?;
         }
         Ok(())
+    }
+
+    /// Bytes that the files of the cell with the most workers may fill.
+    fn space_of_files(&self) -> u64 {
+        let most = self.workers.iter().copied().max().unwrap_or(1);
+        u64::from(most) * self.workload.space_of_worker()
     }
 
     /// Number of cells that will run.
@@ -663,6 +695,34 @@ mod tests {
         };
         refused(Plan { image: file(false), ..good() }, "/nonexistent/image");
         refused(Plan { image: file(true), ..good() }, "one cell only");
+    }
+
+    /// Patch 11 keeps groups in the sets of their orders while scanning is off, so without it
+    /// searches visit more entries.
+    #[test]
+    fn scanswitch_tells_of_an_image_too_small_for_it() {
+        let switched = |workers, mib: u64| Plan {
+            workers: vec![workers],
+            image: ImageSource::memory(mib << 20, 1),
+            limit: Limit { time: None, ops_per_worker: Some(400), fsync_end: false },
+            ..Plan::new(
+                Workload::by_name("scanswitch", 1.0).unwrap(),
+                &["linux-6.18:scan=optimized:scan_toggle=freeze", "linux-6.18:scan=optimized"],
+            )
+        };
+        for (workers, mib, enough) in [(1, 128, 256), (28, 1024, 1792)] {
+            let told = switched(workers, mib).one_order().unwrap();
+            assert!(told.contains(&format!("from {enough} MiB up")), "{told}");
+            assert_eq!(switched(workers, enough).one_order(), None);
+        }
+        assert_eq!(plan("fallocate2", Interleave::Lockstep, 1).one_order(), None);
+        let entries = |workers, mib| {
+            let rows = run(&switched(workers, mib), |_, _| ()).unwrap().rows;
+            [0, 1].map(|arm: usize| rows[arm].index_entries.unwrap())
+        };
+        let ([crowded, crowded_whole], [base, whole]) = (entries(28, 1024), entries(3, 256));
+        assert!(100 * crowded < 102 * crowded_whole, "{crowded} {crowded_whole}");
+        assert!(100 * base > 120 * whole, "{base} {whole}");
     }
 
     #[test]

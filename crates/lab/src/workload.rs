@@ -15,6 +15,7 @@ use anyhow::Result;
 use crate::target::{Cpu, Target};
 
 use append::By;
+pub(crate) use churn::blocks_of_files;
 pub use fio::{Access, FioJob};
 
 /// Bytes in a KiB.
@@ -235,6 +236,16 @@ impl Workload {
             | Self::DirectAppend { size, .. }
             | Self::Churn { size, .. } => *size,
             Self::Fio(job) => job.size,
+        }
+    }
+
+    /// Bytes of the file system that the files of one worker may fill at a time. Churn draws its
+    /// files, so a worker may keep some half more than the mean.
+    #[must_use]
+    pub fn space_of_worker(&self) -> u64 {
+        match self {
+            Self::Churn { size, step } => blocks_of_files(FILES_KEPT + 1, size / step) * 3 / 2 * step,
+            _ => self.file_size(),
         }
     }
 

@@ -6,7 +6,7 @@ use blockyard_disk::num::count_as_f64;
 use super::published::{APPEND64, FALLOCATE2, FALLOCATE2_BASE};
 use super::{APPENDERS, ARMS, arms, gain};
 use crate::figures::row::{Interleave, Row};
-use crate::figures::{Table, waits};
+use crate::figures::{Table, summary, waits};
 use crate::machine::Machine;
 use crate::run::{ImageSource, Plan, Setup};
 use crate::runner::Limit;
@@ -221,13 +221,14 @@ fn append64(rows: &[&Row]) -> Table {
     table
 }
 
-/// Where time goes with the most workers, under each arm.
+/// Where time goes with the most workers, under each arm. It has the title of the table of all
+/// workers, and so stands for it.
 fn time(rows: &[&Row], machine: &str) -> Option<Table> {
     let is_on = |row: &&&Row| row.workload == "fallocate2" && row.machine.as_deref() == Some(machine);
     let most = rows.iter().filter(is_on).map(|row| row.workers).max()?;
     let rows: Vec<&Row> =
         ARMS.iter().filter_map(|arm| find(rows, machine, "fallocate2", arm, most)).collect();
-    waits::table(&format!("fallocate2 in virtual time on {machine}, all CPUs"), &rows)
+    waits::table(&summary::workload_name(rows.first()?), &rows)
 }
 
 #[cfg(test)]

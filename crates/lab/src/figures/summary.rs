@@ -54,21 +54,26 @@ const CHANCE_BESIDE: &str = "What free-running threads leave is chance and diffe
 pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut parts: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows {
-        let name = match row.interleave {
-            Interleave::Threads => row.workload.clone(),
-            Interleave::Virtual => {
-                format!("{}, virtual, {}", row.workload, row.machine.as_deref().unwrap_or("-"))
-            }
-            other => format!("{}, {}", row.workload, other.name()),
-        };
-        let name = row.modelled.iter().fold(name, |name, on| format!("{name}, on {}", on.device));
-        let name = if states::is_fresh(&row.state) { name } else { format!("{name}; {}", row.state) };
+        let name = workload_name(row);
         match parts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, rows)) => rows.push(row),
             None => parts.push((name, vec![row])),
         }
     }
     parts
+}
+
+/// The name of the rows that are comparable with this one.
+pub(crate) fn workload_name(row: &Row) -> String {
+    let name = match row.interleave {
+        Interleave::Threads => row.workload.clone(),
+        Interleave::Virtual => {
+            format!("{}, virtual, {}", row.workload, row.machine.as_deref().unwrap_or("-"))
+        }
+        other => format!("{}, {}", row.workload, other.name()),
+    };
+    let name = row.modelled.iter().fold(name, |name, on| format!("{name}, on {}", on.device));
+    if states::is_fresh(&row.state) { name } else { format!("{name}; {}", row.state) }
 }
 
 /// Operations a second, a row for each policy and a column for each number of workers: in total
@@ -245,7 +250,7 @@ fn difference(base: &Spread, spread: &Spread) -> String {
 /// Every row as comma-separated values.
 #[must_use]
 pub fn csv(rows: &[Row]) -> String {
-    let names = ["workload", "policy", "state", "workers", "cpus", "interleave", "seed"];
+    let names = ["workload", "policy", "state", "workers", "cpus", "interleave", "machine", "device", "seed"];
     let Some(first) = rows.first() else { return String::new() };
     let figures = first.figures();
     let criteria: BTreeSet<&str> = rows.iter().flat_map(|row| row.hits.keys().map(String::as_str)).collect();
@@ -259,6 +264,8 @@ pub fn csv(rows: &[Row]) -> String {
             row.workers.to_string(),
             row.cpus.to_string(),
             row.interleave.name().to_owned(),
+            row.machine.clone().unwrap_or_default(),
+            row.modelled.as_ref().map_or_else(String::new, |on| on.device.clone()),
             row.seed.to_string(),
         ];
         let known = |value: f64| if value.is_nan() { String::new() } else { value.to_string() };
@@ -421,7 +428,18 @@ pub(crate) mod tests {
             text.lines().nth(1).unwrap().ends_with(",7,80,30,900,,,,,,,,,10"),
             "what cannot be known is empty: {text}"
         );
-        assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",fresh,1,1,threads,1,1000,1,"));
+        assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",fresh,1,1,threads,,,1,1000,1,"));
+    }
+
+    /// A regression: rows of several machines could not be told apart.
+    #[test]
+    fn csv_names_the_machine() {
+        let machine = Some("kunpeng-920, hit_ps half".to_owned());
+        let text = csv(&[Row { interleave: Interleave::Virtual, machine, ..row("yard", 2, 2e6) }]);
+        let (heads, line) = text.split_once('\n').unwrap();
+        assert!(heads.starts_with("workload,policy,state,workers,cpus,interleave,machine,device,seed,"));
+        let names = "fallocate2,yard,fresh,2,2,virtual,\"kunpeng-920, hit_ps half\",,1,";
+        assert!(line.starts_with(names), "{line}");
     }
 
     #[test]

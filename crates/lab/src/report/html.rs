@@ -27,10 +27,11 @@ code{background:var(--code);padding:.1em .3em;overflow-wrap:anywhere}.scroll{ove
 /// The page of a run.
 #[must_use]
 pub(super) fn page(run: &Run, tables: &[Table]) -> String {
-    let workloads = summary::by_workload(&run.rows);
+    let workloads = summary::by_workload(run.rows_by_workload());
     let names: Vec<&str> = workloads.iter().map(|(name, _)| name.as_str()).collect();
     let what = match names.is_empty() {
         false => names.join("; "),
+        true if !run.rows.is_empty() => "e1 on changed machines".to_owned(),
         true if !run.clusters.is_empty() => "cluster sizes".to_owned(),
         true if !run.passes.is_empty() => "e2fsck by pass".to_owned(),
         true => "copies of a tree".to_owned(),
@@ -198,7 +199,9 @@ fn table_markup(table: &Table) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::row::Interleave;
     use crate::figures::summary::tests::row;
+    use crate::figures::waits::tests::with_waits;
     use crate::folder::Environment;
 
     #[test]
@@ -249,6 +252,30 @@ mod tests {
         assert_eq!(CHARTS.map(|(_, value)| bars(&two, value)[0].1), [4e6, 3.0, 3.75, 5.0]);
     }
 
+    /// A regression: where time goes was told twice for each machine of e1. With --sensitivity each
+    /// of a hundred machines had tables and plots of its own.
+    #[test]
+    fn what_an_experiment_shows_is_not_shown_again() {
+        let on = |machine: &str, workers| {
+            let machine = Some(machine.to_owned());
+            let row = row("linux-6.16:scan=linear", workers, 1e6);
+            with_waits(Row { interleave: Interleave::Virtual, machine, ..row }, &["md lock"])
+        };
+        let mut environment = Environment::of_this_machine("blockyard lab run e1".into(), "memory".into());
+        environment.experiment = Some("e1".to_owned());
+        let run = Run { rows: vec![on("kunpeng-920", 2), on("kunpeng-920", 80)], ..Run::new(environment) };
+        let tables = run.tables();
+        let time: Vec<&Table> =
+            tables.iter().filter(|table| table.title.contains("where time goes")).collect();
+        assert_eq!(time.len(), 1);
+        assert_eq!(time[0].rows.len(), 1, "of all CPUs");
+        let changed = vec![on("kunpeng-920", 80), on("kunpeng-920, hit_ps half", 80)];
+        let changed = Run { rows: changed, ..run };
+        assert_eq!(changed.tables().len(), 3);
+        let page = super::page(&changed, &changed.tables());
+        assert!(page.contains("hit_ps") && !page.contains("<svg"));
+    }
+
     /// A run with rows of every kind: its tables, its files and its page leave nothing out.
     #[test]
     fn every_kind_of_rows_is_reported() {
@@ -289,24 +316,9 @@ mod tests {
         // passes 1 and 6.
         let csv = run.csv();
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
-        let expected = [
-            "workload",
-            "fallocate2",
-            "workload",
-            "copy",
-            "workload",
-            "e3",
-            "e3",
-            "e3",
-            "e3",
-            "workload",
-            "e4",
-            "e4",
-            "e4",
-            "e4",
-            "e4",
-            "e4",
-        ];
+        let head = "workload";
+        let expected =
+            [&[head, "fallocate2", head, "copy", head][..], &["e3"; 4], &[head], &["e4"; 6]].concat();
         assert_eq!(begins, expected);
         let lines = run.json_lines().unwrap();
         let kinds: Vec<String> = lines

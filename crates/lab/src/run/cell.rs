@@ -50,7 +50,7 @@ impl Cell<'_> {
         runner::finish(&target, workers, cpus, plan.interleave)?;
         target.close()?;
         let scan = judged.image(&device, is_last)?;
-        let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
+        let mut row = figures(plan, self.name, (self.workers, cpus), &measured, &scan);
         row.count(&self.policy, &measured, (&before, &after));
         row.reading = Reading::of(device.shared(), plan.seed)?;
         judged.note_map(self.name, self.workers, scan);
@@ -96,7 +96,7 @@ impl Cell<'_> {
         runner::finish(&target, workers, cpus, plan.interleave)?;
         target.close()?;
         let scan = judged.image(device, is_last)?;
-        let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
+        let mut row = figures(plan, self.name, (self.workers, cpus), &measured, &scan);
         row.count(&self.policy, &measured, (&before, &after));
         row.reading = Reading::of(device.shared(), plan.seed)?;
         row.modelled = Some(modelled);
@@ -146,8 +146,7 @@ impl Judged {
 pub(super) fn figures(
     plan: &Plan,
     policy: &str,
-    workers: u32,
-    cpus: u32,
+    (workers, cpus): (u32, u32),
     measured: &Measured,
     scan: &ImageScan,
 ) -> Row {
@@ -291,7 +290,7 @@ pub(crate) mod tests {
     /// Checks the units and divisors of all figures: each of them could be wrong unnoticed.
     #[test]
     fn a_row_has_the_figures_of_what_was_measured() {
-        let row = figures(&plan(), "yard", 4, 2, &measured(), &scan());
+        let row = figures(&plan(), "yard", (4, 2), &measured(), &scan());
         assert_eq!((row.workers, row.cpus, row.seed, row.ops), (4, 2, 7, 10_000));
         assert_eq!((row.seconds, row.ops_per_s, row.ops_per_s_per_worker), (2.0, 5000.0, 1250.0));
         assert_eq!(row.bw_mib_s, 32.0);
@@ -310,7 +309,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_the_allocator_counted_is_told_an_operation() {
-        let mut row = figures(&plan(), "yard", 4, 2, &measured(), &scan());
+        let mut row = figures(&plan(), "yard", (4, 2), &measured(), &scan());
         let locks = |acquisitions, waits, of_groups| LockCensus {
             groups: LockClassFigures { acquisitions: 99, waits: of_groups, busy: 0 },
             shared: vec![

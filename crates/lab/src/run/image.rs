@@ -11,7 +11,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice, OverlayDevice};
-use blockyard_disk::{FeatureSet, Incompat};
+use blockyard_disk::FeatureSet;
+use blockyard_disk::num::u64_from_usize;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 use blockyard_inspect::reader::Reader;
 
@@ -77,11 +78,11 @@ impl ImageSource {
     }
 
     /// Refuses an image that cannot work, before anything runs: no file system, truncated, damaged,
-    /// in use, too small for `files` files of `file_bytes` bytes. Writes nothing.
+    /// in use, too small for files of `bytes` bytes together. Writes nothing.
     ///
     /// # Errors
     /// Names the image, and says what is wrong and what to do.
-    pub fn check(&self, files: u64, file_bytes: u64) -> Result<()> {
+    pub fn check(&self, bytes: u64) -> Result<()> {
         let free = match self {
             Self::Memory { bytes, mkfs, .. } => {
                 let summary = mkfs::plan(*bytes, mkfs).context("--memory, --mkfs")?;
@@ -98,15 +99,14 @@ impl ImageSource {
                 found.blocks_free * u64::from(found.block_size)
             }
         };
-        let needed = with_mapping(files * file_bytes);
+        let needed = with_mapping(bytes);
         ensure!(
             needed <= free,
-            "{}: too small, {} MiB are free and {files} files of {} KiB need {}; give a larger one, fewer \
-             --workers or a smaller --scale",
+            "{}: too small, {} MiB are free and the files need {}; give a larger one, fewer --workers or a smaller \
+             --scale",
             self.name(),
             free / MIB,
-            file_bytes / 1024,
-            needed / MIB
+            needed.div_ceil(MIB)
         );
         Ok(())
     }
@@ -119,14 +119,6 @@ impl ImageSource {
         }
     }
 
-    /// Whether files are mapped by extents, which fallocate needs.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
-    pub(crate) fn has_extents(&self) -> Result<bool> {
-        Ok(self.features()?.incompat.contains(Incompat::EXTENTS))
-    }
-
     /// Refuses a policy that serves no image with such features, before anything is measured.
     ///
     /// # Errors
@@ -135,7 +127,11 @@ impl ImageSource {
         policy.serves(&self.features()?).with_context(|| format!("--policy {name}: {}", self.name()))
     }
 
-    fn features(&self) -> Result<FeatureSet> {
+    /// The features of the file system.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn features(&self) -> Result<FeatureSet> {
         Ok(match self {
             Self::Memory { bytes, mkfs, .. } => mkfs::plan(*bytes, mkfs)?.features,
             Self::File { .. } => *Reader::open(self.device()?.shared())?.superblock().features(),
@@ -151,6 +147,26 @@ impl ImageSource {
             Self::Memory { bytes, mkfs, .. } => Ok(mkfs::plan(*bytes, mkfs)?.groups),
             Self::File { .. } => Ok(Reader::open(self.device()?.shared())?.superblock().geometry().groups()),
         }
+    }
+
+    /// Bytes of the file system, and of one of its groups.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn sizes(&self) -> Result<(u64, u64)> {
+        Ok(match self {
+            Self::Memory { bytes, mkfs, .. } => {
+                let made = mkfs::plan(*bytes, mkfs)?;
+                // The bitmap of a group is one block.
+                (*bytes, 8 * u64::from(made.block_size) * u64::from(made.cluster_size))
+            }
+            Self::File { .. } => {
+                let reader = Reader::open(self.device()?.shared())?;
+                let geometry = reader.superblock().geometry();
+                let block = u64_from_usize(geometry.block_size());
+                (geometry.blocks_count().raw() * block, geometry.blocks_per_group() * block)
+            }
+        })
     }
 
     /// Its name in messages.
@@ -261,7 +277,7 @@ impl CellDevice {
                         let length = blockyard_disk::num::usize_from_u64((range.end - at).min(1 << 20));
                         device.read_at(at, &mut buffer[..length])?;
                         copy.write_at(at, &buffer[..length])?;
-                        at += blockyard_disk::num::u64_from_usize(length);
+                        at += u64_from_usize(length);
                     }
                 }
             }

@@ -94,14 +94,13 @@ pub(super) fn check(plan: &Plan) -> Result<()> {
         plan.interleave != Interleave::Overlap,
         "--beside kernel: overlapping operations are a model of ours; use --interleave threads or lockstep"
     );
-    let most = u64::from(plan.workers.iter().copied().max().unwrap_or(1));
-    let data = if plan.workload.writes_data() { most * plan.workload.file_size() } else { 0 };
+    let data = if plan.workload.writes_data() { plan.space_of_files() } else { 0 };
     let available = available_memory();
     ensure!(
         data + 512 * MIB <= available,
-        "--beside kernel: {most} files of {} MiB do not fit the memory of this machine ({} MiB available); give a smaller \
-         --scale or fewer --workers",
-        plan.workload.file_size() / MIB,
+        "--beside kernel: {} MiB of files do not fit the memory of this machine ({} MiB available); give a smaller --scale \
+         or fewer --workers",
+        data / MIB,
         available / MIB
     );
     Ok(())
@@ -201,7 +200,7 @@ fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     if let Some(program) = e2fsck_program() {
         judged.verdict.e2fsck_file(program, &image)?;
     }
-    let mut row = figures(plan, KERNEL_ARM, workers, cpus, &measured, &scan);
+    let mut row = figures(plan, KERNEL_ARM, (workers, cpus), &measured, &scan);
     row.hits = after
         .into_iter()
         .map(|(name, count)| (name, count - before.get(name).unwrap_or(&0)))

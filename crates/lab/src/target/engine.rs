@@ -5,6 +5,7 @@
 //! groups goes elsewhere; one that waits gets the group afterwards. Only the last data allocation
 //! of an operation counts, because a CPU holds one group's lock at a time.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +28,7 @@ pub struct EngineTarget {
     fs: FileSystem,
     in_flight: Option<InFlight>,
     /// The files created here.
-    created: Mutex<Vec<InodeNr>>,
+    created: Mutex<BTreeSet<InodeNr>>,
 }
 
 /// Where the current operation last allocated data.
@@ -101,7 +102,7 @@ impl EngineTarget {
         Ok(ranges)
     }
 
-    fn created(&self) -> MutexGuard<'_, Vec<InodeNr>> {
+    fn created(&self) -> MutexGuard<'_, BTreeSet<InodeNr>> {
         self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,7 +136,7 @@ impl Target for EngineTarget {
             made => made.with_context(|| format!("create {name}"))?,
         };
         self.fs.open_inode(inode, true).with_context(|| format!("open {name}"))?;
-        self.created().push(inode);
+        self.created().insert(inode);
         Ok(Some(inode))
     }
 
@@ -170,7 +171,7 @@ impl Target for EngineTarget {
             self.fs.unlink(&context, InodeNr::ROOT, name.as_bytes()).map(|()| inode)
         };
         let inode = deleted().with_context(|| format!("unlink {name}"))?;
-        self.created().retain(|&created| created != inode);
+        self.created().remove(&inode);
         Ok(())
     }
 

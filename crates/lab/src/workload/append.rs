@@ -7,6 +7,7 @@ use anyhow::Result;
 use blockyard_disk::num::usize_from_u64;
 
 use super::{Step, Worker};
+use crate::aligned::Aligned;
 use crate::target::{Cpu, Target};
 
 /// How a file grows.
@@ -14,29 +15,6 @@ use crate::target::{Cpu, Target};
 pub(super) enum By {
     Fallocate,
     DirectWrite,
-}
-
-/// Memory at an address that direct writes take.
-struct Aligned {
-    bytes: Vec<u8>,
-    start: usize,
-    length: usize,
-}
-
-impl Aligned {
-    /// Addresses that every device takes, in bytes.
-    const ALIGNMENT: usize = 4096;
-
-    /// Zeroes, which a sparse memory device does not store.
-    fn zeroes(length: usize) -> Self {
-        let bytes = vec![0; length + Self::ALIGNMENT];
-        let start = bytes.as_ptr().align_offset(Self::ALIGNMENT);
-        Self { bytes, start, length }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.length]
-    }
 }
 
 pub(super) struct Append<F> {

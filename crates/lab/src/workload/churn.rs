@@ -59,6 +59,20 @@ impl<F> Churn<F> {
     }
 }
 
+/// Blocks that files have in the mean, all together, if the largest have `most`.
+pub(crate) fn blocks_of_files(files: u64, most: u64) -> u64 {
+    assert!(most > 0, "a file has at least one block");
+    let of_level = |level: u32| {
+        let low = 1u64 << level;
+        // Lengths from `low` to `end` are drawn as they are, longer ones are cut.
+        let end = most.min(2 * low);
+        let all = (low..end).sum::<u64>() + (2 * low - end) * most;
+        files * all / low
+    };
+    let levels = most.ilog2() + 1;
+    (0..levels).map(of_level).sum::<u64>() / u64::from(levels)
+}
+
 impl<T: Target> Worker<T> for Churn<T::File> {
     fn step(&mut self, target: &T) -> Result<Step> {
         let mut bytes = 0;
@@ -107,6 +121,48 @@ impl<T: Target> Worker<T> for Churn<T::File> {
         match self.next {
             Next::Append { file, .. } => target.close(self.cpu, file),
             Next::Create | Next::Delete => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    #[test]
+    fn files_have_as_many_blocks_as_are_drawn() {
+        assert_eq!([1, 2, 13].map(|most| blocks_of_files(192, most)), [192, 288, 966]);
+        for most in [1, 2, 13, 100, 256] {
+            let mut worker = Churn::<()>::new((0, 0), most, 1);
+            let drawn = (0..10_000).map(|_| worker.blocks()).sum::<u64>();
+            let expected = blocks_of_files(10_000, most);
+            assert!(drawn.abs_diff(expected) <= expected / 20, "{most}: {drawn}, not {expected}");
+        }
+    }
+
+    /// The most blocks that a worker keeps at a time, counted as its steps draw them.
+    fn most_kept(index: u32, most: u64) -> u64 {
+        let (mut worker, mut kept) = (Churn::<()>::new((0, index), most, 1), Vec::new());
+        let peaks = (0..3 * FILES_KEPT).map(|_| {
+            kept.push(worker.blocks());
+            let peak = kept.iter().sum::<u64>();
+            if u64_from_usize(kept.len()) > FILES_KEPT {
+                kept.swap_remove(worker.random.random_range(0..kept.len()));
+            }
+            peak
+        });
+        peaks.max().unwrap()
+    }
+
+    #[test]
+    fn workers_keep_no_more_than_their_space() {
+        for most in [1, 2, 13, 256] {
+            let space = Workload::Churn { size: most, step: 1 }.space_of_worker();
+            for index in 0..48 {
+                let kept = most_kept(index, most);
+                assert!(kept <= space && space <= 2 * kept, "{most}: {kept} of {space}");
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `blockyard lab run`.
 
+mod belonging;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -149,7 +151,7 @@ pub(crate) struct Args {
     memory: Option<String>,
     /// What holds the image in memory: this process, or a file on tmpfs, which is written through
     /// the kernel
-    #[arg(long, value_name = "HOLDER", value_parser = ["memory", "tmpfs"], default_value = "memory", conflicts_with = "image")]
+    #[arg(long, value_name = "HOLDER", value_parser = [IN_PROCESS, "tmpfs"], default_value = IN_PROCESS, conflicts_with = "image")]
     image_in: String,
     /// Bytes of dirty data that may wait for write-back, in the engine and in the kernel arm, with
     /// a suffix [default: 64M in the engine, the kernel's own settings]
@@ -224,6 +226,8 @@ pub(crate) struct Args {
     force: bool,
 }
 
+/// The default of `--image-in`.
+const IN_PROCESS: &str = "memory";
 /// Exit code for wrong usage, when nothing ran.
 pub(super) const EXIT_USAGE: u8 = 2;
 /// Exit code if a judge found errors in an image.
@@ -246,14 +250,14 @@ impl Work {
         }
     }
 
-    /// A warning about an experiment at a scale where it shows little, or about a machine that does
-    /// not fit the workload.
+    /// A warning about an experiment at a scale where it shows little, or about a machine or image
+    /// that does not fit the workload.
     fn warning(&self) -> Option<String> {
         match self {
             Self::Cells(plans, Some(_)) => plans.iter().find_map(|plan| plan.workload.too_small()),
-            Self::Cells(plans, None) => {
-                plans.iter().find_map(|plan| plan.idle_cpus().or_else(|| plan.uncalibrated()))
-            }
+            Self::Cells(plans, None) => plans.iter().find_map(|plan| {
+                plan.idle_cpus().or_else(|| plan.uncalibrated()).or_else(|| plan.one_order())
+            }),
             Self::Copy(plan) => plan.too_small(),
             Self::Clusters(plan) => plan.too_small(),
             Self::Passes(plan) => plan.too_small(),
@@ -328,17 +332,9 @@ impl Args {
             self.scale
         );
         ensure!(self.repeat > 0, "--repeat: give a number from 1 up");
-        if matches!(self.workload.as_str(), "copy" | "e1" | "e1-patches" | "e3" | "e4") {
-            refuse("other workloads, and e2", &[("--device", !self.device.is_empty())])?;
-        }
-        if self.workload == "copy" {
-            return Ok(Work::Copy(self.copy()?));
-        }
-        refuse("copy", &[("--tree", self.tree.is_some()), ("--copies", self.copies.is_some())])?;
-        if !matches!(self.workload.as_str(), "e1" | "e3") {
-            refuse("e1, e3 and copy", &[("--sensitivity", self.sensitivity)])?;
-        }
+        self.ensure_all_belong()?;
         match self.workload.as_str() {
+            "copy" => return Ok(Work::Copy(self.copy()?)),
             "e3" => return Ok(Work::Clusters(self.clusters()?)),
             "e4" => return Ok(Work::Passes(self.passes()?)),
             _ => {}
@@ -453,7 +449,7 @@ impl Args {
         // The plan alone does not tell which of these were given.
         let ignored = [
             ("--mkfs", self.mkfs.is_some()),
-            ("--image-in", self.image_in != "memory"),
+            ("--image-in", self.image_in != IN_PROCESS),
             ("--dirty-limit", self.dirty_limit.is_some()),
             ("--fsync-end", self.fsync_end),
             ("--repeat", self.repeat > 1),
@@ -478,20 +474,14 @@ impl Args {
     }
 
     fn experiment(&self, experiment: Experiment) -> Result<Vec<Plan>> {
-        let given = [
-            ("--keep-requests", self.keep_requests.is_some()),
-            ("--interleave", self.interleave.is_some()),
-            ("--machine", self.machine.is_some()),
-            ("--cpus", self.cpus.is_some()),
-            ("--beside", self.beside.is_some()),
-            ("--in-place", self.in_place),
-            ("--journal", !self.journal.is_empty()),
-            ("--dirty-limit", self.dirty_limit.is_some()),
-            ("--fsync-end", self.fsync_end),
-        ];
-        refuse("a workload of its own", &given)?;
-        refuse("e1 without --sensitivity", &[("--policy", self.sensitivity && self.policy.is_some())])?;
-        let image = self.image.is_some() || self.memory.is_some() || self.mkfs.is_some();
+        ensure!(
+            !self.sensitivity || self.workers.as_ref().is_none_or(|counts| counts.len() == 1),
+            "--workers: e1 --sensitivity compares machines with one number of workers; give one"
+        );
+        let image = self.image.is_some()
+            || self.memory.is_some()
+            || self.mkfs.is_some()
+            || self.image_in != IN_PROCESS;
         let setup = Setup {
             scale: self.scale,
             limit: self.limit(false, Interleave::Threads)?,
@@ -509,17 +499,6 @@ impl Args {
     }
 
     fn copy(&self) -> Result<CopyPlan> {
-        let given = [
-            ("--workers", self.workers.is_some()),
-            ("--interleave", self.interleave.is_some()),
-            ("--seconds", self.seconds.is_some()),
-            ("--ops", self.ops.is_some()),
-            ("--beside", self.beside.is_some()),
-            ("--in-place", self.in_place),
-            ("--repeat", self.repeat > 1),
-            ("--journal", !self.journal.is_empty()),
-        ];
-        refuse("the other workloads", &given)?;
         let tree = match &self.tree {
             Some(path) => {
                 refuse("a made-up tree", &[("--scale", (self.scale - 1.0).abs() > 0.0)])?;
@@ -557,7 +536,6 @@ impl Args {
     }
 
     fn passes(&self) -> Result<PassPlan> {
-        refuse("the other workloads", &[("--ops", self.ops.is_some())])?;
         let rotational = match self.rotational {
             Rotational::Auto => None,
             Rotational::On => Some(true),
@@ -572,19 +550,6 @@ impl Args {
 
     /// The policy of an experiment with few options.
     fn only_policy(&self) -> Result<String> {
-        let given = [
-            ("--workers", self.workers.is_some()),
-            ("--cpus", self.cpus.is_some()),
-            ("--interleave", self.interleave.is_some()),
-            ("--memory", self.memory.is_some()),
-            ("--mkfs", self.mkfs.is_some()),
-            ("--image", self.image.is_some()),
-            ("--seconds", self.seconds.is_some()),
-            ("--beside", self.beside.is_some()),
-            ("--repeat", self.repeat > 1),
-            ("--journal", !self.journal.is_empty()),
-        ];
-        refuse("the other workloads", &given)?;
         // In 2011, when e3 was published, a linear scan was the only way to search.
         let default = if self.workload == "e3" { "linux-6.18:scan=linear" } else { "linux-6.18" };
         let [policy] = &self.policies(&[default])[..] else { bail!("--policy: {} takes one", self.workload) };

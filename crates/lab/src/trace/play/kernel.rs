@@ -11,6 +11,7 @@ use blockyard_trace::{FallocateMode, Line, Op, OpenFlags};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use super::{Outcome, Player, Refused};
+use crate::aligned::Aligned;
 
 /// Unmounts and mounts again; returns the directory to continue in.
 pub type Remount = Box<dyn FnMut() -> Result<PathBuf>>;
@@ -19,7 +20,6 @@ pub type Remount = Box<dyn FnMut() -> Result<PathBuf>>;
 struct OpenFile {
     file: File,
     content: Content,
-    direct: bool,
 }
 
 /// Plays below `root`.
@@ -33,9 +33,6 @@ pub struct KernelPlayer {
     /// The CPUs that were allowed before the first worker was pinned.
     cpus: Vec<usize>,
 }
-
-/// Alignment of memory and lengths that O_DIRECT accepts on every block size used here.
-const DIRECT_ALIGNMENT: usize = 4096;
 
 impl KernelPlayer {
     /// A player below a mounted directory. Content comes from `seed`. Without `remount`, lines that
@@ -88,19 +85,16 @@ impl KernelPlayer {
         let opened = options.open(self.path(path));
         Ok(outcome(opened.map(|file| {
             let content = Content::of(path, self.seed);
-            self.open.insert(fd, OpenFile { file, content, direct: flags.direct });
+            self.open.insert(fd, OpenFile { file, content });
         })))
     }
 
     fn write(&self, fd: u32, off: u64, len: u64) -> Result<Outcome> {
         let open = self.file(fd)?;
-        let len = blockyard_disk::num::usize_from_u64(len);
-        // Direct writes need aligned memory: use the aligned part of a larger buffer.
-        let mut memory = vec![0; len + DIRECT_ALIGNMENT];
-        let skip = if open.direct { memory.as_ptr().align_offset(DIRECT_ALIGNMENT) } else { 0 };
-        let data = &mut memory[skip..skip + len];
-        open.content.fill(off, data);
-        Ok(outcome(open.file.write_all_at(data, off)))
+        // Direct writes need it aligned, others do not mind.
+        let mut data = Aligned::zeroes(blockyard_disk::num::usize_from_u64(len));
+        open.content.fill(off, data.bytes_mut());
+        Ok(outcome(open.file.write_all_at(data.bytes(), off)))
     }
 
     fn fallocate(&self, fd: u32, mode: &str, off: u64, len: u64) -> Result<Outcome> {
