@@ -67,7 +67,7 @@ impl Kind {
         self.0 & Self::EMPTY != 0
     }
 
-    /// Marks an inode on the orphan list: no name refers to it, and none needs to.
+    /// Marks an inode on the orphan list: it may be without a name, and its links are not checked.
     pub(crate) fn with_orphan(self, set: bool) -> Self {
         Self(self.0 | if set { Self::ORPHAN } else { 0 })
     }
@@ -111,7 +111,7 @@ pub(crate) struct InlineBody {
 pub(crate) enum Policy {
     /// Can be compared with other known policies.
     Known([u8; Policy::LEN]),
-    /// Of a later version: equal to no other.
+    /// Of a later version. It counts as another policy than any other, also than an unknown one.
     Unknown,
     /// Missing or damaged, which was reported.
     Unusable,
@@ -229,7 +229,7 @@ impl Facts {
         })
     }
 
-    /// The inodes in use that users reach: all but the reserved ones, and the root.
+    /// The inodes in use that users reach: the root, and all that are not reserved.
     pub(crate) fn files<'f>(&'f self, volume: &'f Volume<'_>) -> impl Iterator<Item = InodeNr> + 'f {
         let first = volume.first_inode();
         self.used(&volume.geometry).filter(move |inode| inode.raw() >= first || *inode == InodeNr::ROOT)
@@ -268,8 +268,8 @@ impl Facts {
         }
     }
 
-    /// The vitals of all groups, with what is counted over all of them: names, bad blocks, and what
-    /// is in use. `free` says how many blocks and inodes are really free.
+    /// The sum of the vitals of all groups, with the further names of files, bad blocks, and what is
+    /// in use. `free` says how many blocks and inodes are really free.
     pub(crate) fn vitals(&self, geometry: &Geometry, free: (u64, u64)) -> Vitals {
         let (blocks, inodes) = (geometry.blocks_count().raw(), u64_from_u32(geometry.inodes_count()));
         let mut all = Vitals {

@@ -113,8 +113,8 @@ fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     }
 }
 
-/// Without an observer, the device has the data when a write returns. All pieces are converted when
-/// the last one is mapped, so the tree grows for five of them.
+/// If nothing reports the ends of I/O, it has ended when the write to the device returns. The pieces
+/// are still converted together, once the last one is mapped, so the tree grows for five of them.
 #[test]
 fn without_being_told_the_pieces_are_converted_together() {
     let (_, fs, watch) = world(false);
@@ -201,7 +201,8 @@ fn whose_clusters_are_asked_for_follows_from_what_waits() {
     fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 40 * BLOCK).unwrap();
     let data = |is_reserved| (true, is_reserved, false);
     assert_eq!(std::mem::take(&mut watch.0.lock().unwrap().asked), [false, true, false].map(data));
-    // The conversion of each splits off two more extents. Those of the second do not fit the root.
+    // Three pieces wait: blocks 4 and 5, block 20, block 30. The conversion of each splits off two
+    // more extents. Those of the second piece do not fit the root.
     for block in [20, 30] {
         fs.write(&context(), inode, block * BLOCK, &[7; 4096]).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Unix seconds as text, in UTC: as dumpe2fs, stat and ls show times.
+//! Unix seconds as text, in UTC, in the layouts of dumpe2fs, stat and `ls --time-style=long-iso`.
 
 const SECONDS_PER_DAY: i64 = 86_400;
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];

@@ -36,7 +36,7 @@ use super::volume::of_side;
 use super::{Interrupted, Output, image, interrupt, names, partial};
 
 /// Exit codes, for the help.
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong usage, 8 the image \
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done, unless the host is full), 2 wrong usage, 8 the image \
                           cannot be read.";
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
@@ -46,7 +46,7 @@ const CHUNK: u64 = 1 << 20;
 #[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
     into DEST, without the directory itself. As root, owners are kept as far as the host \
     allows; so are devices and the attributes that only root may set. A file that cannot get its owner loses its set-id bits. \
-    Without -r a link given as PATH is followed; so is DEST, for a file. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
+    A link given as PATH is followed unless -r is given. If PATH is a regular file and DEST is a link, the file that DEST leads to is written. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
     size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -88,8 +88,8 @@ impl Args {
         }
     }
 
-    /// The arguments that copy what is at a path, with its flags. The content of a directory goes
-    /// into `dest`.
+    /// The arguments that copy the content of the directory at a path into `dest`, with its flags.
+    /// A path to anything else is an error.
     pub(super) fn exported(image: ImagePath, path: OsString, dest: OsString) -> Self {
         let mut content = path;
         content.push("/.");
@@ -496,7 +496,7 @@ fn host_id(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Makes anything that is not a regular file. If the name exists already, the old file stays until
+/// Makes a link, pipe, socket or device under a name. If the name exists already, the old file stays until
 /// the new one replaces it.
 fn make(to: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<()> {
     match how(to) {

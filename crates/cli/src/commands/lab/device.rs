@@ -44,8 +44,8 @@ enum Command {
         /// Requests in flight; a flush waits for all earlier ones
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
         depth: u32,
-        /// Size of the device, with a suffix K, M, G or T; a request that ends above it is refused
-        /// [default: up to the last request]
+        /// Size of the device in bytes, or with a suffix K, M, G or T; a request that ends above it
+        /// is refused [default: the highest end of a request, at least 1 MiB]
         #[arg(long)]
         size: Option<String>,
     },

@@ -106,7 +106,7 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Directories that get many names and lose them again.
+/// A directory that gets many names in each round, and then loses three quarters of them.
 pub(super) fn split(stage: &Stage) -> Result<()> {
     let ctx = context(0);
     let mut random = stage.random(3);
@@ -171,7 +171,7 @@ fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: 
         tolerate(stage.fs.remove_xattr(&context(0), inode, attribute.as_bytes()))?;
         return Ok(());
     }
-    // A block of 64 KiB holds all except the longest.
+    // With blocks of 64 KiB the last three lengths are cut, and do not fit a block; the others do.
     let block = usize_from_u64(stage.block());
     let lengths = [20, 300, block + 76, 2 * block + 452, 6 * block - 144];
     let length = (*lengths.choose(random).unwrap_or(&1)).min(VALUE_MAX);
