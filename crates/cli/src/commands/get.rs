@@ -46,7 +46,7 @@ const CHUNK: u64 = 1 << 20;
 #[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
     into DEST, without the directory itself. As root, owners are kept as far as the host \
     allows; so are devices and the attributes that only root may set. A file that cannot get its owner loses its set-id bits. \
-    A link given as PATH is followed unless -r is given. If PATH is a regular file and DEST is a link, the file that DEST leads to is written. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
+    A link given as PATH is followed unless -r or -P is given. If PATH is a regular file and DEST is a link, the file that DEST leads to is written. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
     size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
