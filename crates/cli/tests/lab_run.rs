@@ -391,7 +391,8 @@ fn a_note_tells_of_virtual_cpus_without_workers() {
     }
 }
 
-/// With `--cpus` alone, it once made rows of 1, 2, 8 and 64 threads, none of which filled the CPUs.
+/// With `--cpus` alone, `lab pairs` once made rows of 1, 2, 8 and 64 threads, whatever the number
+/// of CPUs.
 #[test]
 fn virtual_pairs_fill_the_cpus_that_were_asked_for() {
     let line = "lab pairs --json --policy yard --interleave virtual --cpus 12 --pairs 50";

@@ -75,8 +75,8 @@ fn note(facts: &Facts, name: &str, len: usize) {
     facts.push(Fact { name: name.to_owned(), len });
 }
 
-/// Makes files, writes each of them again at a greater length, replaces some, and records what each
-/// fsync promised. Ends at the first error, or when told to.
+/// Makes files, writes each of them again at a greater length, and records what each fsync of these
+/// files promised. Replaces some of them. Ends at the first error, or when told to.
 fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: &AtomicBool) {
     for number in 0.. {
         let name = format!("w{writer}-{number}");

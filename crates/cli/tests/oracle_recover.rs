@@ -1,4 +1,4 @@
-//! `blockyard recover` on a journal that debugfs wrote.
+//! `blockyard recover` on a journal that debugfs wrote, and on one on a device of its own.
 
 #![allow(clippy::unwrap_used)]
 

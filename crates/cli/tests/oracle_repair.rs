@@ -50,7 +50,7 @@ fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
     assert_eq!(code(&["check", "-n", name]), 0);
     let undo = folder.path().join("image.undo");
     assert!(undo.exists());
-    // An undo file is in the way only if there is something to write. It is not overwritten.
+    // An undo file is in the way only if there is something to repair. It is not overwritten.
     let again = blockyard(&["check", "-y", name]);
     assert_eq!(again.status.code(), Some(0));
     assert!(String::from_utf8(again.stdout).unwrap().contains("0 changes decided, 1 block written: clean"));
@@ -522,7 +522,8 @@ fn options_without_an_effect_are_refused() {
     assert!(text.contains("the journal of -j") && !text.contains("mkfs"), "{text}");
 }
 
-/// As in e2fsck, where only the options that forbid it leave a tree as it is.
+/// As in e2fsck, which leaves a tree as it is only with `-p` or with an option that forbids
+/// packing.
 #[test]
 fn extent_trees_are_packed_unless_it_is_forbidden() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -1,4 +1,4 @@
-//! `blockyard check -v`, whose counts equal those of `e2fsck -v` line for line, and `-t`, which
+//! `blockyard check -v`, whose counts equal those of `e2fsck -v` line for line, and `-tt`, which
 //! prints what each pass read.
 
 #![allow(clippy::unwrap_used)]

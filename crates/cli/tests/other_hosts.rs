@@ -27,7 +27,7 @@ fn made(folder: &Path) -> PathBuf {
     image
 }
 
-/// The place of the MMP block, in bytes.
+/// The superblock, and the byte of the image where the MMP block begins.
 fn place(image: &Path) -> (RawSuperblock, u64) {
     let mut bytes = [0; RawSuperblock::SIZE];
     File::open(image).unwrap().read_exact_at(&mut bytes, 1024).unwrap();

@@ -74,7 +74,7 @@ pub struct Request {
     pub directory: PathBuf,
     /// The mount options.
     pub options: Options,
-    /// The file in which all requests are recorded as a trace. An existing file is replaced. `None`
+    /// The file in which requests are recorded as a trace. An existing file is replaced. `None`
     /// records nothing.
     pub record: Option<PathBuf>,
 }

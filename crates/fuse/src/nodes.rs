@@ -160,7 +160,7 @@ impl Nodes {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Forgets everything, because the connection to the kernel has ended.
+    /// Forgets everything, before the file system is closed.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let all = std::mem::take(&mut *shard.lock());

@@ -181,7 +181,7 @@ const NO_CHANGE: &[&str] = &[
 
 impl Options {
     /// Parses comma-separated lists as if they were one list. If options contradict each other, the
-    /// last one counts.
+    /// last one counts. But `mb_optimize_scan` changes the policy even if `policy` comes later.
     ///
     /// # Errors
     /// Names the option that is refused.

@@ -32,8 +32,8 @@ fn content(name: &str, len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap() ^ seed).collect()
 }
 
-/// Makes, appends, replaces and removes files. Each fsync that returned leaves a mark in the log:
-/// the name, and the number of durable bytes.
+/// Makes files, writes each of them again at a greater length, and replaces it. Each fsync of these
+/// files that returned leaves a mark in the log: the name, and the number of durable bytes.
 fn write_until(
     directory: &Path,
     writer: usize,

@@ -59,7 +59,8 @@ pub trait Tree {
 pub struct Located<N> {
     /// The directory of the last name.
     pub directory: N,
-    /// The last name, which may be that of a link's target; empty for the root.
+    /// The last name, which may be that of a link's target; empty for the root, and for a link to
+    /// `.`.
     pub name: Vec<u8>,
     /// What the name refers to, if it exists.
     pub node: Option<N>,
@@ -74,8 +75,8 @@ pub enum LastLink {
     Keep,
 }
 
-/// Resolves a path. A slash at its end says that a directory is meant: then a link at the end is
-/// followed.
+/// Resolves a path. A slash or `/.` at its end says that a directory is meant: then a link at the
+/// end is followed.
 ///
 /// # Errors
 /// Those of the tree.

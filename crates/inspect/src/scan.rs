@@ -145,8 +145,8 @@ impl ImageScan {
         Ok(())
     }
 
-    /// Walks the tree. Counts every name of a regular file for `e4defrag`, and every file once for
-    /// the other figures.
+    /// Walks the tree. Counts every name of a regular file for `e4defrag`, unless e4defrag skips
+    /// it, and every file once for the other figures.
     fn files<E: From<Error>>(&mut self, reader: &Reader, visit: &mut FileVisit<'_, E>) -> Result<(), E> {
         let geometry = *reader.superblock().geometry();
         let mut groups = BTreeSet::new();

@@ -36,8 +36,8 @@ fn patch(image: &Path, offset: u64, bytes: &[u8]) {
     file.write_all_at(bytes, offset).unwrap();
 }
 
-/// Reading a directory with such a name fails. A program that copies files out would follow it to
-/// another directory.
+/// Reading a directory with such a name fails. Otherwise a program that copies files out would
+/// follow the name to another directory.
 #[test]
 fn a_name_with_a_slash_is_damage_in_an_inline_directory_too() {
     if !require(&["mke2fs"]) {

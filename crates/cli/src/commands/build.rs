@@ -104,7 +104,8 @@ struct How {
     #[command(flatten)]
     rules: rules::RuleArgs,
     /// Put a file or directory of the host at a path of the image, over anything the sources have
-    /// there. With a trailing slash in the path, put it below that path under its own name
+    /// there. With a trailing slash in the path, put it below that path under its own name, except
+    /// for a directory at /, whose content goes into the root
     #[arg(long, value_name = "LOCAL:PATH")]
     add: Vec<OsString>,
     /// Put the content of the files listed in FILE first, in this order. FILE has one path of the

@@ -83,9 +83,9 @@ pub(crate) struct Args {
     /// name that led to it
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
-    /// Save overwritten blocks in this file, for `blockyard undo` [default with -y: IMAGE.undo for
-    /// a file]; those of a separate journal device go to FILE.journal. With -z, a check that finds
-    /// nothing to repair does not record its time
+    /// Save overwritten blocks in this file, for `blockyard undo` [default with -y and with
+    /// questions: IMAGE.undo for a file]; those of a separate journal device go to FILE.journal.
+    /// With -z, a check that finds nothing to repair does not record its time
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Do not save overwritten blocks
@@ -224,8 +224,9 @@ impl Args {
             );
         }
         let changes = self.rebuild_directories || !self.extended.is_empty();
-        (changes && !repairs)
-            .then(|| "-D and -E change the image: -y, -p or a terminal for questions is needed".to_owned())
+        (changes && !repairs).then(|| {
+            "-D and -E change the image: -y, -p, --plan or a terminal for questions is needed".to_owned()
+        })
     }
 
     /// Whether the cost of each pass is shown.

@@ -43,8 +43,8 @@ pub(crate) struct Args {
     path: OsString,
     /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which
     /// is a directory, or on standard output an archive of it [default: tar for - and for names
-    /// ending in .tar, .tar.gz, .tgz, .tar.zst or .tzst, else dir; names of other archives, such as
-    /// x.tar.xz, are refused]
+    /// ending in .tar, .tar.gz, .tgz, .tar.zst, .tar.zstd or .tzst, else dir; names of other
+    /// archives, such as x.tar.xz, are refused]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
     /// Compress the archive or the layer with gz, zst or none [default: by the name of the archive;

@@ -496,8 +496,8 @@ fn host_id(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Makes a link, pipe, socket or device under a name. If the name exists already, the old file stays until
-/// the new one replaces it.
+/// Makes a link, pipe, socket or device under a name. If the name exists already, the old file
+/// stays until the new one replaces it.
 fn make(to: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<()> {
     match how(to) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

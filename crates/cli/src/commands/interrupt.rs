@@ -34,8 +34,8 @@ pub(super) fn watch() -> std::io::Result<()> {
     // One for all signals, so that the second may be of another kind.
     let again = Arc::new(AtomicBool::new(false));
     for signal in taken_signals() {
-        // The order matters: a signal runs these actions in turn. The first one finds `again` unset,
-        // and then sets it. The second one finds it set, and ends the process.
+        // The order matters, because each signal runs these actions in turn. The first signal finds
+        // `again` unset, and then sets it. The second signal finds it set, and ends the process.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
         signal_hook::flag::register(signal, Arc::clone(&again))?;
         let number = usize::try_from(signal).unwrap_or_default();

@@ -21,8 +21,8 @@ use super::{Output, image};
 /// Flags and keys, for the help.
 const KEYS: &str = "With PATH it prints a line per extent: logical, physical and length, all in blocks. Flags: unwritten (allocated, reads as zeroes), eof (reaches the end of the file), last (no extent \
 follows).\n\nJSON: one object per extent: logical, physical, length (all in blocks), flags; for a file without blocks \
-of its own one object with map (none, inode).\n\nWithout PATH it prints the map of the image: one row per group (equal rows \
-are shown once), 32 squares per row, from blank (free) through . : + # to @ (full). JSON: one object per group: group, \
+of its own one object with map (none, inode).\n\nWithout PATH it prints the map of the image: one row per group (three \
+or more equal rows are shown as one), 32 squares per row, from blank (free) through . : + # to @ (full). JSON: one object per group: group, \
 first_block, clusters, used, squares (used share of each, 0 to 1); then one object map: boundaries (changes between used \
 and free squares), empty_groups, touched_groups, used_clusters.";
 

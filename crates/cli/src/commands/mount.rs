@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// Log file [default: the terminal with --foreground, otherwise the system log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Record every request in FILE, as a trace in JSON Lines that `lab agree --trace` plays
+    /// Record the requests in FILE, as a trace in JSON Lines that `lab agree --trace` plays
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Started by another instance of this program, which waits for the message

@@ -1,6 +1,7 @@
 //! `blockyard put IMAGE SOURCE... DEST`: copies files and trees of the host into an image.
 //!
-//! A copy keeps type, permissions, owner, times, flags, extended attributes, holes and hard links.
+//! A copy keeps type, permissions, owner, modification time, flags, extended attributes, holes and
+//! hard links.
 //! A replaced name keeps its old content until the new content is complete. A failed copy leaves
 //! nothing behind.
 //!

@@ -65,8 +65,8 @@ impl Args {
         })
     }
 
-    /// Counts the names to remove. Names that cannot be found or read are not counted; they are
-    /// reported later.
+    /// Counts the names to remove, except those that cannot be found, and those in directories that
+    /// cannot be read. Such errors are reported later.
     fn expect(&self, volume: &Volume<'_>) {
         if !volume.progress.is_wanted() {
             return;

@@ -27,8 +27,9 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Adds the lines of an event to `ops`. An event whose inode has no path any more, or that the
-    /// format has no line for, becomes a note.
+    /// Adds the lines of an event to `ops`. An event whose inode has no path any more, that the
+    /// format has no line for, or that failed in a way that a replay would not repeat, becomes a
+    /// note.
     pub(super) fn add(&mut self, event: Event, errno: Option<i32>, ops: &mut Vec<Op>) {
         let (call, inode, range) = event.as_note();
         let is_played = errno.is_none_or(|errno| OF_NAMES.contains(&errno));

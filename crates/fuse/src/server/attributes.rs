@@ -63,7 +63,7 @@ pub struct Changes {
 }
 
 /// The permissions without the set-id bits that a change of content or owner clears. Linux clears
-/// them for callers who may not keep them.
+/// them at every change of owner, and at a change of content by a caller who may not keep them.
 pub(super) const fn kept_permissions(permissions: u16) -> u16 {
     let kept = permissions & !SET_UID;
     if permissions & GROUP_EXECUTES == 0 { kept } else { kept & !SET_GID }
@@ -79,7 +79,8 @@ impl Server {
     }
 
     /// Changes attributes and returns the new ones. As on Linux, a change of owner or size clears
-    /// capabilities. It also clears set-id bits, unless root changes only the size.
+    /// capabilities, except those of a directory. It also clears set-id bits, unless root changes
+    /// only the size.
     ///
     /// # Errors
     /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.

@@ -12,7 +12,7 @@ pub(crate) struct Mounted {
     pub(crate) handle: blockyard_fuse::Handle,
 }
 
-#[allow(dead_code, reason = "no test uses both")]
+#[allow(dead_code, reason = "most tests use only one of the two")]
 impl Mounted {
     pub(crate) fn new(image: &Path, directory: &Path, options: &str) -> Self {
         let options = Options::parse([options]).unwrap();

@@ -2,7 +2,8 @@
 //!
 //! Over the accepted files: N = records, M = best possible extents, B = blocks. With r = 100 (N -
 //! M) / B the score is 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80 to 82 just above 10
-//! and stays below 100.
+//! and stays below 100. Only content in inodes, which has records but no blocks, can raise it
+//! further.
 
 use std::fmt::{self, Write as _};
 
@@ -113,8 +114,8 @@ impl DefragTotals {
         (self.blocks * (self.block_size / 1024)).checked_div(self.now).unwrap_or(0)
     }
 
-    /// The score before rounding, 0 to just under 100 (infinite when no file has a block); `None`
-    /// when no file was counted.
+    /// The score before rounding: 0 to just under 100, more if much content lies in inodes, and
+    /// infinite when no file has a block; `None` when no file was counted.
     #[must_use]
     pub fn score(&self) -> Option<f32> {
         (self.files > 0).then(|| {
@@ -123,7 +124,8 @@ impl DefragTotals {
         })
     }
 
-    /// The text that `e4defrag -c` prints as root about a directory or device, from the table on.
+    /// The text that `e4defrag -c` prints as root about a file, directory or device, from the table
+    /// on.
     /// `what` is "device", "directory" or "file"; `shown` formats a name.
     #[must_use]
     pub fn report(&self, what: &str, name: &[u8], shown: &dyn Fn(&[u8]) -> String) -> String {

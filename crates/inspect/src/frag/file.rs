@@ -1,8 +1,8 @@
 //! Counting the extents of one file as the field's tools do. Their counts differ
 //! (docs/format-notes.md).
 //!
-//! Input is the file's records in logical order, as FIEMAP returns them for an idle file: one per
-//! leaf extent, without holes, in blocks.
+//! Input is the file's records in logical order, as FIEMAP returns them for an idle file
+//! ([`crate::scan::records`]): without holes, in blocks.
 
 /// One mapped run of a file, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,7 +43,7 @@ impl<'a> FileTable<'a> {
     /// The table of one file.
     ///
     /// # Errors
-    /// Errors of the device, when the content lies in the inode.
+    /// Those of [`Reader::group`], when the content lies in the inode.
     pub fn new(reader: &Reader, name: &'a str, inode: &Inode, records: &'a [Record]) -> Result<Self> {
         let geometry = reader.superblock().geometry();
         let inline_at = match inode.map() {

@@ -36,8 +36,9 @@ impl AllocationMap {
     }
 
     /// The map as an `<svg>` element with its legend. If `files`, the map of the content of files,
-    /// is given, that content has a colour of its own. Its height follows the number of rows: long
-    /// stretches of empty groups have no rows, and in a large image several groups share a row.
+    /// is given, that content has a colour of its own. The height of the element follows the number
+    /// of rows: long stretches of empty groups have no rows, and in a large image several groups
+    /// share a row.
     ///
     /// Used squares that are not full are translucent, so that a page can choose the colours of the
     /// classes `paper` and `free`.

@@ -38,8 +38,8 @@ impl Reader {
     /// All entries of a directory in disk order, `.` and `..` included.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; the walk itself yields the errors of its blocks and ends after the
-    /// first.
+    /// [`Error::NotDirectory`], and [`Error::Disk`] for damaged inline data. The walk itself yields
+    /// the errors of its blocks and ends after the first.
     pub fn entries(&self, directory: &Inode) -> Result<DirEntries<'_>> {
         if !directory.is_directory() {
             return Err(Error::NotDirectory(format!("inode {}", directory.number())));
@@ -60,7 +60,8 @@ impl Reader {
     }
 
     /// All entries of a directory in the order in which Linux lists them: by hash if the directory
-    /// has an index or may get one, else in disk order; `.` and `..` first.
+    /// has an index or may get one, and its names can be hashed here, else in disk order; `.` and
+    /// `..` first.
     ///
     /// # Errors
     /// As [`Self::entries`].

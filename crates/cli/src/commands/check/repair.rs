@@ -525,7 +525,7 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &Longer) -> anyhow::Result<()> 
 
 /// The undo file to write, if any. An image file gets one beside it unless `--no-undo` is given. A
 /// device, or any image with `-p`, gets one only with `-z`. A file that `-z` names must not exist.
-/// An existing file beside the image is refused later, and only if there is something to write.
+/// An existing file beside the image is refused later, and only if there is something to repair.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let file = args.image.file();
     match &args.undo {

@@ -37,8 +37,8 @@ pub(crate) struct Args {
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// How the threads share time: threads; in-turn (threads whose locks are served in turn, as the
-    /// kernel's spin locks are); or virtual (each on a CPU of --machine in virtual time; results are
-    /// repeatable)
+    /// kernel's spin locks are); or virtual (each on a CPU of --machine in virtual time; results
+    /// are repeatable)
     #[arg(long, value_parser = ["threads", "in-turn", "virtual"], default_value = "threads")]
     interleave: String,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine)

@@ -180,11 +180,12 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "on",
         value_parser = ["off", "on"])]
     journal: Vec<String>,
-    /// Seconds of each cell [default: 1, unless --ops is given or the workload ends by itself]
+    /// Seconds of each cell [default with threads: 1, unless --ops is given or the workload ends by
+    /// itself]
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// Operations of each worker, instead of a time [default with lockstep and overlap: 1000; for
-    /// e3 10000]
+    /// Operations of each worker, instead of a time [default with lockstep, overlap and virtual:
+    /// 1000, unless the workload ends by itself; for e3 10000]
     #[arg(long, conflicts_with = "seconds")]
     ops: Option<u64>,
     /// Repetitions of each cell, in ABBA order, which the seed draws; tables show medians. Not for

@@ -13,7 +13,8 @@ impl Args {
         let is_own = !is_experiment && !matches!(name, "copy" | "e3" | "e4");
         let is_varied = name == "e1" && self.sensitivity;
         let is_copy = name == "copy";
-        // Others run in virtual time only, on an empty image, where each repetition is the same.
+        // `e1 --sensitivity` and `e1-patches` run in virtual time only, on an empty image, where
+        // each repetition is the same.
         let has_cells = is_own || (is_experiment && !is_varied && name != "e1-patches");
         let has_image = has_cells || is_copy;
         let is_modelled = name == "e2" && !self.device.is_empty();
