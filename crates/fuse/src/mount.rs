@@ -162,8 +162,14 @@ impl Mount {
         tracing::info!(directory = %handle.directory.display(), receivers, "mounted");
         let body = move || connection.run();
         let thread = thread::Builder::new().name("blockyard-mount".to_owned()).spawn(body);
-        let thread = thread.map_err(MountError::Connection)?;
-        Ok(Serving { thread, handle })
+        match thread {
+            Ok(thread) => Ok(Serving { thread, handle }),
+            Err(error) => {
+                // The connection went with the thread's body.
+                handle.close()?;
+                Err(MountError::Connection(error))
+            }
+        }
     }
 }
 

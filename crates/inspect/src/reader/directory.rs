@@ -79,10 +79,14 @@ impl Reader {
             if let Some(version) = version {
                 let version = version.with_unsigned_chars(sb.has_unsigned_hash());
                 let hasher = DirHasher::new(version, HashSeed::new(sb.raw().hash_seed()));
-                let dots = |entry: &DirEntry| entry.name != b"." && entry.name != b"..";
+                let is_ordinary = |entry: &DirEntry| entry.name != b"." && entry.name != b"..";
                 entries.sort_by_cached_key(|entry| {
                     let hash = hasher.hash(&entry.name);
-                    (dots(entry), entry.name.len() * usize::from(!dots(entry)), (hash.major, hash.minor))
+                    (
+                        is_ordinary(entry),
+                        entry.name.len() * usize::from(!is_ordinary(entry)),
+                        (hash.major, hash.minor),
+                    )
                 });
             }
         }

@@ -29,8 +29,9 @@ pub(super) fn print(reader: &Reader, json: bool, out: &mut dyn Write) -> Result<
     inodes(sb, &mut fields);
     recorded_errors(sb.raw(), &mut fields);
     protection(sb, &mut fields);
-    // A damaged journal or MMP block does not hide the lines above it.
-    let found = journal(reader, &mut fields).and_then(|()| mmp(reader, &mut fields));
+    // A damaged journal or MMP block does not hide the other lines.
+    let found = journal(reader, &mut fields);
+    let found = found.and(mmp(reader, &mut fields));
     fields.print(json, out)?;
     if !json {
         writeln!(out)?;
