@@ -1,9 +1,10 @@
 //! One writer per device. The whole process shares one list of the devices in use, so it does not
 //! matter which pointer leads to a device.
 //!
-//! A device that is open for writing has no other user; readers share a device. Between processes
-//! the lock of [`FileDevice`](crate::FileDevice) ensures the same. A pointer, a recorder or a fault
-//! injector counts as the device behind it ([`BlockDevice::identity`]).
+//! A device that is open for writing has no other user; readers share a device. Between processes,
+//! the lock of a [`FileDevice`](crate::FileDevice) ensures the same for those who take it: every
+//! writer, and a reader that asks for it. A pointer, a recorder or a fault injector counts as the
+//! device behind it ([`BlockDevice::identity`]).
 //!
 //! Locks of files have a list of their own ([`FileClaim`]): copies of one open file share its lock,
 //! so the lock alone would let two writers of one process in.

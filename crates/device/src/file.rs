@@ -2,10 +2,11 @@
 //! punching, advisory lock.
 //!
 //! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. Copies of
-//! one open file share its lock, so a lock also needs a [`FileClaim`]. On a block device, a writer
-//! also asks the kernel for exclusive use, which fails while the device is mounted. A file that
-//! backs a loop device is never written: the kernel caches what it has read of the file. A reader
-//! takes a shared lock only if it asks for one ([`FileDevice::lock_for_reading`]).
+//! one open file share its lock, so a lock also needs a [`FileClaim`]. A writer that opens a block
+//! device by its path also asks the kernel for exclusive use, which fails while the device is
+//! mounted. A file that backs a loop device is never written: the kernel caches what it has read of
+//! the file. A reader takes a shared lock only if it asks for one
+//! ([`FileDevice::lock_for_reading`]).
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -64,8 +65,8 @@ impl FileDevice {
     /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
-    /// As [`FileDevice::open`]; or the file was opened for writing only, or to append, so that
-    /// the kernel would move every write to its end.
+    /// As [`FileDevice::open`], but a block device in use is not noticed; or the file was opened
+    /// for writing only, or to append, so that the kernel would move every write to its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -541,8 +542,8 @@ mod tests {
         assert_eq!((device.path(), device.size(), device.is_read_only()), (path.as_path(), 4096, false));
     }
 
-    /// Copies of one open file share its lock. Taking the lock again succeeds, and the first copy
-    /// to release it releases it for all.
+    /// For the kernel, copies of one open file share its lock: taking it again succeeds, and the
+    /// first copy to release it releases it for all. Our devices exclude each other all the same.
     #[test]
     fn copies_of_one_open_file_are_one_file() {
         let directory = tempfile::tempdir().unwrap();

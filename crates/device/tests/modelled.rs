@@ -340,8 +340,8 @@ fn write_amplification_follows_the_spare_flash() {
     println!("{random:.2?}, a quarter trimmed {trimmed:.2}");
 }
 
-/// A trace takes the same time when it is played again on its own model. It can also be played on
-/// another model. A disk reports that it rotates, an SSD that it does not.
+/// A trace of reads takes the same time when they are played again one at a time on its own model.
+/// It can also be played on another model. A disk reports that it rotates, an SSD that it does not.
 #[test]
 fn a_trace_moves_to_another_model() {
     let disk =

@@ -63,9 +63,9 @@ pub struct CensusRow {
     pub freeing: Taken,
     /// Acquisitions by commits.
     pub committing: Taken,
-    /// Most acquisitions of a shared lock by one allocation.
+    /// Most acquisitions of shared locks by one allocation.
     pub allocation_most: u64,
-    /// Most acquisitions of a shared lock by one freed extent, before its commit.
+    /// Most acquisitions of shared locks by one freed extent, before its commit.
     pub free_most: u64,
 }
 

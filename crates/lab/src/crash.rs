@@ -9,7 +9,8 @@
 //! cut themselves, and recovered again.
 //!
 //! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and
-//! number reproduce it. Each image is built from the previous one, and no content is judged twice.
+//! number reproduce it. Each image is built from the previous one. All states differ in content,
+//! and so do all cuts of recoveries.
 
 mod facts;
 mod image;

@@ -284,7 +284,7 @@ mod tests {
         assert!(more(|it| it.read_directory_hdd_ms) > 1.5, "{whole:?} {pieces:?}");
         assert!(more(|it| it.read_tree_hdd_ms) >= 1.5, "{whole:?} {pieces:?}");
         assert!(more(|it| it.read_tree_ssd_ms) < 1.5, "no arm: {whole:?} {pieces:?}");
-        // 16 MiB at about the 126 MB/s of the outer zone, and a few seeks.
+        // 16 MiB at about the 136 MB/s of the outer zone, and a few seeks.
         let ms = whole.read_tree_hdd_ms.unwrap();
         assert!((100.0..300.0).contains(&ms), "{ms}");
         assert_eq!(whole.directory_runs, Some(1), "the root and lost+found");

@@ -254,7 +254,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The part of [`Self::check`] that looks neither at an image nor at the machine.
+    /// The part of [`Self::check`] that needs neither an image file nor the machine.
     ///
     /// # Errors
     /// Says what is wrong and what to do.

@@ -62,7 +62,7 @@ pub enum Workload {
         step: u64,
     },
     /// Each worker creates a file, appends `step` bytes at a time, makes it durable, and deletes
-    /// one of its older files, over and over.
+    /// one of its files at random once it has more than 64, over and over.
     Churn {
         /// Largest file size.
         size: u64,
@@ -240,7 +240,7 @@ impl Workload {
     }
 
     /// Bytes of the file system that the files of one worker may fill at a time. Churn draws its
-    /// files, so a worker may keep some half more than the mean.
+    /// files, so a worker may keep up to about one and a half times the mean.
     #[must_use]
     pub fn space_of_worker(&self) -> u64 {
         match self {
@@ -459,8 +459,8 @@ pub(crate) mod tests {
         );
     }
 
-    /// Each file grows to its size, is made durable and closed. Then an older file goes, once there
-    /// are enough. Filling ends with the last file.
+    /// Each file grows to its size, is made durable and closed. Then one of the files goes, once
+    /// there are enough. Filling ends with the last file.
     #[test]
     fn churn_deletes_what_it_created_before() {
         let log = steps(&Workload::Churn { size: 8 * KIB, step: 4 * KIB }, 1000);

@@ -88,7 +88,8 @@ impl Flash {
         page % self.parameters.units
     }
 
-    /// When all pages of a read are out of the flash. Pages that were never written need no access.
+    /// When all pages of a read are out of the flash. If pages are mapped (`ftl`), those that hold
+    /// nothing need no access.
     fn read(&mut self, request: &Request, now: Duration) -> Duration {
         let mut end = now;
         for logical in self.pages(request) {

@@ -134,9 +134,9 @@ impl Hdd {
         byte.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)).min(until).max(byte)
     }
 
-    /// When the head has passed the end of a request that it can serve on its way: a read that lies
-    /// in what it reads now, or a write that begins where the previous request ended. `None` if the
-    /// head has to be positioned.
+    /// When the head has passed the end of a request that it can serve on its way: a read that
+    /// begins in what it reads now, or a write that begins where the previous request ended. `None`
+    /// if the head has to be positioned.
     fn in_passing(&self, request: &Request, begin: Duration) -> Option<Duration> {
         let Head { byte, at, until, first } = self.head;
         let is_read_on = match request.kind {

@@ -88,7 +88,7 @@ pub enum Order {
     Oldest,
 }
 
-/// A truncated log-normal distribution.
+/// A log-normal distribution. A draw above the largest size becomes that size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {

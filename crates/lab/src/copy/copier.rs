@@ -24,7 +24,7 @@ use crate::workload::{GIB, MIB};
 const DIRTY_BYTES: u64 = 48 * MIB;
 /// Bytes of one write call, as cp makes them.
 const WRITE_BYTES: u64 = 128 << 10;
-/// Samples of one copy on the time axis.
+/// Rough number of samples while one copy is made, besides those at its start and end.
 const SAMPLES_PER_COPY: usize = 24;
 /// Extents of a file that are requested at once.
 const EXTENTS: usize = 4096;

@@ -1,5 +1,5 @@
 //! How a tree is copied over itself, in the respects that the published experiment leaves open. The
-//! variations change one or two of them.
+//! variations change a few of them.
 
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use rand::seq::SliceRandom;

@@ -110,8 +110,8 @@ impl Watched {
         Ok(Self { below, state: Mutex::new(State { heat: vec![0; chunks], told }) })
     }
 
-    /// Marks the start of the copies. Earlier writes matter for the state of the devices, not for
-    /// the figures.
+    /// Marks the start of the copies. Earlier writes have filled and worn the devices, but write
+    /// amplification, segments and spread count from here.
     pub(super) fn begin(&self) {
         let mut state = self.state();
         state.heat.fill(0);

@@ -32,7 +32,7 @@ type Recovered = RecorderDevice<OverlayDevice<Frozen>>;
 
 impl Trial<'_> {
     /// Judges an image, and up to `nested` cuts of its recovery. `is_new` says whether the content
-    /// after a cut has not been judged yet.
+    /// after a cut differs from those after all earlier cuts of recoveries.
     pub(super) fn judge(
         &self,
         image: &Image,

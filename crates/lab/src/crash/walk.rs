@@ -135,7 +135,7 @@ pub(super) fn of_device(device: Arc<dyn BlockDevice>) -> Result<Tree> {
 pub(super) enum Files {
     /// Reads it.
     Read,
-    /// Reads only names.
+    /// Leaves it out.
     Named,
 }
 

@@ -221,8 +221,8 @@ fn append64(rows: &[&Row]) -> Table {
     table
 }
 
-/// Where time goes with the most workers, under each arm. It has the title of the table of all
-/// workers, and so stands for it.
+/// Where time goes with the most workers, under each arm. It has the title of the workload's
+/// table with every number of workers, so the report leaves that one out.
 fn time(rows: &[&Row], machine: &str) -> Option<Table> {
     let is_on = |row: &&&Row| row.workload == "fallocate2" && row.machine.as_deref() == Some(machine);
     let most = rows.iter().filter(is_on).map(|row| row.workers).max()?;

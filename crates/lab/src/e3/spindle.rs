@@ -161,8 +161,8 @@ mod tests {
         assert_eq!(micros, [(0, 3007), (1, 7), (2, 1007)]);
     }
 
-    /// On a disk that handles one request at a time, each of two callers gets half of the disk, and
-    /// nothing is lost.
+    /// The disk handles one request at a time. Ten calls of two requests each wait for each other,
+    /// and the disk never idles between them.
     #[test]
     fn calls_wait_for_each_other() {
         let mut spindle = spindle();

@@ -138,7 +138,8 @@ impl HomeTree {
             self.directories[folder].files.push((format!("{name:_<80}"), *bytes));
         }
         let weights: Vec<f64> = (0..long).map(|_| (4.85 + 1.15 * normal(random)).exp().max(13.0)).collect();
-        // Partial blocks count: a whole block for each short file, half a block for each long one.
+        // Short files are rounded up to whole blocks. Each long one takes half a block more than
+        // its size, on average.
         let short_blocks: u64 = short.iter().map(|bytes| bytes.div_ceil(4096)).sum();
         let taken =
             blockyard_disk::num::count_as_f64(short_blocks) + blockyard_disk::num::count_as_f64(long) / 2.0;

@@ -141,7 +141,7 @@ pub struct OnDevice {
     pub requests: u64,
     /// Flash pages programmed for each page written; `None` without flash.
     pub write_amplification: Option<f64>,
-    /// Fewest and most erasures of a flash block, ageing included; `None` without flash.
+    /// Fewest and most erasures of a flash block while the workers ran; `None` without flash.
     pub wear_spread: Option<(u64, u64)>,
     /// Mean number of metadata reads per operation.
     pub meta_reads_mean: f64,
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// All figures differ, so no two columns can be swapped unnoticed.
+    /// Nearly all figures differ, so hardly any columns can be swapped unnoticed.
     #[test]
     fn each_figure_stands_under_its_name() {
         let reading = Reading {

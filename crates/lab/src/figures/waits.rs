@@ -20,7 +20,7 @@ pub fn heaviest(row: &Row) -> Vec<&Waits> {
     waits
 }
 
-/// The heaviest locks and lines of each row, as a share of an operation; `None` without any.
+/// The heaviest locks and lines of each row, in microseconds per operation; `None` without any.
 #[must_use]
 pub fn table(title: &str, rows: &[&Row]) -> Option<Table> {
     let heads = [

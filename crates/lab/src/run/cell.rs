@@ -251,8 +251,8 @@ pub(crate) mod tests {
     use blockyard_inspect::frag::free_space::FreeSpace;
     use blockyard_sync::LockClassFigures;
 
-    /// An image with two files in three runs of twelve blocks of 4 KiB, in five groups; one run of
-    /// four and one of ten blocks are free.
+    /// An image with two files, which have three runs and twelve blocks of 4 KiB in all, in five
+    /// groups; one run of four and one of ten blocks are free.
     pub(crate) fn scan() -> ImageScan {
         let device = ImageSource::memory(64 * MIB, 1).device().unwrap();
         let mut free = FreeSpace::new(4096);
@@ -340,7 +340,7 @@ pub(crate) mod tests {
         assert_eq!(hits, by_name);
     }
 
-    /// A file of three blocks, a hole and two blocks, and one of four: three runs of nine blocks.
+    /// A file of three blocks, a hole and two blocks, and one of four: three runs, nine blocks.
     #[test]
     fn a_scan_counts_the_runs_of_files() {
         let device = ImageSource::memory(1 << 30, 1).device().unwrap();

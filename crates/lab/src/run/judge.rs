@@ -1,4 +1,5 @@
-//! The judges of the image that a cell left: our checker for every image, e2fsck for the last.
+//! The judges of the image that a cell left: our checker for every image, e2fsck for the last and
+//! for every one that the kernel wrote.
 
 use std::path::Path;
 use std::process::Command;

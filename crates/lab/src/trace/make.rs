@@ -38,8 +38,7 @@ pub struct Kind {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
-    /// The least space of a worker, in bytes; 0 for kinds that need the same space whatever is
-    /// given.
+    /// The least space of a worker, in bytes; 0 for kinds that take any.
     pub least_space: u64,
     make: fn(&mut Pen, &mut ChaCha8Rng, &Recipe),
 }

@@ -1,6 +1,6 @@
 //! `churn`: what a mail spool does. Each worker creates a file, appends to it, makes it durable,
-//! closes it, and deletes one of its older files, over and over. Each of these steps is one
-//! operation; an fsync and the close after it are one step.
+//! closes it, and deletes one of its files at random once it has more than 64, over and over. Each
+//! of these steps is one operation; an fsync and the close after it are one step.
 
 use anyhow::Result;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -59,7 +59,7 @@ impl<F> Churn<F> {
     }
 }
 
-/// Blocks that files have in the mean, all together, if the largest have `most`.
+/// The mean number of blocks that so many files have together, if the largest have `most`.
 pub(crate) fn blocks_of_files(files: u64, most: u64) -> u64 {
     assert!(most > 0, "a file has at least one block");
     let of_level = |level: u32| {

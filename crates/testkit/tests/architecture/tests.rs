@@ -51,8 +51,8 @@ fn arrows_one_way_are_no_circle() {
 
 #[test]
 fn names_are_followed_to_where_they_are_defined() {
-    // The root imports both names. `crate::B` in `a` leads to `b`, which defines it. The path to
-    // `Shared` in `b` leads to `a`.
+    // The root imports both names. `crate::B` in `a` leads to `b::inner`, which defines what it
+    // stands for. The path to `Shared` in `b::inner` leads to `a`.
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::{inner::Deep as B}; use a::Shared;"),
         ("a.rs", "use crate::B; pub struct Shared;"),
@@ -87,8 +87,8 @@ fn children_are_compared_with_each_other_and_not_with_their_parent() {
     let rings = rings_of(&siblings);
     assert_eq!(rings.len(), 1);
     assert!(rings[0].text(Path::new("/")).starts_with("a, b in p\n"));
-    // Modules further down use each other here. Their arrows count between p and q, the children of
-    // the root above them.
+    // `p::a` uses `q`, and `q::z` uses `p::a`. These arrows count between `p` and `q`, the children
+    // of the root.
     let across = [
         ("lib.rs", "mod p; mod q;"),
         ("p.rs", "mod a;"),

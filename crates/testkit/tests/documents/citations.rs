@@ -21,7 +21,7 @@ pub(crate) fn dead_links(root: &Path, page: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The targets of `[text](link)`, outside of code.
+/// The targets of `[text](link)`, outside of indented code.
 fn links(text: &str) -> Vec<&str> {
     let prose = text.lines().filter(|line| !line.starts_with("    "));
     prose

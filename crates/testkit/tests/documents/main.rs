@@ -1,7 +1,8 @@
 //! The pages and comments themselves: lines that fit, links and citations that lead somewhere, and
 //! terms in order.
 //!
-//! Prose has at most 100 columns. Tables, code, headings and lines of one long word are exempt.
+//! Prose has at most 100 columns. Tables, fenced code and lines of one long word are exempt; in
+//! pages, so are indented code, headings and HTML.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
