@@ -275,7 +275,8 @@ slot! {
     FreedMerge {
         /// Inserted first, then merged with both sides; each step under the file-system-wide lock.
         After = "after",
-        /// Merged first, with the newer of its neighbours; inserted only if that one does not touch.
+        /// Merged first, with the newer of its neighbours; inserted only if that one does not
+        /// touch.
         Before = "before",
         /// Merged first and kept in its group; a set of groups leads a commit there, without a
         /// file-system-wide lock.
