@@ -10,7 +10,7 @@
 //! To be comparable, both sides run with the following:
 //!
 //! - no write-back except where the trace says so ([`write_back`]),
-//! - a commit interval of a day,
+//! - no periodic commits (the kernel's interval is a day),
 //! - one CPU for each worker,
 //! - bitmaps loaded the same way ([`Loading`]),
 //! - a device without seek times.

@@ -118,7 +118,7 @@ pub struct Tunables {
     pub max_to_scan: u32,
     /// Candidates after which a sufficient one is accepted.
     pub min_to_scan: u32,
-    /// Smallest order for which the power-of-two criterion is used.
+    /// Smallest `log2(length) + 1` for which the power-of-two criterion is used.
     pub order2_req: u32,
     /// Files up to this many blocks are small.
     pub stream_req: u32,
@@ -202,12 +202,12 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
-    /// Not served: no space.
+    /// Not served, and no search was made: no space.
     #[default]
     Failed,
     /// From a preallocation that existed.
     Prealloc,
-    /// By a search.
+    /// By a search, or not at all because the search found nothing.
     Search,
 }
 

@@ -17,8 +17,8 @@ use crate::request::RequestFlags;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aim {
     pub(crate) goal: Extent,
-    /// The length wanted, in clusters (Linux: "original goal length"). After a search with a
-    /// trimmed goal, the goal gets this length again.
+    /// The length wanted, in clusters (Linux: "original goal length"). If a search with a trimmed
+    /// goal finds nothing, the goal gets this length again.
     pub(crate) want: u32,
     /// Whether the goal is worth an exact try.
     pub(crate) try_goal: bool,

@@ -24,7 +24,8 @@ use crate::search::context::Context;
 use crate::search::take::part_of;
 use crate::tunables::Tunable;
 
-/// How many searches may follow a failed one, unless the policy sets no limit.
+/// How many searches may follow a failed one. If the policy sets no limit, this bounds only those
+/// with strict checks.
 const RETRIES: u32 = 2;
 /// How many passes may drop preallocations. Another pass follows only if some were in use.
 const DISCARD_PASSES: u32 = 3;
@@ -214,8 +215,8 @@ impl<B: Backend> Allocator<B> {
 
     /// Searches. If that finds nothing, drops preallocations and searches again. If dropping gave
     /// back no clusters, searches again with strict checks instead. There are at most two retries
-    /// of both kinds, unless `space_retries` sets no limit: then searches after dropping go on as
-    /// long as dropping gives back clusters, and there are at most two strict ones.
+    /// in all, unless `space_retries` sets no limit. Then the search is repeated as long as
+    /// dropping gives back clusters, and at most twice with strict checks.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
         // must not read every CPU's count. So the first strict search always runs, and the second

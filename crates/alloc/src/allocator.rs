@@ -52,8 +52,8 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) frees: Frees<B>,
     pub(crate) admission: Admission<B>,
     pub(crate) stats: Stats<B>,
-    /// Counts every change of free clusters. A search that failed looks again if the count has
-    /// changed.
+    /// Counts claims, releases, frees and trims, and groups whose preallocations were dropped for
+    /// space. A strict search that failed is repeated only if the count has changed.
     pub(crate) changes: ShardedCounter<B>,
     pub(crate) events: Option<Box<dyn EventSink>>,
     pub(crate) init: InitMode,
@@ -259,7 +259,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Switches `mb_optimize_scan`. As in the kernel, the indexes are not rebuilt: the entry of a
-    /// group is corrected when the group next changes.
+    /// group in an index is corrected when its order there next changes.
     pub fn set_optimize_scan(&self, on: bool) {
         self.table.indexes.set_optimised(on);
     }
@@ -397,8 +397,8 @@ impl<B: Backend> Allocator<B> {
         (runs, clusters)
     }
 
-    /// How often locks were taken since open: the group locks, and each lock that the whole file
-    /// system shares.
+    /// How often locks were taken since open: the group locks, and of the locks that the whole file
+    /// system shares the md lock, those of index lists, and that of a global cursor.
     #[must_use]
     pub fn lock_census(&self) -> LockCensus {
         let mut shared = vec![self.md.figures()];

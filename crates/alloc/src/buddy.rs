@@ -120,9 +120,9 @@ impl Buddy {
         self.fragments
     }
 
-    /// A position below which nothing is free. The cluster at this position need not be
-    /// free itself. If nothing
-    /// was free when the buddy was built, it is the size of a full group until something is freed.
+    /// A position below which nothing is free. The cluster at this position need not be free
+    /// itself. If nothing was free when the buddy was built, it is the size of a full group until
+    /// something is freed.
     #[inline]
     #[must_use]
     pub(crate) const fn first_free(&self) -> u32 {

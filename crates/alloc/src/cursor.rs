@@ -80,8 +80,9 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Takes the first run that is at least as long as the floor, in one lap over groups that are
-    /// not full. Gives up after `patience` groups without such a run.
+    /// Takes the first run that is at least as long as the floor (or the goal, if that is shorter),
+    /// in one lap over the groups of [`Self::next_with_space`]. Gives up after `patience` groups
+    /// without such a run.
     fn lap_above_floor(&self, context: &mut Context<'_, B>) -> Result<()> {
         let policy = self.policy.cursor;
         let start = context.search.goal.group.raw().min(context.asked.groups - 1);
@@ -106,8 +107,9 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The next group of `[from, end)` that is not known to be full. Only the index by group knows
-    /// which groups are full, and only while optimised scanning is on.
+    /// The next group of `[from, end)` that the average-fragment index holds: it was loaded before,
+    /// and it is not full unless `full_groups=keep`. Without an index by group, or while optimised
+    /// scanning is off, simply the next group.
     fn next_with_space(&self, from: u32, end: u32) -> Option<GroupNr> {
         let Sets::ByGroup(sets) = &self.table.indexes.average else { return linear_next(from, end) };
         if !self.table.indexes.optimised() {

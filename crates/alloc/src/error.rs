@@ -35,8 +35,8 @@ pub enum AllocError {
         source: SourceError,
     },
     /// The blocks to be freed are free already, wait for a commit, or lie outside the file system.
-    /// Or the bitmap of their group contradicts the descriptor; such a group is not changed any
-    /// more.
+    /// Or a group is corrupt, because its bitmap contradicts the descriptor: the group of the
+    /// blocks to be freed, or any group if a request found nothing.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.

@@ -46,7 +46,8 @@ pub struct AllocEvent {
     pub original: EventExtent,
     /// The goal at the end: normalised, moved by the stream goal, trimmed.
     pub goal: EventExtent,
-    /// What was found, before the asked part was cut from it.
+    /// What was found, before the asked part was cut from it. For a request that an existing
+    /// preallocation served, only the part taken.
     pub result: EventExtent,
     /// The inode.
     pub inode: u32,

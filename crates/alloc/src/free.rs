@@ -46,8 +46,8 @@ impl<B: Backend> Allocator<B> {
     ///
     /// The bits of the on-disk bitmap must still be set while this runs. With a transaction, the
     /// caller clears them afterwards in that transaction, and the group stays pinned until the
-    /// transaction commits. Without one, the clusters may be handed out again before this returns.
-    /// A caller that still has to clear their bits then uses [`Self::free_with`].
+    /// transaction commits. Without one, the clusters may be handed out again before this returns,
+    /// so a caller that has to clear their bits uses [`Self::free_with`] instead.
     ///
     /// # Errors
     /// [`AllocError::Corrupt`] if blocks are outside the file system or free already, or their

@@ -1,7 +1,7 @@
 //! Freed clusters that wait for the commit of the transaction that freed them.
 //!
-//! With a journal, freed clusters stay used in core until the commit record of their transaction is
-//! durable, so that a crash never leaves them in two files. The free count that `statfs` shows
+//! Clusters that a transaction freed stay used in core until the commit record of the transaction
+//! is durable, so that a crash never leaves them in two files. The free count that `statfs` shows
 //! rises at once. Each group keeps its pending records in order. A commit finds them through
 //! file-system-wide lists, under the `md` lock as in Linux. With `freed_merge=by-group`, a set of
 //! groups leads the commit to them, without a shared lock.
@@ -190,7 +190,7 @@ impl<B: Backend> Frees<B> {
 
 impl<B: Backend> GroupGuard<'_, B> {
     /// Finishes a pending record whose transaction has committed. Returns the extent that became
-    /// free; its count is 0 if the record was done already.
+    /// free; its count is 0 if nothing is pending in the group.
     pub(crate) fn finish_pending(&mut self, record: &Arc<Record<B>>) -> FreedExtent {
         assert_eq!(record.group, self.nr, "a record of another group");
         let mut range = (0, 0);

@@ -234,7 +234,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.state.loaded.as_deref().map(|padded| &**padded)
     }
 
-    /// Bitmap and buddy of a group that the caller loaded under this guard.
+    /// Bitmap and buddy of a group that the caller loaded under this guard, or had pinned.
     ///
     /// # Panics
     /// When it is not loaded.
@@ -243,7 +243,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.state
             .loaded
             .as_deref_mut()
-            .expect("changes are made only to loaded groups: callers lock with lock_loaded")
+            .expect("changes are made only to loaded groups: callers use lock_loaded or a pin")
     }
 
     #[inline]

@@ -1,7 +1,9 @@
 //! The two group indexes: by largest free order, and by the order of the average free run.
 //!
-//! A group is in the set of the order that was stored for it at the last update. (While optimised
-//! scanning is off, `scan_toggle=freeze` leaves a group in the set of an older largest order.)
+//! While optimised scanning is on, a group whose order changes goes to the set of its new order.
+//! (With `full_groups=keep` a full group stays in its set of the average index.) While optimised
+//! scanning is off, the average index stays as it is, and a group whose largest order changes
+//! leaves the other index; with `scan_toggle=freeze` it stays in the set of the older order.
 //! Updates happen under the group's lock, so each group has one writer. Readers check again every
 //! group that they meet, so a stale entry costs time but does no harm. A group that was never
 //! loaded is in no set.

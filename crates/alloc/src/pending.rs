@@ -5,8 +5,9 @@
 //! - *after*: the new record is inserted, then swallows the neighbour on each side that it touches;
 //! - *before*: only one neighbour is looked at: the one that was linked later (where a walk down
 //!   the kernel's tree ends). If the new range touches this neighbour, the neighbour grows in
-//!   place. It is then merged into the record on its other side, if the two touch now. Otherwise a
-//!   new record is made, and a record on the side that was not looked at stays apart.
+//!   place. It is then merged into the record on its other side, if the two touch now. If the new
+//!   range does not touch the neighbour, a new record is made, and a record on the side that was
+//!   not looked at stays apart.
 //!
 //! A record keeps its position in its transaction's list for its whole life. A swallowed one has
 //! count 0.
@@ -52,10 +53,10 @@ impl<B: Backend> Record<B> {
 
 /// The result of adding a range.
 pub(crate) enum Added<B: Backend> {
-    /// A new record, to be put at the tail of its transaction's list; `unlinked` old records left
-    /// that list.
+    /// A new record, to be put at the tail of its transaction's list; `unlinked` old records were
+    /// swallowed.
     Linked { record: Arc<Record<B>>, unlinked: u32 },
-    /// An old record grew; `unlinked` others left the list.
+    /// An old record grew; `unlinked` others were swallowed.
     Grown { unlinked: u32 },
 }
 

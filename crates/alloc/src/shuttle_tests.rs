@@ -1,5 +1,6 @@
 //! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a
-//! preallocation, lagging counts. `tests/shuttle.rs` tests what the public interface shows.
+//! preallocation, lagging counts, admission. `tests/shuttle.rs` tests what the public interface
+//! shows.
 
 #![allow(clippy::as_conversions, reason = "tests")]
 

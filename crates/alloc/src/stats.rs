@@ -187,12 +187,13 @@ pub struct StructsSummary {
 pub struct LockCensus {
     /// All group locks together.
     pub groups: LockClassFigures,
-    /// Locks shared by the whole file system, by name.
+    /// Locks shared by the whole file system, by name: those that
+    /// [`Allocator::lock_census`](crate::Allocator::lock_census) lists.
     pub shared: Vec<(&'static str, LockClassFigures)>,
 }
 
 impl LockCensus {
-    /// Acquisitions of all locks that the whole file system shares.
+    /// Acquisitions of all locks in `shared`.
     #[must_use]
     pub fn shared_acquisitions(&self) -> u64 {
         self.shared.iter().map(|(_, figures)| figures.acquisitions).sum()

@@ -1,10 +1,11 @@
 //! Trimming: holds free clusters for a moment while the device is told that it may discard their
 //! content.
 //!
-//! A group is noted as trimmed before it is scanned, and any cluster that becomes free clears the
-//! note. So clusters that are freed during the scan are never missed, and groups in which nothing
-//! was freed since are passed over. A request that finds nothing while clusters are held waits for
-//! them and searches again. So trimming never causes a false "no space".
+//! A group that is trimmed as a whole is noted as trimmed before it is scanned, and any cluster
+//! that becomes free clears the note. So clusters that are freed during the scan are never missed,
+//! and groups in which nothing was freed since are passed over. A request that finds nothing while
+//! clusters are held waits for them and searches again. So trimming never causes a false "no
+//! space".
 
 use core::ops::Range;
 

@@ -63,7 +63,7 @@ tunables! {
     BestAvailMaxTrimOrder = "mb_best_avail_max_trim_order", "3";
     /// Groups read ahead at a time.
     Prefetch = "mb_prefetch", "8 flex groups; without flex groups 32 groups";
-    /// Groups read ahead in one request of a cheap criterion.
+    /// Groups that the cheap criteria may read ahead in one request.
     PrefetchLimit = "mb_prefetch_limit", "4 times the default of mb_prefetch";
 }
 

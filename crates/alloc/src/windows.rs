@@ -78,8 +78,8 @@ impl<B: Backend> Allocator<B> {
             _ => (GroupNr::ZERO, None),
         };
         let free = self.table.group(first).free();
-        // If the goal's group has too little space for a window, a file that has no window yet
-        // searches without one.
+        // If the goal's group has free clusters, but too few for a window, a file that has no
+        // window yet searches without one.
         known = known.filter(|known| known.window.is_some() || free == 0 || free >= known.size());
         let exact = context.asked.kind.contains(RequestFlags::GOAL_ONLY);
         if free > 0 {

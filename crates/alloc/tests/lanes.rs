@@ -21,7 +21,7 @@ use blockyard_sync::CpuSlot;
 const STEP: u32 = 2;
 /// Clusters of a file when it is truncated.
 const SIZE: u32 = 256;
-/// Files that a writer writes: 1.5 groups of clusters.
+/// Files that a writer writes before a commit: 1.5 groups of clusters.
 const FILES: u32 = 192;
 
 /// A file that grows by fallocate, on a CPU of its own.

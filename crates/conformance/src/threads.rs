@@ -1,5 +1,6 @@
 //! Checks on several threads that no cluster has two owners. Every cluster has an owner mark: a
-//! thread that gets the cluster must find the mark clear, and sets it until it frees the cluster.
+//! thread that gets the cluster must find the mark clear, and sets it. The mark is cleared just
+//! before the cluster becomes free again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};

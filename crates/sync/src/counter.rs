@@ -61,7 +61,8 @@ pub struct LaggedCounter<B: Backend = Native> {
     errs: Errs,
 }
 
-/// The side on which a total may be wrong while others add. It is never wrong on the other side.
+/// The side on which a total may be wrong while others add. [`LaggedCounter::sum`] names the one
+/// case in which it may be wrong on the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errs {
     /// Too low: for a count of what may be used.
@@ -109,8 +110,8 @@ impl<B: Backend> LaggedCounter<B> {
 
     /// Takes `amount` before it is known how much of it is needed. The total falls at once. The
     /// central value changes, as in Linux, only when [`Self::settle`] says how much was used. Until
-    /// then the lag may be twice as much. Only an amount above the batch lowers the central value
-    /// at once.
+    /// then the lag may be twice as much. Only an amount above the batch, or a delta that reaches
+    /// twice the batch, changes the central value at once.
     #[inline]
     pub fn take_ahead(&self, slot: CpuSlot, amount: u64) {
         if amount > self.batch {

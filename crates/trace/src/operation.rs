@@ -56,7 +56,7 @@ pub enum Op {
         fd: u32,
         /// The file.
         path: String,
-        /// Comma list of `r`, `rw`, `create`, `excl`, `trunc`, `append`, `direct`.
+        /// Comma list of `r`, `w`, `rw`, `create`, `excl`, `trunc`, `append`, `direct`.
         flags: String,
     },
     /// Writes computed content.

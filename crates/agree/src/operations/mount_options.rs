@@ -1,7 +1,7 @@
 //! What a mount option means for the engine.
 //!
 //! Key decision: an option that the engine does not follow is refused. Otherwise the two sides
-//! would be compared under different rules, and every difference would be a false one.
+//! would be compared under different rules, and a difference could be a false one.
 
 use anyhow::{Context, Result, bail};
 use blockyard_alloc::Policy;

@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 
-    /// SIGPIPE does not kill the keeper. If it did, the flusher would stay silent, and the next
-    /// keeper would save the silenced settings as the old ones.
+    /// SIGPIPE does not kill the keeper. If it did, the flusher would stay silent until the next
+    /// keeper, and a keeper with another note would save the silenced settings as the old ones.
     #[test]
     fn a_keeper_whose_owner_is_gone_lives_to_put_everything_back() {
         if !blockyard_testkit::require(&["root"]) {

@@ -38,8 +38,8 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Loads a group unless it is loaded. On its first load, also loads the groups that share a
-    /// page with it.
+    /// Loads a group unless it is loaded. On its first load, also loads those groups that share a
+    /// page with it and were never loaded.
     ///
     /// # Errors
     /// What the source says.

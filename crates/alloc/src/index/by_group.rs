@@ -10,8 +10,9 @@
 //! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears
 //! the bit. If the word became empty, the remover clears the summary bit, looks at the word again,
 //! and sets the summary bit again if somebody filled the word meanwhile. So a summary bit may be
-//! set over an empty word (a wasted load). It is missing over a non-empty word only while a remover
-//! is between two steps. Readers then overlook the group as if it had been inserted later.
+//! set over an empty word (a wasted load). It is missing over a non-empty word only while an
+//! insertion or a removal is between two steps. Readers then overlook the group as if it had been
+//! inserted later.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};

@@ -34,7 +34,8 @@ impl<B: Backend> InodeAllocator<B> {
     /// An allocator over groups whose descriptors say `facts`, in group order.
     ///
     /// # Errors
-    /// [`InodeError::BadConfig`] when the facts do not fit the geometry or each other.
+    /// [`InodeError::BadConfig`] when the facts do not fit the geometry or the configuration, or
+    /// the first inode is 0.
     pub fn new(
         geometry: Geometry,
         config: InodeConfig,

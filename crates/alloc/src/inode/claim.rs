@@ -1,4 +1,4 @@
-//! A claim on an inode: taken by the search, then committed to bitmap and descriptor, or released.
+//! A claim on an inode number: it is committed to bitmap and descriptor, or released.
 
 use core::fmt;
 

@@ -5,8 +5,9 @@ use blockyard_disk::{BlockNr, Geometry, GroupNr};
 use crate::goals::inode_goal;
 use crate::policy::slots::DirBlocks;
 
-/// Goal of an inode that has no block yet: the first block of its group, or of its flex group's
-/// first group (directories) or second group (regular files).
+/// Goal of an inode that has no block yet: the first block of its group. With flex groups of at
+/// least 4 groups: the first block of the flex group's second group for regular files (and all
+/// others with `dir_blocks=with-data`), otherwise of its first group.
 ///
 /// Where blocks are chosen at the write, `colour` is the caller's process number. It spreads
 /// writers over sixteenths of the group. With delayed allocation it is `None`. In a short last flex

@@ -41,8 +41,8 @@ struct Limits {
 
 impl<B: Backend> Search<'_, B> {
     /// A directory under a top directory: among the units with at least average free inodes and
-    /// clusters, the one with the fewest directories. Of several, the first in ring order from the
-    /// name's hash.
+    /// clusters, the one with the fewest directories. Of several, the first in ring order from
+    /// `hash`, the hash of its name or a random number.
     pub(super) fn top_directory(&self, family: &Family, hash: u32) -> Option<GroupNr> {
         let units = self.units();
         let inodes_min = self.counts.free_approximate() / u64::from(units);

@@ -1,6 +1,6 @@
 //! # `best-fit`: the shortest run that is long enough
 //!
-//! **Idea.** From the inode's group on, the first group with a run for the whole request gives its
+//! **Idea.** From the inode's goal on, the first group with a run for the whole request gives its
 //! shortest such run. If no group has one, the first group with space gives its longest run.
 //!
 //! **When it wins.** Requests of few sizes that come and go: holes are filled exactly and long runs

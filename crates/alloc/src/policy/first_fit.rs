@@ -1,6 +1,6 @@
 //! # `first-fit`: the first run that is long enough
 //!
-//! **Idea.** From the inode's group on, it takes the first free run that holds the whole request.
+//! **Idea.** From the inode's goal on, it takes the first free run that holds the whole request.
 //! If no group has one, it takes the first free run of any length. There is no window, no
 //! preallocation and no index, and nothing is remembered.
 //!

@@ -227,12 +227,12 @@ const SLOTS: &[SlotText] = &[
         cursor.sticky_inode,
         "Whether an inode remembers the group it last found space in.",
         "Its next search begins there.",
-        "Every search begins at the CPU's cursor."
+        "Every search begins at the cursor of the CPU or of the file system."
     ),
     switch_text!(
         "neighbour_first",
         cursor.neighbour_first,
-        "What is tried before any cursor.",
+        "What is tried first.",
         "The block right after the file's last one, in its own group.",
         "The offset of that block, in the cursor's group (as published)."
     ),

@@ -136,7 +136,7 @@ slot! {
     }
 }
 slot! {
-    /// `room`: in which free run near its goal data of unknown final size begins (fallocate).
+    /// `room`: the free run, near the goal, in which data of unknown final size begins (fallocate).
     Room {
         /// Any that holds the request.
         Any = "any",
@@ -275,7 +275,8 @@ slot! {
     FreedMerge {
         /// Inserted first, then merged with both sides; each step under the file-system-wide lock.
         After = "after",
-        /// Merged first; inserted only when nothing touches.
+        /// Merged first, with the newer of its neighbours; inserted only if that one does not
+        /// touch.
         Before = "before",
         /// Merged first and kept in its group; a set of groups leads a commit there, without a
         /// file-system-wide lock.

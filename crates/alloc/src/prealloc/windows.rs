@@ -1,5 +1,5 @@
 //! The windows of all files, ordered by position on disk. They never overlap, and they take no
-//! space: blocks in them are free.
+//! space: free clusters in a window stay free.
 
 use std::collections::BTreeMap;
 

@@ -12,8 +12,8 @@ use crate::request::RequestFlags;
 pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
-    /// The number of groups in a flex group, if the request must leave the first of them alone, as
-    /// data of a regular file must.
+    /// The number of groups in a flex group, if the power-of-two criterion must leave the first of
+    /// them alone, as for data of a regular file.
     pub(crate) flex: Option<u32>,
     /// Whether requests for a power of two may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,

@@ -1,4 +1,4 @@
-//! The linear walk: every group once, from the goal's group with wrap-around.
+//! The linear walk: groups one after the other, from the goal's group with wrap-around.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;

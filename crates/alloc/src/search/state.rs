@@ -11,7 +11,8 @@ use crate::stats::CRITERIA;
 pub(crate) struct SearchState {
     /// What is searched for: the aim, then moved to the stream goal, then trimmed.
     pub(crate) goal: Extent,
-    /// Clusters aimed at. After a search with a trimmed goal, the goal gets this length again.
+    /// Clusters aimed at. If a search with a trimmed goal finds nothing, the goal gets this length
+    /// again.
     pub(crate) want: u32,
     /// Which of [`SEARCH_FLAGS`] hold now.
     pub(crate) flags: RequestFlags,

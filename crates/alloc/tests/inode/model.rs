@@ -1,6 +1,6 @@
 //! Random operations against a set of numbers: no number is handed out twice, "no inodes" comes
-//! only when there is none, and bitmaps and descriptors say what was committed, whatever claims are
-//! open.
+//! only when there is none (except under `flex-2008`), and bitmaps and descriptors say what was
+//! committed, whatever claims are open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -71,7 +71,7 @@ fn directories_may_be_a_sixteenth_of_the_flex_group_or_of_the_group() {
 
 #[test]
 fn a_negative_bound_of_clusters_refused_every_unit() {
-    // A fifth of each group is free: the average lies below a quarter of a unit.
+    // At most 21 % of a group is free: the average lies below a quarter of a unit.
     let place = |config| {
         let mut replica = replica(0, |group| if group < 8 { 1000 } else { 1700 }, config);
         let parent = replica.create(Replica::ROOT, "parent", true).unwrap();

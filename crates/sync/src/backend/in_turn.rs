@@ -3,7 +3,7 @@
 //!
 //! A thread takes the next ticket, and spins until that ticket is called. So a thread that frees a
 //! lock cannot take it again before those that wait for it. Waiting threads never sleep: there must
-//! be no more of them than CPUs. Everything else is [`Native`].
+//! be no more of them than CPUs. Everything else, except the condition variable, is [`Native`].
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;

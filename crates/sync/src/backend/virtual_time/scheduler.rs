@@ -17,7 +17,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// The simulation in which the caller runs; `None` while it is torn down.
+/// The simulation in which the caller runs; `None` outside of one, and while it is torn down.
 pub(super) fn current() -> Option<Rc<Scheduler>> {
     let scheduler = CURRENT.with_borrow(Clone::clone)?;
     (!scheduler.over.get() && scheduler.running.get().is_some()).then_some(scheduler)
