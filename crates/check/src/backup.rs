@@ -1,10 +1,10 @@
 //! The file system as a backup describes it, when the superblock or the descriptors are unusable.
 //!
-//! Like e2fsck, this takes the backup of group 1. If only the descriptors are bad, the superblock
-//! says where that backup is. Otherwise group 1 is assumed to begin where it does in a file system
-//! whose groups have the usual size, for each block size in turn. The backup is laid over the
-//! device in memory: nothing is written. That a backup was needed is a note, as in e2fsck: it calls
-//! such a file system clean if nothing else is wrong.
+//! Like e2fsck, a check takes the backup of group 1. If only the descriptors are bad, the
+//! superblock says where that backup is. Otherwise group 1 is assumed to begin where it does in a
+//! file system whose groups have the usual size, for each block size in turn. A check lays the
+//! backup over the device in memory: nothing is written. That a backup was needed is a note, as in
+//! e2fsck: it calls such a file system clean if nothing else is wrong. A repair tries more backups.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};

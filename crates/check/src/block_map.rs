@@ -6,9 +6,9 @@
 //! bit of `twice` says that at least two claims met there. A second walk finds the owners
 //! (`shared.rs`).
 //!
-//! A page exists only once something was claimed in its group, so an empty 16 TiB file system costs
-//! one pointer per group. All operations are relaxed: the maps are read only after the threads were
-//! joined, which orders them.
+//! A page exists only once something was claimed in its group (for `twice`: claimed again), so a
+//! group without claims costs two empty slots. All operations are relaxed: the maps are read only
+//! after the threads were joined, which orders them.
 
 use std::ops::Range;
 use std::sync::OnceLock;

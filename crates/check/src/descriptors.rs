@@ -115,9 +115,9 @@ fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mu
     }
 }
 
-/// Compares the backup superblocks with the primary one, in features and in fields that only mkfs
-/// and resizing change. Differences are notes: e2fsck does not look at backups while the primary is
-/// good.
+/// Compares the backup superblocks with the primary one in constants and features, and verifies
+/// their checksums. Differences are notes: `e2fsck -f` does not look at backups while the primary
+/// is good.
 pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     for group in volume.superblock_groups().into_iter().filter(|group| group.raw() != 0) {
         let site = Site::group(group).at_block(volume.geometry.group_first_block(group));

@@ -111,7 +111,7 @@ pub(crate) struct InlineBody {
 pub(crate) enum Policy {
     /// Can be compared with other known policies.
     Known([u8; Policy::LEN]),
-    /// Of a later version. It counts as another policy than any other, also than an unknown one.
+    /// Of a later version. It equals no other policy, not even another unknown one.
     Unknown,
     /// Missing or damaged, which was reported.
     Unusable,

@@ -156,7 +156,7 @@ impl Sink {
     /// The most findings kept for one unit of work.
     const LIMIT: usize = 4096;
 
-    /// Adds a finding; beyond the limit it is only counted.
+    /// Adds a finding. Beyond the limit it is counted, and [`remember`] keeps what a repair needs.
     pub(crate) fn add(&mut self, code: Code, site: Site, detail: impl Into<String>) {
         self.errors += u64::from(code.severity() == Severity::Error);
         if self.findings.len() < Self::LIMIT {

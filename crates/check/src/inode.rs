@@ -81,7 +81,8 @@ pub(crate) enum Role {
     Resize,
     OrphanFile,
     Quota,
-    /// A reserved number that this file system does not use.
+    /// A reserved number that this file system does not use, or an inode that is named as a quota
+    /// file although the feature is off.
     Reserved,
 }
 
@@ -195,8 +196,9 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     check_low_deletion_time(cx, raw);
 }
 
-/// An inode in use has no deletion time, unless it is on the orphan list. In reserved inodes other
-/// than the root, a deletion time is reported only if it looks like a link of the orphan list.
+/// An inode in use has no deletion time, unless it is on the orphan list. In the orphan file, and
+/// in reserved inodes other than the root, a deletion time is reported only if it looks like a link
+/// of the orphan list.
 fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let ordinary = cx.inode.raw() >= cx.scan.volume.first_inode() && role != Role::OrphanFile;
     let is_asked = role == Role::Root || ordinary;

@@ -65,7 +65,8 @@ use superblock::Opened;
 pub struct Options {
     /// Worker threads; `None` for one per CPU.
     pub threads: Option<usize>,
-    /// Reads in flight; `None` for one per worker. Each read blocks a thread while it waits.
+    /// Reads in flight, at least one per worker; `None` for one per worker. Each read blocks a
+    /// thread while it waits.
     pub io_depth: Option<usize>,
     /// The superblock to use instead of the primary one, with the descriptors after it.
     pub superblock: Option<Place>,
@@ -86,7 +87,7 @@ impl Options {
     }
 }
 
-/// A part of a check, named after what its progress counts.
+/// A part of a check, and what its progress counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Inodes that may be in use: pass 1.

@@ -71,7 +71,7 @@ use redo::Redo;
 use round::Round;
 
 /// Rounds after which a repair gives up. A round that found more errors than are kept is not
-/// counted if it found at least [`STRIDE`] fewer than the round before.
+/// counted if the round before found at least [`STRIDE`] more than it, or kept all of its errors.
 const ROUNDS_MAX: usize = 60;
 /// How many fewer errors such a round must find so that it is not counted.
 const STRIDE: u64 = 1024;
@@ -88,8 +88,7 @@ pub struct Plan<'a> {
     pub costs: Vec<PassCost>,
     /// What was decided, in order.
     pub actions: Vec<Action>,
-    /// What a check finds after the repair; `None` when nothing can be examined, or when there is
-    /// no verdict.
+    /// What a check finds after the repair; `None` when there is no verdict.
     pub after: Option<Report>,
     /// Blocks of the plan that were free before; they are written first.
     fresh: Vec<u64>,
@@ -101,7 +100,8 @@ pub struct Plan<'a> {
     is_resumed: bool,
     /// Whether errors are left in a file system whose superblock calls it clean.
     takes_mark: bool,
-    /// Whether nothing is wrong except that the superblock calls the file system not clean.
+    /// Whether nothing is wrong except that the superblock calls the file system not clean, or
+    /// records errors.
     sets_mark: bool,
     /// Whether the superblock said, before the repair, that the file system was not closed.
     was_open: bool,
@@ -158,8 +158,8 @@ impl Plan<'_> {
         self.actions.is_empty() && !self.is_replayed && !self.is_resumed && !marks
     }
 
-    /// Whether nothing is wrong except that the superblock calls the file system not clean or with
-    /// errors. The plan then corrects that.
+    /// Whether nothing is wrong except that the superblock calls the file system not clean, or
+    /// records errors. The plan then corrects that.
     #[must_use]
     pub fn sets_mark(&self) -> bool {
         self.sets_mark && self.before.is_clean()

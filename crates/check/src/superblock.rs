@@ -36,10 +36,10 @@ pub(crate) enum Opened<'a> {
     Unusable,
 }
 
-/// Reads the superblock and checks every constant.
+/// Reads the superblock and checks every constant that [`Volume`] relies on.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for unknown features; a file system with them cannot be judged.
+/// [`Error::Unsupported`] for unknown incompat features; a file system with them cannot be judged.
 pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<Opened<'a>, Error> {
     let mut bytes = [0; 1024];
     if let Err(error) = device.read_at(PRIMARY_OFFSET, &mut bytes) {
@@ -147,7 +147,7 @@ fn keep<T>(bounded: Bounded<T>, code: Code, sink: &mut Sink) -> Option<T> {
 /// file system can be examined.
 ///
 /// # Errors
-/// [`Error::Unsupported`] as with [`open`].
+/// [`Error::Unsupported`] for unknown compat and ro_compat features.
 pub(crate) fn check_values(volume: &Volume<'_>, sink: &mut Sink) -> Result<bool, Error> {
     let (sb, geometry) = (&volume.sb, &volume.geometry);
     let before = sink.errors();

@@ -114,7 +114,7 @@ fn reads_are_in_flight_side_by_side() {
     let (many, most, _) = measured(Some(32));
     assert_eq!(one, many);
     assert!((16..=32).contains(&most), "{most} reads in flight");
-    // The check reads 201 directories, the large one of some 190 blocks, and the tables and bitmaps
+    // The check reads 203 directories, the large one of some 170 blocks, and the tables and bitmaps
     // of 64 groups.
     assert!(reads < 450, "{reads} reads");
 }

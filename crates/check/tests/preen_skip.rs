@@ -25,7 +25,7 @@ const NOW: u64 = 1_790_000_000;
 const EXT4: &[&str] = &["-t", "ext4"];
 const PLAIN: &[&str] = &["-t", "ext4", "-O", "^metadata_csum"];
 
-/// An image with a file of two extents and a small one.
+/// An image with a small file and two files with holes.
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
     let tree = folder.join("tree");
     std::fs::create_dir_all(&tree).unwrap();

@@ -1,6 +1,7 @@
 //! Plans do not depend on the number of threads, and repairs can be undone. After a power cut, a
 //! second repair ends clean, and no file that the uncut repair keeps is lost. The cut comes after
-//! each write of a repair in turn, and at sampled places with writes reordered or torn.
+//! each write of a repair in turn (a long repair: at even distances), and at sampled places with
+//! writes reordered or torn.
 //!
 //! 6 repairs of two images by default, 300 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another
 //! number, `PROFILE=name,name` the images.

@@ -179,7 +179,7 @@ fn a_tree_is_mended_without_free_space() {
     let options = ["-t", "ext4", "-O", "^has_journal,^metadata_csum"];
     let image = full(folder.path(), &options, |tree| in_pieces(&tree.join("pieces"), 300));
     let before = content_of(&image, "pieces");
-    // The second of four leaves or so: its key comes before the first one's.
+    // The second of four leaves or so: its key becomes 0, that of the first one.
     let slot = slot_at(&image, "pieces", 1024);
     assert!(u32_at(&image, slot + 0x28) >> 16 >= 3, "leaves");
     write_at(&image, slot + 0x28 + 24, &[0; 4]);
@@ -268,7 +268,7 @@ fn a_file_in_its_inode_is_not_truncated_as_a_map() {
     debugfs(&image, &format!("write {} text", text.display()));
     let inode = field(&debugfs(&image, "stat text"), "Inode:");
     debugfs(&image, &format!("set_super_value last_orphan {inode}"));
-    // Another error: the orphan list alone is left to the next mount.
+    // An error besides the orphan list.
     debugfs(&image, "set_inode_field one links_count 9");
     let before = content_of(&image, "text");
     assert!(before.starts_with(&[1, 0, 0, 0].repeat(10)), "{before:?}");

@@ -1,5 +1,6 @@
 //! One wrong field of a superblock or descriptor, behind a correct checksum, under which sound
-//! files look wrong. Each of these faults once cost a whole file system.
+//! files look wrong; and superblocks and descriptors that are all lost. Most of these faults once
+//! cost a whole file system.
 
 #![allow(clippy::unwrap_used)]
 

@@ -21,7 +21,8 @@ impl JournalPlace {
     /// The block of the device that holds a log block.
     ///
     /// # Panics
-    /// When the log block is not below [`JournalSuperblock::blocks`].
+    /// When the log block is beyond the map, which has at least [`JournalSuperblock::blocks`]
+    /// blocks.
     #[must_use]
     pub fn physical(&self, log_block: u32) -> BlockNr {
         self.map.physical(log_block)

@@ -1,7 +1,7 @@
 //! Writes a plan: first what nothing refers to yet, last the superblock.
 //!
 //! The order, with a flush after each step:
-//! 1. The journal is replayed as a mount would replay it.
+//! 1. The journal is replayed as a mount would replay it. Then an interrupted repair is finished.
 //! 2. Fresh blocks, and a redo log of all others in blocks that are free (`redo.rs`).
 //! 3. The superblock loses its mark of being clean and names the log.
 //! 4. All other blocks, and then an external journal.
@@ -188,8 +188,8 @@ impl Plan<'_> {
         let _ = session.and_then(|session| session.replay(&options));
     }
 
-    /// Discards the space that is free after the plan was carried out. Does nothing if the result
-    /// is not clean.
+    /// Discards the space that is free after the plan was carried out, except in groups marked
+    /// BLOCK_UNINIT. Does nothing if the result is not clean.
     ///
     /// # Errors
     /// Those of the device.
@@ -242,7 +242,8 @@ impl Plan<'_> {
 /// Whether nothing has to be checked. The superblock must say that the file system was closed
 /// cleanly, without errors, without a journal to replay, without orphans, and that no periodic
 /// check is due. What e2fsck checks all the same must be sound: the fields of the superblock, the
-/// descriptors, the MMP block and the journal's head.
+/// descriptors and their counts, the features of the first backup, the MMP block and the journal's
+/// head.
 #[must_use]
 pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     let Some(sb) = sound_superblock(device) else { return false };
@@ -352,7 +353,8 @@ fn has_possible_counts(volume: &Volume<'_>) -> bool {
         })
 }
 
-/// Whether the backup of group 1 has the features of the superblock. Also true if there is none.
+/// Whether the backup of group 1 has the features of the superblock. Also true if this file system
+/// has no backup there.
 fn has_features_of_backup(volume: &Volume<'_>) -> bool {
     let of_this = |copy: &Backup| copy.superblock().s_uuid == volume.sb.s_uuid;
     backup::of(volume)

@@ -13,7 +13,8 @@ use crate::descriptors;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Rewrites the copies that differ in features, or in what only mkfs and resizing change.
+/// Rewrites the copies of the superblock that the check finds wrong, and copies of descriptors that
+/// name other places.
 pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceError> {
     let mut sink = Sink::default();
     descriptors::check_backups(volume, &mut sink);

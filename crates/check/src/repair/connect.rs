@@ -68,7 +68,8 @@ pub(crate) fn repair(
     for &inode in of(Code::SECOND_LINK, &faults.named_twice) {
         drop_second_names(at, inode, &mut changes, &mut cut);
     }
-    // A loop may be due to a second name. Then the last name of its directory must stay.
+    // A loop may be due to a second name that was just dropped. The last name of that directory
+    // must stay, so loops wait for the next round.
     let loops = if cut.is_empty() { of(Code::DIRECTORY_LOOP, &faults.loops) } else { &[] };
     for &inode in loops {
         drop_names(at, inode, &mut changes, &mut cut);

@@ -21,8 +21,9 @@ const LOG_BLOCK_MAX: u32 = 6;
 /// Logarithm of the number of groups in a flex group, as mke2fs chooses it.
 const LOG_FLEX: u8 = 4;
 
-/// Replaces impossible values. Returns false if there is no telling how large a group is: neither
-/// of the two fields is possible, and the number of inodes refutes the usual size.
+/// Replaces impossible values. Returns false if the block size is impossible, or if there is no
+/// telling how large a group is: neither of the two fields is possible, and the number of inodes
+/// refutes the usual size.
 pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) -> bool {
     let log = sb.s_log_block_size.get();
     if log > LOG_BLOCK_MAX {
@@ -104,7 +105,8 @@ fn agrees_with_inodes(sb: &RawSuperblock, group_size: u32) -> Option<bool> {
     Some(blocks.div_ceil(u64_from_u32(group_size)) == u64_from_u32(inodes / in_group))
 }
 
-/// Replaces impossible counts of inodes, which depend on the number of groups.
+/// Replaces impossible counts of inodes, which depend on the number of groups, and an impossible
+/// first inode or number of reserved descriptor blocks.
 fn make_inodes_possible(sb: &mut RawSuperblock, block_size: u32) {
     let per_group = u64_from_u32(sb.s_blocks_per_group.get());
     let blocks = sb.blocks_count().raw().saturating_sub(u64_from_u32(sb.s_first_data_block.get()));

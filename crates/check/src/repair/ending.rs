@@ -47,9 +47,9 @@ impl Plan<'_> {
             None => Ending::Unusable,
             Some(after) if !after.examined => Ending::Unusable,
             Some(after) if !after.is_clean() => Ending::Uncorrected,
+            _ if self.was_open => Ending::Corrected,
             // The replay of a journal is not a correction, and neither is the removal of an error
             // mark.
-            _ if self.was_open => Ending::Corrected,
             _ if self.before.is_clean() && self.actions.is_empty() => Ending::Clean,
             _ if self.is_uncounted() => Ending::Clean,
             _ => Ending::Corrected,

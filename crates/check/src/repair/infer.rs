@@ -27,7 +27,7 @@ use zerocopy::{FromBytes, FromZeros};
 const CHUNK: usize = 1 << 20;
 /// The most roots that are compared: a journal holds many copies.
 const ROOTS_MAX: usize = 256;
-/// The most slots of the table that are searched for features.
+/// The most slots of the table that are looked at.
 const SLOTS_MAX: u32 = 8192;
 /// The most clusters of a group with large blocks: counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;

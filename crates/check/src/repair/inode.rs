@@ -548,7 +548,7 @@ fn mend_map(
         let bits = ed.volume().geometry.block_bits();
         ed.log.set_ranges(maps::unmapped(&runs, bits, slot.raw().size()));
     }
-    // A directory or link without its first block is lost.
+    // A directory or link without any block is lost.
     let needs_first = matches!(slot.raw().file_type(), Some(FileType::Directory | FileType::Symlink));
     Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })
 }
@@ -590,7 +590,7 @@ fn is_directory_block(ed: &Editor<'_, '_>, seed: Option<u32>, block: &[u8]) -> b
     entries && (seed.is_none() || verify_dir_leaf(seed, block).is_ok())
 }
 
-/// Sets the fixed fields of a root's header, and a possible count of entries.
+/// Sets the fixed fields of a root's header, and replaces an impossible count of entries or depth.
 fn mend_header(raw: &mut RawInode) {
     let mut root = raw.i_block;
     root[..2].copy_from_slice(&extent::MAGIC.to_le_bytes());

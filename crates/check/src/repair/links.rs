@@ -1,4 +1,5 @@
-//! Pass 4: link counts become what the names add up to, and what has no name gets one.
+//! Pass 4: link counts become what the names add up to. What has no name gets one, or is cleared
+//! if it is empty.
 
 use std::collections::BTreeSet;
 

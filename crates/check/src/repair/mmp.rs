@@ -62,8 +62,8 @@ pub struct Mmp {
 }
 
 impl Mmp {
-    /// Reads the MMP block of a file system. `None` if the file system has none, or has none where
-    /// it should be.
+    /// Reads the MMP block of a file system. `None` if the file system has none, if the block's
+    /// number is impossible, or if there is no usable superblock.
     ///
     /// # Errors
     /// [`InUse`] if the block by itself says that nothing may be written.

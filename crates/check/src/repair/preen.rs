@@ -27,7 +27,8 @@ pub enum Preening<'p> {
     Stops(&'p Finding),
     /// Nothing, not even the replay of the journal: this finding says what must be settled first.
     Refuses(&'p Finding),
-    /// Nothing: the file system cannot be examined by its own superblock.
+    /// Nothing: the file system cannot be examined by its own superblock, or its first descriptors
+    /// are lost, and the journal's inode with them.
     Unusable,
 }
 
@@ -243,7 +244,7 @@ impl Beside {
 /// first pass, and so never sees what goes with them.
 pub(super) struct OrphanFindings {
     orphans: BTreeSet<InodeNr>,
-    /// What was found about them.
+    /// All findings of the check before the repair, by inode.
     found: BTreeSet<(InodeNr, Code)>,
     /// All actions of the repair, by inode.
     done: BTreeSet<(InodeNr, Code)>,

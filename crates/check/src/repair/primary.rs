@@ -137,8 +137,9 @@ impl Round<'_> {
         best.map(|(_, backup)| backup)
     }
 
-    /// How many groups the descriptors behind a copy of the superblock are wrong for: 0 if they are
-    /// sound, `usize::MAX` if they or the copy cannot be read.
+    /// How many faults the descriptors behind a copy of the superblock have: groups with misplaced
+    /// bitmaps or tables, and wrong checksums. 0 if [`descriptors::load`] accepts the descriptors,
+    /// `usize::MAX` if they or the copy cannot be read.
     fn faults_of(&self, copy: &Backup) -> usize {
         let Some(overlay) = copy.laid_over(self.device) else { return usize::MAX };
         let mut sink = Sink::default();

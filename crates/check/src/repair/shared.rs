@@ -2,8 +2,8 @@
 //! lose them if the user asks for that.
 //!
 //! Metadata keeps its blocks first; then reserved inodes; then inodes that needed no repair so far,
-//! those with the fewest shared blocks first; then the others. All of these inodes are reported as
-//! doubtful, even the keeper: nobody can tell whose content it is.
+//! those with the fewest shared blocks first; then the others. If an inode had to give up a block,
+//! all that keep theirs are reported as doubtful: nobody can tell whose content it is.
 
 use std::collections::BTreeSet;
 
@@ -318,8 +318,9 @@ fn push(runs: &mut Vec<Run>, block: Run) {
     }
 }
 
-/// Gives an inode a new attribute block when the present one has another use, too. Without space
-/// or sound entries, the reference is removed. Returns whether the inode was written.
+/// Gives an inode a new attribute block when another owner keeps the present one. If no copy is
+/// wanted, or without space or sound entries, the reference is removed. Returns whether the inode
+/// was written.
 fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let block = ed.volume().file_acl(slot.raw());

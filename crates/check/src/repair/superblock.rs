@@ -181,8 +181,8 @@ fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Replays a log although the superblock does not ask for it. Empties the log if that fails, and
-/// returns why it did.
+/// Replays a log although the superblock does not ask for it. If that fails, empties the log and
+/// returns why the replay failed.
 fn replay(ed: &Editor<'_, '_>) -> Result<Option<blockyard_recovery::Error>, DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
@@ -300,8 +300,9 @@ fn unused_transaction(
     last.unwrap_or(TxnId::ZERO).next()
 }
 
-/// Makes the journal's inode again from the copy in the superblock. Without a copy, the journal is
-/// dropped, and [`make_journal`] makes one of fresh blocks later.
+/// Makes the journal's inode again from the copy in the superblock. If there is no usable copy, or
+/// if it was taken once already, the journal is dropped, and [`make_journal`] makes one of fresh
+/// blocks later.
 fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     let volume = ed.volume();
     let sb = volume.sb;

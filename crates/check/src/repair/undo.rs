@@ -39,7 +39,7 @@ const ANY_VERSION: &[u8] = b"blockyard undo ";
 const STATES: usize = 36;
 /// A device writes a sector whole.
 const SECTOR: u64 = 512;
-/// The most sectors whose states are kept.
+/// The most sectors whose states are kept in the head.
 const SECTORS_MAX: u64 = 8;
 /// Before, after the replay, after an earlier repair was finished, and after the repair.
 const STATES_MAX: u32 = 4;
@@ -277,7 +277,7 @@ struct Saving<'a> {
 }
 
 impl Saving<'_> {
-    /// Makes the file. After an error there is none.
+    /// Makes the file. An error leaves no new file.
     fn save(&self, path: &Path) -> Result<(), UndoError> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         let done = self.write(file).and_then(|()| sync_folder(path));

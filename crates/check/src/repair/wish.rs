@@ -6,7 +6,7 @@ use crate::{Code, Report};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wish {
     /// Write directories anew: packed, in hash order, with an index where one is needed. Inline
-    /// directories and directories with case folding stay as they are.
+    /// directories, directories with case folding, and lost+found stay as they are.
     RebuildDirectories,
     /// Give files, directories and symbolic links extents instead of block maps.
     BlockMapsToExtents,

@@ -99,7 +99,8 @@ pub(super) struct Judged {
     pub(super) gone: Vec<Name>,
 }
 
-/// Drops impossible names, and corrects the characters and types of the others.
+/// Drops impossible names, second entries with the same name and inode, and names that the change
+/// removes. Corrects the characters and types of the others.
 pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Judged {
     let cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
     let mut judged = Judged { cost, changes: Vec::new(), gone: Vec::new() };

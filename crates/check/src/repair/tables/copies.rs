@@ -1,8 +1,8 @@
 //! Descriptors that name another place than their copies do. There may be no checksum that tells
 //! which is right, and both places may be possible, so what lies there decides. A wrong place holds
 //! inodes of another group, or inodes shifted by some numbers. A repair that took it would lose
-//! sound files. Where there is no copy, the place that mke2fs gives the table is compared in the
-//! same way.
+//! sound files. If no copy is better, the places that mke2fs gives the tables are compared in a
+//! similar way.
 
 use std::collections::BTreeMap;
 
@@ -112,7 +112,8 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
         };
         let (rating, agreed) = (rate(ed, group, here.inode_table()), agrees(here.inode_table()));
         let slots = ed.volume().geometry.inodes_per_group().min(super::RATED_MAX);
-        // One right inode at the place that the descriptor names is enough to stay there.
+        // The table stays where more inodes are right than wrong, or every slot is as its bitmap
+        // says.
         if rating > 0 || agreed == usize_from_u32(slots) {
             continue;
         }
