@@ -65,8 +65,8 @@ impl FileDevice {
     /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
-    /// As [`FileDevice::open`], but a block device in use is not noticed; or the file was opened
-    /// for writing only, or to append, so that the kernel would move every write to its end.
+    /// As [`FileDevice::open`], but a block device in use is noticed only if it is mounted; or the
+    /// file was opened for writing only, or to append, so that the kernel would move every write to its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -81,7 +81,7 @@ impl FileDevice {
             let message = "it was opened to append; open it for reading and writing instead";
             return Err(open_error(&path, io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
-        let opened = if is_writable { refuse_attached(&path).map(|()| file) } else { Ok(file) };
+        let opened = if is_writable { refuse_in_use(&path).map(|()| file) } else { Ok(file) };
         let mut device =
             Self::finish_open(opened, &path, !is_writable).map_err(|source| open_error(&path, source))?;
         device.is_shared = true;
@@ -476,6 +476,16 @@ fn refuse_other_kinds(path: &Path) -> io::Result<()> {
 fn refuse_attached(path: &Path) -> io::Result<()> {
     match in_use::loop_device_of(path) {
         Some(device) => Err(busy(format!("in use by {}; detach it first", device.display()))),
+        None => Ok(()),
+    }
+}
+
+/// As [`refuse_attached`], and if the kernel has the file or block device mounted: a file that the
+/// caller has opened was not opened exclusively.
+fn refuse_in_use(path: &Path) -> io::Result<()> {
+    refuse_attached(path)?;
+    match in_use::kernel_mount(path) {
+        Some(_) => Err(busy("is mounted; unmount it first".to_owned())),
         None => Ok(()),
     }
 }

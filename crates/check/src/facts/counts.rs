@@ -30,7 +30,7 @@ impl Counts {
         if low.fetch_add(1, Ordering::Relaxed) == u8::MAX {
             let high = self.high.get_or_init(|| (0..self.low.len()).map(|_| AtomicU32::new(0)).collect());
             debug_assert_eq!(high.len(), self.low.len(), "counts of the same inodes");
-            // Overflows only after 2^40 references, which need 12 TiB of directory entries.
+            // Cannot overflow: that takes 2^40 references, which need 12 TiB of directory entries.
             high[index].fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -60,20 +60,27 @@ impl Joiner {
 /// Walks the map in the fifteen words of `i_block`.
 pub(crate) fn walk_indirect(walk: &mut Walk<'_, '_>, words: &[u32; 15]) {
     let mut joiner = Joiner { run: None, illegal: 0 };
+    walk_words(walk, &mut joiner, words);
+    // A map that is given up still has the runs before that.
+    joiner.flush(walk);
+}
+
+/// Walks the words; false when the map is given up.
+fn walk_words(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, words: &[u32; 15]) -> bool {
     let per_table = u64_from_usize(walk.volume.block_size() / 4);
     for (logical, &word) in words[..DIRECT].iter().enumerate() {
-        if !data_pointer(walk, &mut joiner, u64_from_usize(logical), word) {
-            return;
+        if !data_pointer(walk, joiner, u64_from_usize(logical), word) {
+            return false;
         }
     }
     let mut logical = u64_from_usize(DIRECT);
     for (level, &word) in (0u32..).zip(&words[DIRECT..]) {
-        if !walk_table(walk, &mut joiner, word, level, logical) {
-            return;
+        if !walk_table(walk, joiner, word, level, logical) {
+            return false;
         }
         logical += per_table.pow(level + 1);
     }
-    joiner.flush(walk);
+    true
 }
 
 /// Takes one pointer to a data block; false when the map is given up.

@@ -187,6 +187,7 @@ pub fn csv(rows: &[CopyRow]) -> String {
         [
             "workload",
             "policy",
+            "state",
             "variant",
             "copy",
             "seed",
@@ -217,6 +218,7 @@ pub fn csv(rows: &[CopyRow]) -> String {
         table.push([
             row.workload.clone(),
             row.policy.clone(),
+            row.state.clone(),
             row.variant.clone(),
             row.copy.to_string(),
             row.seed.to_string(),

@@ -259,7 +259,7 @@ fn taken(part: &[(usize, usize)]) -> usize {
 }
 
 /// Whether the name of a column or row marks its figures as published.
-fn is_published(name: &str) -> bool {
+pub(crate) fn is_published(name: &str) -> bool {
     name.contains("published")
 }
 

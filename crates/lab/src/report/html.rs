@@ -7,6 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::Run;
 use crate::figures::plot::{Series, bar_chart, line_chart};
 use crate::figures::row::Row;
+use crate::figures::table::is_published;
 use crate::figures::{Table, summary};
 use crate::run::NamedMap;
 
@@ -169,7 +170,6 @@ fn map_markup(named: &NamedMap) -> Markup {
 }
 
 fn table_markup(table: &Table) -> Markup {
-    let is_published = |text: &str| text.starts_with("published");
     let filled = table.filled_columns();
     html! {
         h3 id=(slug(&table.title)) { (table.title) }
