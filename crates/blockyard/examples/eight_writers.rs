@@ -42,7 +42,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for (at, block) in fs.read("common")?.chunks(4096).enumerate() {
         assert!(block.iter().all(|byte| usize::from(*byte) == at % 8), "block {at}");
     }
-    println!("{} bytes in {} files", 2 * 8 * BLOCKS * BLOCK, fs.walk("/")?.count());
+    println!("{} bytes, {} files and directories", 2 * 8 * BLOCKS * BLOCK, fs.walk("/")?.count());
     fs.close()?;
     Ok(())
 }

@@ -54,7 +54,8 @@ impl FileSystem {
     /// Copies a file, link or tree of the image to the host: [`FileSystem::copy_in`] in the other
     /// direction. Owners, devices, and the attributes `trusted.` and `security.` need privilege.
     /// Without it, owners are left out; devices and these attributes are an error. A file replaces
-    /// an existing symbolic link instead of following it.
+    /// an existing symbolic link instead of following it. Where a hard link is to be made, an
+    /// existing file is an error.
     ///
     /// The copy reports no progress. A program that wants to show progress reads in a loop with
     /// [`File::read_at`](crate::File::read_at), and skips holes with

@@ -22,7 +22,7 @@ pub enum Reason {
     /// The image's device could not be opened, made or claimed.
     Device(DeviceError),
     /// An I/O error of the standard library: a copy failed on a file outside the image, a call
-    /// through an I/O trait failed, or text is not UTF-8.
+    /// through an I/O trait failed, text is not UTF-8, or a background thread cannot be started.
     Host(io::Error),
     /// The path passes more symbolic links than Linux follows, or ends in one that must not be
     /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).

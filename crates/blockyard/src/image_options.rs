@@ -91,7 +91,7 @@ impl ImageOptions {
     }
 
     /// Opens the image even while someone writes to it. What is read may then be inconsistent. Has
-    /// an effect only with [`ImageOptions::read_only`].
+    /// an effect only if the image is opened read-only.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -426,11 +426,11 @@ impl ImageOptions {
         self.open_bare(Arc::new(device))
     }
 
-    /// Opens an image in a file that is already open. If the file is not open for both reading and
-    /// writing, the image is open read-only.
+    /// Opens an image in a file that is already open. If the file is open only for reading, the
+    /// image is open read-only.
     ///
     /// # Errors
-    /// As [`FileSystem::open_image`].
+    /// As [`FileSystem::open_image`]; or the file is open only for writing, or to append.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

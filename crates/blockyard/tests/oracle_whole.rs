@@ -1,5 +1,5 @@
-//! The library from end to end on image files: e2fsck finds its images sound, and the kernel sees
-//! the same tree.
+//! The library from end to end: files, paths and trees behave as on the host's file system, and
+//! e2fsck finds the images sound.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

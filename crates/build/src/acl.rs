@@ -50,8 +50,8 @@ pub(crate) fn add_text(
 }
 
 /// Removes lists that Linux does not allow on this type of file, and an access list that says no
-/// more than a mode. Returns the nine mode bits of the access list, if there is one: Linux copies
-/// them to the mode when the list is set.
+/// more than a mode. Returns the nine mode bits of the access list, if there is one and the file is
+/// not a symbolic link: Linux copies them to the mode when the list is set.
 pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
     let (index, rest) = xattr::split_name(DEFAULT)?;
     if kind != FileType::Directory {

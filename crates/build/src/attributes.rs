@@ -48,7 +48,7 @@ pub(crate) struct Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct StoredValue {
     pub(crate) bytes: Vec<u8>,
-    /// The number of lists that refer to it; a shared block counts once.
+    /// The number of attributes that refer to it; those in a shared block count once.
     pub(crate) references: u32,
 }
 

@@ -35,12 +35,13 @@ fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     Ok(done)
 }
 
-/// Reads files of a tree, in one thread. Keeps the last file and directory open.
+/// Reads files of a tree, in one thread. Keeps the last directory open, and the last file unless a
+/// single call read all of it.
 pub(crate) struct Contents<'t> {
     tree: &'t Tree,
     /// The host directory that was read last.
     directory: Option<(u32, OwnedFd)>,
-    /// The host file that was read last.
+    /// The last host file that took more than a single call.
     file: Option<(NodeId, OwnedFd)>,
     reader: Option<Reader>,
     /// The image's inode that was read last.

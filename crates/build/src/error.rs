@@ -14,7 +14,7 @@ pub enum Error {
         /// Why.
         error: std::io::Error,
     },
-    /// A file's size or time has changed since the tree was read.
+    /// A file's size has changed since the tree was read.
     #[error("{}: the file changed while the image was made; make it again from a tree that does not change", .0.display())]
     Changed(PathBuf),
     /// The image cannot hold something.

@@ -101,8 +101,8 @@ pub(crate) struct StoredValue<'a> {
     pub(crate) size: u64,
     /// Its hash, which is stored in the access time.
     pub(crate) hash: u32,
-    /// Lists that refer to it: a number of 64 bits on disk. The version holds the low half. The
-    /// change time holds the high half, which is 0 here.
+    /// Attributes that refer to it: a number of 64 bits on disk. The version holds the low half.
+    /// The change time holds the high half, which is 0 here.
     pub(crate) references: u32,
     /// Blocks that it occupies.
     pub(crate) blocks: u64,

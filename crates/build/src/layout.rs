@@ -1,5 +1,6 @@
-//! Where the content's blocks go: all content forms one sequence, directories first, then files in
-//! the order of their inodes. The sequence is laid over the free blocks of a new file system.
+//! Where the content's blocks go: all content forms one sequence, which is laid over the free
+//! blocks of a new file system. By default, directories come first, then files in the order of
+//! their inodes; see [`Placement`]. Attribute values come last.
 
 use crate::attributes::Homes;
 use crate::error::{Error, Result};

@@ -87,8 +87,8 @@ pub struct Builder {
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,
-    /// Paths whose content comes first, in this order. A directory stands for everything in it.
-    /// Paths that are not in the tree are skipped; see [`Plan::missing`].
+    /// Paths whose content comes before that of all other files, in this order. A directory stands
+    /// for everything in it. Paths that are not in the tree are skipped; see [`Plan::missing`].
     pub ahead: Vec<Vec<u8>>,
     /// The order of the other content.
     pub placement: Placement,
@@ -163,7 +163,7 @@ pub struct Overhead {
     pub maps: u64,
     /// Extended attributes outside inodes.
     pub attributes: u64,
-    /// Unused space in the last blocks of files.
+    /// Space in the blocks of files that holds no file content, mostly behind the ends of files.
     pub slack: u64,
     /// Inode tables.
     pub inode_tables: u64,

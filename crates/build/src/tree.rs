@@ -287,7 +287,7 @@ impl Tree {
 
     /// Extended attributes that were left out, because Linux does not allow them on an ext4 file:
     /// names that do not begin with `user.`, `trusted.` or `security.`, except access control
-    /// lists. `None` if all were kept.
+    /// lists; and names that system calls do not take. `None` if all were kept.
     #[must_use]
     pub fn left_out(&self) -> Option<LeftOut> {
         let mut all = self.left_out.clone();

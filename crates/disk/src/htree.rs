@@ -490,7 +490,7 @@ pub fn add_level(
 
 /// Splits a leaf by hash: the upper part moves to `new_leaf`. Returns the key that leads there.
 ///
-/// Neither part ends up more than half full, if the sizes of names allow it. The key has
+/// The entries of the two parts, with their slack, have about equal sizes. The key has
 /// [`CONTINUES`] set if names with its hash stay in `leaf`.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! A valid structure with one thing wrong gives exactly the kind of corruption that is documented
-//! for it. Every check of superblock, group descriptor, bitmap, inode, extent node, block map,
-//! orphan file and MMP block is tried, and some of directories, attributes and inline data.
+//! for it. Every kind of superblock, group descriptor, bitmap, inode, extent node, block map,
+//! orphan file and MMP block is tried, and some of directories, attributes and inline data; not
+//! those that only a walk over an image can find.
 
 #![allow(clippy::unwrap_used)]
 

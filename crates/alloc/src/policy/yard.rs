@@ -32,7 +32,7 @@
 //! in the lab's repeatable model, and append 4 KiB at a time to 1 GiB each, leave 8 extents a file
 //! (`linux-6.18` 197). Writers that take turns leave one (`linux-6.18` one a block). Files that are
 //! truncated and written again and again, also by threads, have one extent where `linux-6.18`
-//! leaves 2 to 50. Freeing beside allocating.
+//! leaves 2 to 128. Freeing beside allocating.
 //!
 //! **When it loses.** Files that several CPUs write into one directory lie in as many groups of its
 //! flex group. A scan of the directory in order of names seeks between them, and small files touch

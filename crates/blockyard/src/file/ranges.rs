@@ -33,10 +33,14 @@ impl File {
         self.named(read)
     }
 
-    /// Writes at byte `offset` straight to the device. Offset and length must be whole blocks. A
-    /// file without extents, or one whose data goes through the journal, is written as by
-    /// [`File::write_at`]. Returns the number of bytes written, which is short only when space runs
-    /// out. The file's block mapping is durable only after [`File::sync_data`].
+    /// Writes at byte `offset` straight to the device. Offset and length must be whole blocks.
+    /// Returns the number of bytes written, which is short only when space runs out or the file
+    /// reaches the largest size that it may have. The file's block mapping is durable only after
+    /// [`File::sync_data`].
+    ///
+    /// A file whose data goes through the journal is written as by [`File::write_at`]. In a file
+    /// without extents, a write that meets a hole before the end of the file goes on through the
+    /// cache, and is then written back.
     ///
     /// # Errors
     /// As [`File::write_at`]; `EINVAL` for partial blocks, and for a file opened for appending.

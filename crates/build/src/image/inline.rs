@@ -1,5 +1,5 @@
-//! The content of files that is stored in inodes. The UUID depends on it, so it is read first, in
-//! inode order, and kept until the inode tables are written.
+//! The content of files that is stored in inodes. The UUID depends on it, so it is read before any
+//! metadata is written, and kept until the inode tables are written.
 
 use crate::content::Contents;
 use crate::error::Result;

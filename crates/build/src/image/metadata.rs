@@ -172,7 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes one inode, and the blocks that only it refers to.
+    /// Writes one inode, its mapping blocks, and the attribute block that it owns.
     fn write_inode(&self, (number, id, node): (u32, Option<NodeId>, &Node), bytes: &mut [u8]) -> Result<()> {
         let (plan, block_size) = (self.plan, self.plan.shape.block_size);
         let checksums = plan.filled.checksums();

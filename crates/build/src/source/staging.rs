@@ -129,9 +129,9 @@ impl Staging {
         Error::Refused { path: place.into(), reason: reason.into() }
     }
 
-    /// Adds an inode at a path. Missing directories on the way are made. An existing directory
-    /// keeps its content; anything else is replaced, as by an extraction. Entries of an earlier
-    /// source give way to anything.
+    /// Adds an inode at a path. Missing directories on the way are made. If there is a directory
+    /// already, a new directory takes over its content; anything else is refused if the current
+    /// source has added something in it. Whatever else is there is replaced, as by an extraction.
     pub(super) fn enter(&mut self, path: &[u8], what: Staged) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else {

@@ -119,7 +119,7 @@ pub fn htree_tail(block: &[u8], count_offset: usize) -> Option<usize> {
     (count <= limit && tail + 8 <= block.len()).then_some(tail)
 }
 
-/// Checksum of an index block: the bytes up to the last used entry, the tail's reserved word, and
+/// Checksum of an index block: the bytes through the last used entry, the tail's reserved word, and
 /// four zero bytes. `None` as in [`htree_tail`].
 #[must_use]
 pub fn htree(inode_seed: u32, block: &[u8], count_offset: usize) -> Option<u32> {

@@ -1,10 +1,10 @@
 //! Compressed streams. A separate thread decompresses, while the reader parses and stores what came
 //! out before.
 //!
-//! A few buffers circulate between the two, so the thread is at most [`BUFFERS`] buffers ahead. It
-//! ends with the stream, at the first error, or when the reader is gone. It sends what it has
-//! before it reads more from the stream, because that read may block for as long as the stream's
-//! writer likes.
+//! A few buffers circulate between the two: at most [`BUFFERS`] wait for the reader while the
+//! thread fills one more. It ends with the stream, at the first error, or when the reader is gone.
+//! It sends what it has before it reads more from the stream, because that read may block for as
+//! long as the stream's writer likes.
 
 use super::CHUNK;
 use super::bomb::{AtHand, Counted, Expanding};

@@ -6,7 +6,7 @@ use blockyard_disk::inode::InodeFlags;
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// The most entries that a map of holes may have; each is a line in the archive.
+/// The most ranges that a map of holes may have.
 pub(super) const RANGES_MAX: u64 = 1 << 24;
 /// Block size of an archive in bytes. A map before the content is padded to it.
 const RECORD: usize = 512;
