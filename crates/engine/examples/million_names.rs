@@ -99,7 +99,7 @@ fn main() -> Answer<()> {
     make(&fs, naming, large, 0..names - last)?;
     let created = f64::from(last) / make(&fs, naming, large, names - last..names)?;
     let late = (created, lookups(&fs, naming, large, names)?);
-    println!("block size {block_size}: at {SAMPLE} names, at {names} names, ratio");
+    println!("block size {block_size}: in small directories, at {names} names, ratio");
     println!("creates a second in the first directory, before any commit: {:.0}", f64::from(SAMPLE) / first);
     let map = (map_lookups(naming, 2 * SAMPLE)?, map_lookups(naming, names)?);
     let rows = [

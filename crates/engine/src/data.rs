@@ -79,8 +79,8 @@ impl DerefMut for FileData {
 static NOTHING: Reservations =
     Reservations { reserved: RangeSet::new(), reserved_len: 0, for_mapping: 0, inserts: 0, amid: false };
 
-/// File data that is not yet where the mapping says. Changes only under the inode's content lock. A
-/// lock of its own guards it too, so readers need not wait for the content lock.
+/// File data that is not written yet, or not yet mapped as written. Changes only under the inode's
+/// content lock. A lock of its own guards it too, so readers need not wait for the content lock.
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// Blocks to be written back.

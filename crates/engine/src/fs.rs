@@ -1,7 +1,7 @@
 //! The entry point: an open file system, its public operations, and opening it.
 //!
-//! Each operation is delegated to a part: data to [`Files`], names to [`Namespace`], attributes to
-//! [`Xattrs`], transactions to the [`Volume`] below all of them.
+//! Most operations are delegated to a part: data to [`Files`], names to [`Namespace`], extended
+//! attributes to [`Xattrs`], transactions to the [`Volume`] below all of them.
 
 mod attributes;
 mod cleanup;

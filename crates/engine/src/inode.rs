@@ -217,8 +217,9 @@ impl Inode {
         self.shape.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// The data that is not where the mapping says. The caller holds the content lock, or the core
-    /// lock shared. The latter suffices because data is mapped before it is removed from here.
+    /// The data that is not written yet, or not yet mapped as written. The caller holds the content
+    /// lock, or the core lock shared. The latter suffices because data is mapped before it is
+    /// removed from here.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }

@@ -300,7 +300,7 @@ fn the_log_of_an_older_file_system_is_not_replayed() {
         }
         fs.sync(&context()).unwrap();
     };
-    // Neither instance is closed, as in a power cut.
+    // Each instance is dropped without a call of `close`. Dropping it closes it as well.
     fill(0..50);
     mkfs::format(&*device, &ext4(1024).identity(1, 1)).unwrap();
     fill(0..1);

@@ -498,7 +498,8 @@ fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     assert_eq!(grew, 2);
 }
 
-/// Removing extents leaves a tree that would fit the inode. Only a conversion pulls it in.
+/// Removing extents leaves a tree that would fit the inode. Zeroing what is unwritten already does
+/// not pull it in, but a conversion does.
 #[test]
 fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     let world = World::new();

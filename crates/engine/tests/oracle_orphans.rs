@@ -54,7 +54,7 @@ fn copy(from: &Path, name: &str) -> PathBuf {
 }
 
 /// An image copied while the kernel has it mounted, with unlinked files and a removed directory
-/// still open. The files are fragmented and have attributes.
+/// still open. The files have attributes, and all but the first, which is empty, are fragmented.
 fn kernel_orphans(options: &[&str], directory: &Path) -> PathBuf {
     let live = directory.join("live");
     make(options, "64M", &live);

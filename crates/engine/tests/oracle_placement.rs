@@ -245,7 +245,8 @@ fn mixed(seed: u64, steps: usize, extents: bool) -> Vec<Step> {
     script
 }
 
-/// All files grow in turns. At the end of each round everything is written back together.
+/// In each round, files picked at random are written. At its end everything is written back
+/// together.
 fn together(seed: u64) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut script = Vec::new();

@@ -97,7 +97,7 @@ fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
     // Whole blocks only: the rest of a partial one would have to be read.
     fs.write(&now, known, 0, &[9; 8192]).unwrap();
     assert!(fs.statistics().blocks_free > 0);
-    // None of the hanging operations has ended.
+    // The only commit that has ended is that of `known`.
     assert_eq!(fs.commits(), 1);
 }
 

@@ -114,8 +114,8 @@ fn runs_are_cut_to_the_range_and_short_ones_left_out() {
     assert!(matches!(fs.trim(&context(), 0..u64::MAX, 0), Err(Error::ReadOnly)));
 }
 
-/// Small blocks, where block 0 belongs to no group; clusters, where the end of the file system cuts
-/// the last one off; and large blocks.
+/// Small blocks, where block 0 belongs to no group; clusters, where the device ends three blocks
+/// behind the file system; and large blocks.
 #[test]
 fn blocks_of_every_geometry() {
     let kinds = [

@@ -3,8 +3,8 @@
 //! A piece lies in one [buffer](super::DataBuffer). A write makes a piece for what it covers, or
 //! continues in the buffer of the piece before it. A piece that continues a row of full buffers
 //! gets as much memory as those buffers have together, so a file written in small steps lies in few
-//! pieces. If dropping blocks leaves a buffer at least half empty, a smaller one replaces it. So
-//! the buffers of a file are at most about twice as large as its dirty data.
+//! pieces. So appending takes at most about twice as much memory as there is dirty data. If
+//! dropping blocks leaves a buffer at least half empty, a smaller one replaces it.
 
 use super::{BufferPool, DataBuffer};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};

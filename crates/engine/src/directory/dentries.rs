@@ -225,8 +225,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The cache agrees with a map of the same names. With enough memory it knows all of them,
-        /// and all absent names too.
+        /// The cache agrees with a map of the same names. With enough memory it knows all names of
+        /// at most 57 bytes, present and absent.
         #[test]
         fn agrees_with_a_map(
             ops in proptest::collection::vec((0..6u8, 0..700u32, 1..80u8), 1..3000),

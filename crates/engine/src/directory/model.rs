@@ -296,9 +296,8 @@ proptest! {
     }
 }
 
-/// 250-byte names in 1 KiB blocks fill two levels of index after about ten thousand names. The
-/// third level needs `large_dir`; without it the directory reports that it is full and stays
-/// unchanged.
+/// 250-byte names in 1 KiB blocks fill two levels of index long before 60,000 names. The third
+/// level needs `large_dir`; without it the directory reports that it is full and stays unchanged.
 #[test]
 fn three_levels_need_large_directories() {
     for large in [true, false] {

@@ -66,7 +66,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Converts the part `piece` of `extent`. If the piece lies at an end, next to a neighbour in
-    /// the wanted state, moves the boundary; otherwise splits.
+    /// the wanted state, and `borders` allows it, moves the boundary; otherwise splits.
     fn convert_piece(
         &mut self,
         extent: &Extent,

@@ -32,8 +32,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Shifts the entries at or after `start` in the first leaf that has any. Returns the start of
-    /// the next leaf.
+    /// Shifts the entries at or after `start` in the leaf of `start`. Returns the start of the next
+    /// leaf.
     fn shift_leaf(&mut self, start: u32, moved: impl Fn(u32) -> u32) -> Result<Option<u32>> {
         let path = self.find(start)?;
         let leaf = path.leaf();

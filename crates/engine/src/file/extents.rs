@@ -17,7 +17,7 @@ pub struct FileExtent {
     /// First byte on the device; `None` if the piece is not allocated yet (delayed allocation) or
     /// lies in the inode.
     pub physical: Option<u64>,
-    /// Whether the piece is allocated, but reads as zeroes.
+    /// Whether the piece is allocated as unwritten: it reads as zeroes unless it is dirty.
     pub unwritten: bool,
     /// Whether the piece is dirty in memory: not written back yet.
     pub dirty: bool,

@@ -186,7 +186,7 @@ impl LockedFile<'_> {
         let waits = some_wait && here.found.is_none() && self.inode.waiting().dirty.block(at).is_some();
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
-        // Mapped blocks only change their state: that takes one node at most.
+        // Mapped blocks only change their state: only nodes of the tree may be allocated.
         handle.set_pool(if here.found.is_some() { self.files.volume.rules.zero } else { pool });
         if !zero {
             self.data.pages.note_gaps(core.extent_root());

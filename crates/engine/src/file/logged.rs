@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl LockedFile<'_> {
-    /// Maps a piece of dirty blocks by `plan`, or makes the piece written, and logs its data. All
-    /// of this is in one transaction.
+    /// Logs the data of a piece of dirty blocks. In the same transaction, maps the piece by `plan`,
+    /// or makes it written if it is `unwritten`.
     pub(super) fn log_piece(
         &self,
         (piece, physical): (Range<u32>, u64),

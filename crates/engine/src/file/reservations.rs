@@ -88,7 +88,7 @@ impl LockedFile<'_> {
     }
 
     /// Whether a write in pieces fits, not counting its mapping. If it does not fit at first,
-    /// writes back all dirty data and looks again.
+    /// writes back this file and others that nobody uses now, and looks again.
     ///
     /// # Errors
     /// Errors of reading the mapping, and of this file's write-back.

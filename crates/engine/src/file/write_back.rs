@@ -2,7 +2,8 @@
 //!
 //! Runs are written in ascending order of logical block, at most 2048 blocks at a time
 //! (docs/behaviour/block-allocation.md). Write-back happens on request (fsync, sync, close, tick),
-//! or when dirty data passes its limit.
+//! when much data is dirty, when space is short, and before operations that need the data in its
+//! place (such as direct I/O).
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
@@ -176,8 +177,9 @@ impl Files {
 
     /// Maps a piece by `plan`, or without a plan makes it written. Its data is on the device.
     /// `written` is the whole range that becomes written with the piece ([`Self::zero_around`]).
-    /// Returns whether the piece stays unwritten for now, which the last piece of a write-back
-    /// never does.
+    /// `is_last` says that no other block is dirty, no piece is unconverted, and no observer
+    /// reports the ends of I/O. Returns whether the piece stays unwritten for now, which it never
+    /// does if `is_last`.
     fn map_written(
         &self,
         ctx: &OpContext,
@@ -338,7 +340,7 @@ impl LockedFile<'_> {
                 written
             });
             match written {
-                // Nothing was mapped. The walk goes on as before.
+                // Nothing was mapped, or the data is logged. The walk goes on as before.
                 Ok(None) => {}
                 Ok(Some(end)) => {
                     search.rest = self.files.writing.rest_of_request(self, end);

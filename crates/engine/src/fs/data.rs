@@ -83,8 +83,8 @@ impl FileSystem {
     }
 
     /// Writes at byte `offset` directly to the device. Returns the number of bytes, which is less
-    /// than asked if space runs out. Offset and length are whole blocks. The mapping is durable
-    /// only after [`FileSystem::fsync`].
+    /// than asked if space runs out or the file reaches its largest size. Offset and length are
+    /// whole blocks. The mapping is durable only after [`FileSystem::fsync`].
     ///
     /// Files that log their data are written as by [`FileSystem::write_some`]. In a file without
     /// extents, a write that meets a hole before the end of the file continues in the same way,

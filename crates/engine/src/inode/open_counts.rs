@@ -63,7 +63,7 @@ impl<B: Backend> OpenCounts<B> {
     }
 }
 
-/// Decrements a count. Returns whether it is 0. A count that is already 0 stays 0.
+/// Decrements a count. Returns whether this made it 0. A count that is already 0 stays 0.
 fn one_less<B: Backend>(count: &B::AtomicU32) -> bool {
     let before = count.update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     debug_assert!(before.is_ok(), "a reference ends that nobody began");

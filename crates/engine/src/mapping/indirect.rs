@@ -1,8 +1,9 @@
 //! Inodes with block maps (ext2 and ext3): 12 direct pointers, then trees of one, two and three
 //! levels.
 //!
-//! A lookup never leaves the pointer array of its logical block: runs and holes end where the array
-//! does, as the kernel's requests do.
+//! A lookup reads only the pointer arrays on the path to its logical block. A run ends where the
+//! lowest array does, as the kernel's requests do. A hole ends there too or, if an indirect block
+//! is missing, where the blocks below that one end.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;

@@ -48,7 +48,7 @@ pub(super) struct Allocator<'a> {
 }
 
 impl Allocator<'_> {
-    /// Makes a file of `len` blocks, at or after `goal`.
+    /// Makes a file of `len` blocks, at or after `goal` as long as blocks are free there.
     pub(super) fn file(&mut self, len: u64, goal: u64) -> Result<FileBlocks> {
         if self.extents { self.extent_file(len, goal) } else { self.block_file(len, goal) }
     }

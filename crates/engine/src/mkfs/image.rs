@@ -23,7 +23,7 @@ use super::{groups, inodes, journal, superblock};
 
 /// Bytes gathered before they are written.
 const BATCH: usize = 1 << 20;
-/// Bytes cleared at the end of the device, where RAID keeps its superblocks.
+/// Bytes cleared at the end of the file system: RAID keeps superblocks at the end of a device.
 const TAIL: u64 = 64 << 10;
 
 /// The content of one or more blocks.

@@ -130,9 +130,9 @@ impl Layout {
         free.sum::<u64>() * self.params.cluster_ratio()
     }
 
-    /// Whether a group's block bitmap is left uninitialised. That needs a group that is not the
-    /// last, has no inode, and holds only what a reader can tell without the bitmap (a head;
-    /// without flex groups its own bitmaps and table too).
+    /// Whether a group's block bitmap is left uninitialised. That needs group checksums, and a
+    /// group that is not the last, has no inode in use, and holds only what a reader can tell
+    /// without the bitmap (a head; without flex groups its own bitmaps and table too).
     pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
         let is_last = group.raw() + 1 == self.geometry.groups();
         let has_inodes = self.used_inodes_of(group) > 0;

@@ -12,8 +12,8 @@ pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
 /// Bytes beyond 128 that inodes reserve.
 pub(super) const EXTRA_ISIZE: u16 = 32;
 
-/// Inodes that a new file system uses, with or without an orphan file: the reserved ones,
-/// lost+found, and the orphan file.
+/// Inodes that a new file system uses: the reserved ones, lost+found, and the orphan file if it has
+/// one.
 pub(super) fn count(with_orphan_file: bool) -> u32 {
     LOST_FOUND.raw() + u32::from(with_orphan_file)
 }

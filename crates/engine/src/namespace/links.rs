@@ -19,7 +19,7 @@ const LINKS_UNKNOWN: u16 = 1;
 const CREDITS: usize = 40;
 
 impl InodeCore {
-    /// Fails if a directory was removed while the caller waited for it.
+    /// Fails if the inode has lost its last name, perhaps while the caller waited for it.
     pub(crate) fn check_linked(&self) -> Result<()> {
         if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
     }

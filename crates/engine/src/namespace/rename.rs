@@ -130,7 +130,7 @@ impl Namespace {
             (Err(error), _) | (_, Err(error)) => Err(error),
         };
         match written {
-            // The name was removed meanwhile. The steps below find that out under the locks.
+            // The name was removed meanwhile. The caller finds that out under the locks.
             Err(Error::StaleInode(_)) => Ok(()),
             other => other,
         }

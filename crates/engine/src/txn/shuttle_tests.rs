@@ -40,7 +40,7 @@ fn image() -> MemoryDevice {
     IMAGE.get_or_init(make).duplicate()
 }
 
-/// A device that lets another thread run before each operation.
+/// A device that lets another thread run before each read, write and flush.
 struct Yielding(MemoryDevice);
 
 impl BlockDevice for Yielding {

@@ -36,7 +36,7 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::PROJINHERIT);
 
-/// Inherited flags that only directories and regular files take.
+/// The only flags that an inode inherits if it is neither a directory nor a regular file.
 const NOT_FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Volume {

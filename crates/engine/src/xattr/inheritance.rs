@@ -50,8 +50,8 @@ impl Inherited {
 }
 
 impl Xattrs {
-    /// What a new inode with a name in `parent` inherits. The caller holds the parent's content
-    /// lock and no handle.
+    /// What a new inode in `parent` inherits, with or without a name. The caller holds the parent's
+    /// content lock and no handle.
     pub(crate) fn inherit(&self, ctx: &OpContext, parent: &Arc<Inode>, new: &NewInode) -> Result<Inherited> {
         let nothing = Inherited { new: *new, lists: Vec::new() };
         let has_attributes = {

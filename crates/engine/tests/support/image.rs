@@ -1,4 +1,4 @@
-//! Shared by the engine's oracle tests: a fixed context, images on a memory device, short forms of
+//! Shared by many of the engine's tests: a fixed context, images on a memory device, short forms of
 //! common operations.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]

@@ -1,5 +1,5 @@
-//! Shared by the tests of findings and refusals: fresh images, runs in which each read fails in
-//! turn, the images that a power cut leaves, and the judges.
+//! Shared by the tests of findings, refusals and hostile images: fresh images, runs in which each
+//! read fails in turn, the images that a power cut leaves, and the judges.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 

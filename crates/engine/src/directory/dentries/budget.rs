@@ -3,8 +3,8 @@
 //! Names outlive the in-memory inode. The placement of new inodes depends on which inodes have been
 //! evicted and reloaded, so this cache must not influence that. Names are dropped with the
 //! directory itself, or when memory is short. In the latter case the hand of a clock goes round the
-//! directories, and one that was not asked since the last pass forgets everything. Nobody waits:
-//! names that are being changed are passed over.
+//! directories, and one that was not asked since the last pass forgets everything. The hand does
+//! not wait: it passes over names whose lock somebody holds.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;
