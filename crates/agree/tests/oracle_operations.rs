@@ -97,7 +97,8 @@ fn ranges_at_edges_are_mapped_alike() {
     assert_equal("mixed", "", "mb_optimize_scan=1");
 }
 
-/// The engine's ageing leaves different free space than the trace that ages the kernel.
+/// Here the engine ages the images (`Plan::lived`). That leaves other free space than a trace that
+/// the kernel plays on them (`Plan::ageing`).
 #[test]
 fn files_on_an_image_that_lived_lie_where_linux_puts_them() {
     assert_equal_on("untar", ("", Some("mail:3000:60%")), "mb_optimize_scan=1");
@@ -220,7 +221,7 @@ fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
         for (first, second) in [(unlink, open.as_str()), (open.as_str(), unlink)] {
             for how in ["fsync", "fdatasync"] {
                 let mut lines: Vec<String> = vec![link.clone()];
-                // Puts the opened inode in an inode-table block of its own.
+                // Keeps the opened inode out of the inode-table block that holds `/l`.
                 lines.extend((0..16).map(|n| format!(r#""op":"mknod","path":"/n{n}""#)));
                 lines.extend(
                     [

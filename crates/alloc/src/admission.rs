@@ -4,11 +4,11 @@
 //! their cheap values decide. Their exact sums are read when a decision could depend on the lag.
 //! Preallocated and pending clusters count as free here, as in `statfs`.
 //!
-//! Invariant: free >= reserved by delayed allocation. A request whose clusters are not reserved
-//! takes them from the free count when it is admitted, before the search. A request that fits at
-//! first sight is counted, and the counters are looked at once more. If the request does not fit
-//! then, the count is taken back. So two concurrent requests are never both promised the last
-//! cluster. Near the limit, callers look one after the other.
+//! Invariant: free >= reserved by delayed allocation, once counts that do not fit are taken back. A
+//! request whose clusters are not reserved takes them from the free count when it is admitted,
+//! before the search. A request that fits at first sight is counted, and the counters are looked at
+//! once more. If the request does not fit then, the count is taken back. So two concurrent requests
+//! are never both promised the last cluster. Near the limit, callers look one after the other.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};

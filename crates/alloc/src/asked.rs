@@ -104,7 +104,8 @@ fn most(policy: &Policy, geometry: &Geometry) -> u32 {
 
 /// What decides the kind by size.
 struct SizeRules<'a> {
-    /// Blocks of the largest small file; `None` where no file counts as small.
+    /// The limit for small files, in blocks; the policy says whether a file of exactly this size is
+    /// small. `None` where no file counts as small.
     small_max: Option<u32>,
     policy: &'a Policy,
 }
@@ -157,8 +158,8 @@ mod tests {
         kind_under("linux-6.18", len, size * 4096, writer_open, contended)
     }
 
-    /// The kind of a request for `len` blocks of a file of `file_size` bytes, where files of up to
-    /// 16 blocks are small.
+    /// The kind of a request for `len` blocks of a file of `file_size` bytes, where the limit for
+    /// small files is 16 blocks.
     fn kind_under(
         policy: &str,
         len: u32,

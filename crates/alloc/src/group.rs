@@ -38,7 +38,8 @@ const INITIALISED: u32 = 1 << 16;
 const CORRUPT: u32 = 1 << 17;
 /// The bitmap was never written to disk.
 const BLOCK_UNINIT: u32 = 1 << 18;
-/// A prefetch has dealt with the group: its bitmap was announced, or needs no reading.
+/// A prefetch has dealt with the group: it told the source that the bitmap will probably be loaded,
+/// or the bitmap needs no reading.
 const PREFETCHED: u32 = 1 << 19;
 /// No cluster has become free since all free ones were trimmed.
 const TRIMMED: u32 = 1 << 20;
@@ -156,7 +157,7 @@ impl<B: Backend> Group<B> {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Notes that the bitmap is being prefetched. True for the first caller.
+    /// Notes that a prefetch has dealt with the group. True for the first caller.
     pub(crate) fn note_prefetch(&self) -> bool {
         self.shape.fetch_or(PREFETCHED, Ordering::Relaxed) & PREFETCHED == 0
     }

@@ -32,6 +32,8 @@ fn read_wanted(
     (from, most): (u64, usize),
     is_wanted: impl Fn(&DirEntry) -> bool,
 ) -> std::result::Result<Batch, Error> {
+    // A batch of none would be taken for the end.
+    let most = most.max(1);
     let (mut batch, mut position, mut is_whole) = (Vec::new(), None, true);
     engine.read_dir(directory, from, |entry| {
         if batch.len() >= most && position != Some(entry.next) {

@@ -56,8 +56,8 @@ fn the_root_is_its_own_parent() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"));
 }
 
-/// There are more than three times as many such directories as findings that are kept for a unit of
-/// work. lost+found grows only once.
+/// 13,000 directories have no name: more than three times as many as the findings that a unit of
+/// work keeps. All are attached in one round, so lost+found grows only once.
 #[test]
 fn directories_without_a_name_are_attached_at_once() {
     if !require(&TOOLS) {
@@ -98,8 +98,8 @@ fn a_large_table_of_garbage_is_cleared() {
     }
 }
 
-/// A second name closes a loop, and is the first in the order of directories: it goes, and the
-/// directory stays where it was.
+/// `low/again`, a second name of `middle`, closes a loop. In the order of directories it comes
+/// before `place/middle`, but it is the one that is removed: `..` of `middle` names `place`.
 #[test]
 fn a_loop_through_a_second_name_keeps_the_first() {
     if !require(&TOOLS) {
@@ -170,8 +170,9 @@ fn a_sound_backup_comes_before_the_first() {
     }
 }
 
-/// No descriptors are left, and no place in a group fits its table: a plan says what is left. The
-/// tables that the garbage names are not read.
+/// Every copy of the descriptors is garbage, and the repair does not find the table of one group
+/// again. The plan still ends, and says what remains wrong. The tables that the garbage names are
+/// not read.
 #[test]
 fn a_table_outside_is_not_read() {
     if !require(&TOOLS) {

@@ -9,7 +9,8 @@ use blockyard_device::{BlockDevice, DeviceError, FileDevice, MemoryDevice, Overl
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Not a multiple of the page size, and more than two stripes.
+/// Not a multiple of the page size, and more than two of the 64 KiB stripes in which devices in
+/// memory keep their pages.
 const SIZE: usize = 3 * 65_536 + 5000;
 
 /// Cases from the one printed seed.
@@ -52,7 +53,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Bytes that differ by position, so that a shifted copy is detected.
+/// Bytes that change with position, so that a shifted copy is detected; all zeroes if `byte` is 0.
 fn payload(offset: usize, length: usize, byte: u8) -> Vec<u8> {
     (offset..offset + length).map(|at| if byte == 0 { 0 } else { byte ^ (at / 7) as u8 }).collect()
 }

@@ -86,7 +86,8 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |raw| u32::from_le_bytes(*raw))
 }
 
-/// Copies `data` to byte `at`; the callers hold a checked entry, so it fits.
+/// Copies `data` to byte `at`. It fits: each caller has checked an entry there, or the bounds of the
+/// block.
 #[inline]
 fn put(block: &mut [u8], at: usize, data: &[u8]) {
     block[at..at + data.len()].copy_from_slice(data);
@@ -192,7 +193,7 @@ impl<'a> Entries<'a> {
             return Err(DirDefect::InodeNumber { at });
         }
         let name = &self.block[at + HEADER_LEN..at + HEADER_LEN + name_len];
-        // Callers check the bytes of names: only they know what `.` and `..` may mean.
+        // The bytes of a name are not checked here. Whoever hands names out calls `check_name`.
         if inode != 0 && name.is_empty() {
             return Err(DirDefect::Name { at });
         }

@@ -72,8 +72,8 @@ impl Kind {
     }
 }
 
-/// Every way of storing content with every block size, and other settings that change how a write
-/// goes.
+/// Every way of storing content with each block size of [`BLOCKS`], and other settings that change
+/// how a write goes.
 pub(crate) fn kinds() -> Vec<Kind> {
     let each = BLOCKS.into_iter().flat_map(|block| {
         let inline = Kind::new("inline", block, "inline_data");
