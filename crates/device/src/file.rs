@@ -66,7 +66,8 @@ impl FileDevice {
     ///
     /// # Errors
     /// As [`FileDevice::open`], but a block device in use is noticed only if it is mounted; or the
-    /// file was opened for writing only, or to append, so that the kernel would move every write to its end.
+    /// file was opened for writing only, or to append, so that the kernel would move every write to
+    /// its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -86,8 +86,8 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |raw| u32::from_le_bytes(*raw))
 }
 
-/// Copies `data` to byte `at`. It fits: each caller has checked an entry there, or the bounds of the
-/// block.
+/// Copies `data` to byte `at`. It fits: each caller has checked an entry there, or the bounds of
+/// the block.
 #[inline]
 fn put(block: &mut [u8], at: usize, data: &[u8]) {
     block[at..at + data.len()].copy_from_slice(data);

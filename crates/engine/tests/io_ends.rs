@@ -113,8 +113,9 @@ fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     }
 }
 
-/// If nothing reports the ends of I/O, it has ended when the write to the device returns. The pieces
-/// are still converted together, once the last one is mapped, so the tree grows for five of them.
+/// If nothing reports the ends of I/O, it has ended when the write to the device returns. The
+/// pieces are still converted together, once the last one is mapped, so the tree grows for five of
+/// them.
 #[test]
 fn without_being_told_the_pieces_are_converted_together() {
     let (_, fs, watch) = world(false);
