@@ -18,7 +18,7 @@ use crate::request::RequestFlags;
 pub(crate) struct Aim {
     pub(crate) goal: Extent,
     /// The length wanted, in clusters (Linux: "original goal length"). If a search with a trimmed
-    /// goal finds nothing, the goal gets this length again.
+    /// goal finds nothing, the goal gets this length.
     pub(crate) want: u32,
     /// Whether the goal is worth an exact try.
     pub(crate) try_goal: bool,

@@ -78,7 +78,7 @@ impl<'a, B: Backend> Asked<'a, B> {
         self.request.cpu
     }
 
-    /// Whether the request may be served from, and grow into, preallocations.
+    /// Whether the request is for data, and so may be served from preallocations.
     pub(crate) fn is_data(&self) -> bool {
         self.kind.contains(RequestFlags::DATA)
     }

@@ -52,7 +52,8 @@ impl Buddy {
     /// bits count.
     ///
     /// `full_size` is the number of clusters of a full group; the last group may be shorter. It is
-    /// what `first_free` shows when nothing is free. `orders` is `log2(block size) + 2`.
+    /// what `first_free` shows when nothing is free in the bitmap. `orders` is `log2(block size) +
+    /// 2`.
     ///
     /// # Panics
     /// When `orders` exceeds [`ORDERS_MAX`] or the bitmap is shorter than `clusters` bits.

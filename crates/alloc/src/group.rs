@@ -41,7 +41,7 @@ const BLOCK_UNINIT: u32 = 1 << 18;
 /// A prefetch has dealt with the group: it told the source that the bitmap will probably be loaded,
 /// or the bitmap needs no reading.
 const PREFETCHED: u32 = 1 << 19;
-/// No cluster has become free since all free ones were trimmed.
+/// No cluster has become free since a trim of all free ones began.
 const TRIMMED: u32 = 1 << 20;
 /// Bits 0..8 hold the stored largest order + 1, bits 8..16 the stored average order + 1.
 const ORDER_MASK: u32 = 0xff;
@@ -188,7 +188,7 @@ impl<B: Backend> Group<B> {
         }
     }
 
-    /// Whether nothing has become free since all free clusters were trimmed.
+    /// Whether nothing has become free since a trim of all free clusters began.
     pub(crate) fn is_trimmed(&self) -> bool {
         self.shape.load(Ordering::Relaxed) & TRIMMED != 0
     }

@@ -25,9 +25,10 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     orphans
 }
 
-/// Whether an orphan is in use, and so is excused from the rules. An orphan whose deletion or
-/// truncation has begun makes the file system unclean, unless the journal was replayed. An orphan
-/// that was only put on the list does not.
+/// Whether an orphan is in use, and so is excused from the rules. Unless the journal was replayed,
+/// it makes the file system unclean if it has no links but is in use, or has links and an
+/// `i_dtime`. On the list, `i_dtime` names the next orphan, so one with links that is the last does
+/// not.
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);

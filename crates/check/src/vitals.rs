@@ -49,7 +49,7 @@ pub struct Vitals {
     pub links: u64,
     /// Symbolic links.
     pub symlinks: u64,
-    /// Symbolic links whose target is in the inode.
+    /// Symbolic links whose target is in `i_block`, without inline data.
     pub fast_symlinks: u64,
     /// Sockets.
     pub sockets: u64,

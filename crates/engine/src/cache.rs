@@ -1,9 +1,9 @@
 //! The cache of metadata blocks: bounded, sharded, one short lock per block.
 //!
 //! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
-//! lock is held only while bytes are copied or changed, so owners that share a block (such as the
-//! inodes of a table block) do not wait for each other's work. A checksum is stored when a commit
-//! writes the block, not when the block changes: bytes in the cache may carry a stale one.
+//! lock is held only while bytes are loaded, copied or changed, so owners that share a block (such
+//! as the inodes of a table block) do not wait for each other's work. A checksum is stored when a
+//! commit writes the block, not when the block changes: bytes in the cache may carry a stale one.
 //!
 //! Bound: a full shard evicts buffers that are clean, unreferenced and not used since the clock's
 //! hand passed. Dirty buffers stay; the credits of a transaction bound their number

@@ -10,8 +10,8 @@ use blockyard_disk::{Corruption, InodeNr};
 /// Result of an engine operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. Unless a variant says otherwise, the file system is as it was before
-/// the call.
+/// Why an operation failed. Unless a variant or the operation says otherwise, the file system is as
+/// it was before the call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The device failed. The operation may have been applied in memory, but no structure is left

@@ -81,8 +81,8 @@ pub(crate) struct Inode {
     /// content lock; relaxed.
     pub(crate) written: AtomicU64,
     /// Clusters reserved for dirty data, for readers without the content lock. Changed under that
-    /// lock. A cluster is subtracted only after it was mapped; the release pairs with the reader's
-    /// acquire, so the file never shows less space than it has data.
+    /// lock. A cluster is subtracted only after it was mapped or its data was dropped; the release
+    /// pairs with the reader's acquire, so the file never shows less space than it has data.
     delayed: AtomicU64,
     /// Where the file was read last.
     pub(crate) read_ahead: ReadAhead,

@@ -495,7 +495,7 @@ const DAMAGES: [(&[&str], bool); 7] = [
     (&["set_inode_field <N> size 8999"], false),
     (&["set_inode_field <N> size 10000"], false),
     (&["set_inode_field <N> atime 0x12345678"], false),
-    // A value from before hashes were kept names its owner instead.
+    // A value that was made before hashes were kept names its owner in place of its hash.
     (
         &[
             "set_inode_field <N> atime 0x12345678",

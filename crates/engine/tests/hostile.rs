@@ -1,5 +1,6 @@
-//! Damaged maps and names that would have destroyed more than themselves: a file that owns the
-//! inode table, a name of the journal, a directory inside itself.
+//! Damaged maps, names and counts that the engine once trusted: it destroyed other data, hung, or
+//! reported a false error. A file owned the inode table, a name led to the journal, a directory was
+//! inside itself.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! mkfs against devices that observe it: a refusal leaves no trace, every block is written once,
+//! mkfs against devices that observe it: a refusal leaves no trace, no block is written twice,
 //! the superblock comes last, and a failed device never holds a file system.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]

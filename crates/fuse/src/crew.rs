@@ -52,7 +52,8 @@ struct Waiting {
     jobs: VecDeque<Job>,
     /// Jobs that will wait for the kernel. They come here if `asking` is [`ASKING_MAX`] already.
     jobs_asking: VecDeque<Job>,
-    /// Jobs that wait for the kernel, or will as soon as a thread runs them.
+    /// Jobs that wait for the kernel, or will as soon as a thread runs them; without those in
+    /// `jobs_asking`.
     asking: usize,
     /// All extra threads, idle or not.
     threads: usize,

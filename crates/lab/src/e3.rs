@@ -4,9 +4,9 @@
 //! A file server keeps large preallocated files. Its memory is short, so the metadata that a call
 //! needs is seldom cached. Here such a server ([`server`]) works on a file system in memory. The
 //! lab counts what each call has to fetch ([`crate::metered`]). A modelled disk that all calls
-//! share says how long that takes ([`spindle`]). Three parameters were chosen to reproduce the
-//! published column of 64 KiB ([`Memory::CALIBRATED`]): the amount of memory, how often its content
-//! is lost, and the calls a second. The other columns are predictions. Nothing depends on a clock:
+//! share says how long that takes ([`spindle`]). Three parameters were fitted to the published
+//! column of 64 KiB ([`Memory::CALIBRATED`]): the amount of memory, how often its content is lost,
+//! and the calls a second. The other columns are predictions. Nothing depends on a clock:
 //! the same seed gives the same rows.
 
 mod published;
@@ -51,12 +51,13 @@ pub struct Memory {
     pub fill: f64,
     /// Calls a second, of all kinds.
     pub calls_per_s: f64,
-    /// How often every file is deleted and recreated before anything is measured.
+    /// How often a file is replaced, on average, before anything is measured.
     pub turnovers: u64,
 }
 
 impl Memory {
-    /// Reproduces the published column of 64 KiB.
+    /// Fitted to the published column of 64 KiB: memory and loss to fallocate's reads, calls a
+    /// second to its time and to the share of slow reads, which one rate cannot both meet.
     pub const CALIBRATED: Self =
         Self { pages: 4500, spike_every: 30_000, fill: 0.85, calls_per_s: 56.0, turnovers: 1 };
 }
@@ -107,7 +108,7 @@ pub struct ClusterPlan {
     pub aged: Vec<Ageing>,
     /// Memory and load of the server.
     pub memory: Memory,
-    /// Whether to repeat everything with other memory, fill and size.
+    /// Whether to repeat everything with other memory, load, fill and size.
     pub sensitivity: bool,
 }
 
@@ -130,7 +131,7 @@ pub struct ClusterRow {
     pub op: String,
     /// Seed.
     pub seed: u64,
-    /// Files at the end.
+    /// Files of full size at the end.
     pub files: u64,
     /// Number of calls.
     pub calls: u64,
@@ -146,7 +147,7 @@ pub struct ClusterRow {
     pub meta_reads: MetadataReads,
     /// Mean number of separate runs of content in a call; 0 for calls without content.
     pub pieces_mean: f64,
-    /// Mean number of extents of a file of the file system.
+    /// Mean number of extents of a file of full size.
     pub extents_per_file: f64,
 }
 

@@ -197,8 +197,8 @@ fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
 
 /// Fills a mounted file system with one of everything:
 /// - directories: indexed, small, deep, and many in one; directory blocks with gaps;
-/// - files: small, sparse, fragmented, with unwritten extents, with hard links, with a time beyond
-///   2038;
+/// - files: small, sparse, fragmented, with unwritten extents, with hard links, with a time that
+///   needs more than 31 bits;
 /// - symbolic links of several lengths, device nodes, a pipe and a socket;
 /// - attributes in inodes and in shared blocks, and if `values`, also in inodes of their own.
 ///
@@ -313,8 +313,8 @@ fn fill_attributes(root: &Path, values: bool) {
     if values {
         set("huge-1", "user.huge", &[b'h'; 9000]);
         set("huge-2", "user.huge", &[b'h'; 9000]);
-        // The name is too long to be stored beside inline data. The entry is in a block, and its
-        // value in an inode.
+        // Beside inline data in an inode of 256 bytes this name does not fit: its entry is then in
+        // a block, and its value in an inode.
         set("hundred-bytes", "user.a-name-that-does-not-fit-there", &[b'i'; 9000]);
     }
 }

@@ -1,6 +1,6 @@
-//! Corruptions of a valid image in a single field. Each picks a structure and one of its fields,
-//! and changes the field's value. In three of four cases it also corrects the checksum. Then the
-//! structural check behind the checksum must notice.
+//! Corruptions of a valid image in a single field. Each picks a structure and one of its fields, or
+//! sometimes any of its bytes, and changes the value. In three of four cases it also corrects the
+//! checksum. Then the structural check behind the checksum must notice.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte

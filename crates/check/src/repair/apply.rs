@@ -1,7 +1,8 @@
 //! Writes a plan: first what nothing refers to yet, last the superblock.
 //!
 //! The order, with a flush after each step:
-//! 1. The journal is replayed as a mount would replay it. Then an interrupted repair is finished.
+//! 1. The journal is replayed; of a damaged log, what is good. Then an interrupted repair is
+//!    finished.
 //! 2. Fresh blocks, and a redo log of all others in blocks that are free (`redo.rs`).
 //! 3. The superblock loses its mark of being clean and names the log.
 //! 4. All other blocks, and then an external journal.
@@ -10,10 +11,10 @@
 //! If the power is cut before the log is named, a second repair finds what the first one found. If
 //! it is cut later, the second repair finishes what the first one began.
 //!
-//! Where too little is free for a log, or where the plan leaves something wrong, blocks are written
-//! without one. What refers to fresh blocks is then written after them. If the power is cut in
-//! between, a second repair still finds an inode that lost its name. But content that changes
-//! places with other content can be lost.
+//! Where a log would be too large, or too little is free for it, or where the plan leaves something
+//! wrong, blocks are written without one. What refers to fresh blocks is then written after them.
+//! If the power is cut in between, a second repair still finds an inode that lost its name. But
+//! content that changes places with other content can be lost.
 
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
@@ -155,8 +156,8 @@ impl Plan<'_> {
         Ok(is_recorded)
     }
 
-    /// What `-p` writes where it stops: it replays the journal, as a mount would, and records in
-    /// the superblock that there are errors.
+    /// What `-p` writes where it stops: it replays the journal (of a damaged log, what is good),
+    /// and records in the superblock that there are errors.
     ///
     /// # Errors
     /// Those of the device.
@@ -258,7 +259,7 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
 /// Whether the file system was mounted often enough, or not checked for long enough, that it has to
 /// be checked.
 fn is_check_due(sb: &RawSuperblock) -> bool {
-    // A maximum that is negative means never.
+    // A maximum of 0 or below means never.
     let is_limited = (1..=i16::MAX.unsigned_abs()).contains(&sb.s_max_mnt_count.get());
     let interval = u64_from_u32(sb.s_checkinterval.get());
     let now = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
@@ -310,7 +311,7 @@ pub fn refresh_totals(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Whether e2fsck would find nothing before the first pass.
+/// Whether nothing before the first pass is a reason to check everything.
 fn has_sound_head(device: &dyn BlockDevice) -> bool {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };

@@ -37,7 +37,7 @@ use super::{Interrupted, Output, image, interrupt, names, partial};
 
 /// Exit codes, for the help.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done, unless the host is full), 2 wrong usage, 8 the image \
-                          cannot be read.";
+                          cannot be read, or DEST cannot take the paths.";
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 
@@ -65,8 +65,8 @@ pub(crate) struct Args {
     /// Leave extended attributes out
     #[arg(long)]
     no_xattrs: bool,
-    /// Make files immutable or append-only if they are so in the image; other flags are always kept
-    /// if the host has them
+    /// Make files immutable or append-only if they are so in the image. Of the other flags, A, D,
+    /// d, S, s, T and u (as lsattr shows them) are always kept if the host has them
     #[arg(long)]
     preserve_flags: bool,
     /// When the host is full, go on with what fits
@@ -176,7 +176,7 @@ struct Item {
     path: Vec<u8>,
     inode: Inode,
     to: PathBuf,
-    /// The directory that `to` is relative to, if the whole path is too long for system calls.
+    /// The open directory through which `to` leads, if the whole path is long ([`PATH_LONG`]).
     base: Option<Rc<Base>>,
 }
 

@@ -60,9 +60,10 @@ impl DataStore {
         Ok(self.device.read_at(place, buf)?)
     }
 
-    /// Fills the beginning of `buf` from the device, up to the first block that is kept already,
-    /// and keeps what was read. The block of `place` is not kept yet. Returns the number of bytes
-    /// filled.
+    /// Fills the beginning of `buf` from the device and keeps what was read: up to the first block
+    /// that is kept already, and at most [`READ_MAX`]. If this fails, fills all of `buf` without
+    /// reading ahead and keeps nothing. The block of `place` is not kept yet. Returns the number of
+    /// bytes filled.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
         let last = (place + u64_from_usize(buf.len()) - 1) >> self.block_bits;

@@ -16,9 +16,9 @@ use std::ops::Range;
 /// What `fallocate` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Allocate the range as unwritten; the size grows over it.
+    /// Allocate the holes of the range as unwritten; the size grows over the range.
     Allocate,
-    /// Allocate the range as unwritten; the size stays.
+    /// Allocate the holes of the range as unwritten; the size stays.
     AllocateKeepSize,
     /// Free the range; it reads as zeroes, the size stays.
     PunchHole,

@@ -2,7 +2,7 @@
 
 use crate::txn::REVOKES_PER_CREDIT;
 
-/// The most blocks that one mapping request asks for.
+/// The most blocks that one mapping request of write-back asks for.
 pub(super) const RUN_MAX: u32 = 2048;
 
 /// The most blocks of data that one handle logs: a small part of the smallest journal's

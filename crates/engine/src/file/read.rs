@@ -113,7 +113,7 @@ impl Files {
         Ok(buf.len())
     }
 
-    /// Fills `buf` from the dirty blocks and the device. Unmapped blocks read as zeroes.
+    /// Fills `buf` from the dirty blocks and the device. Blocks without data read as zeroes.
     pub(crate) fn read_content(
         &self,
         inode: &Inode,
@@ -125,7 +125,7 @@ impl Files {
         self.read_pieces(Via::Memory, &pieces, buf)
     }
 
-    /// Copies dirty data into `buf` and zeroes what is not mapped. Returns where the rest lies on
+    /// Copies dirty data into `buf` and zeroes what has no data. Returns where the rest lies on
     /// the device, and how many of the next `ahead` blocks follow it there.
     fn look_up_content(
         &self,

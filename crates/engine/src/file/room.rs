@@ -51,7 +51,7 @@ impl LockedFile<'_> {
     }
 
     /// Writes back data of a file with more dirty data than its share: twice as much as is about to
-    /// be written, or a whole request if that is more.
+    /// be written, or a whole request if that is more. A request counts as no more than the share.
     fn write_back_excess(&mut self, more: usize, limit: u64) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let files = self.files.volume.inodes.table.dirty_files_len().max(1);

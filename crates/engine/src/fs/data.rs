@@ -115,9 +115,11 @@ impl FileSystem {
     /// Changes the allocation of `len` bytes at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range or one that is not aligned where it must be;
+    /// [`Error::Invalid`] for an empty range, for one to collapse that reaches the end of the file,
+    /// for one to insert at or behind the end, and for either if it is not aligned;
     /// [`Error::NotSupported`] for anything but [`Fallocate::PunchHole`] in a file without extents,
     /// and for moving more extents than the journal can take at once; as [`FileSystem::write`].
+    /// What was allocated or zeroed before an error stays.
     pub fn fallocate(
         &self,
         ctx: &OpContext,

@@ -1,8 +1,8 @@
 //! From options to checked parameters: one block size, one feature set, all values in range and
 //! possible together.
 //!
-//! Pure. Key decision: everything that can be refused without knowing the positions of blocks is
-//! refused here, each with one line that names the option. Invariant of [`Params`]: sizes are
+//! Pure. Key decision: what the options and the size of the device alone rule out is refused here,
+//! in one line that usually names the option. Invariant of [`Params`]: sizes are
 //! powers of two in their ranges and `blocks` is a multiple of the cluster ratio.
 
 use super::error::{Error, Result, bad_value};
@@ -184,8 +184,8 @@ impl Params {
                 format!("{wanted} blocks are not more than the file system's {}; ask for more", self.blocks),
             ));
         }
-        // mke2fs counts groups of as many blocks as a bitmap has bits, even if groups are longer
-        // (clusters) or shorter (large blocks).
+        // mke2fs counts groups of `-g` blocks, or else of as many blocks as a block has bits, even
+        // if groups are longer (clusters) or shorter (large blocks).
         let per_group = options.blocks_per_group.map_or(self.block_size() * 8, u64::from);
         let desc_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(self.descs_per_block());
         let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks_asked)).min(self.block_size() / 4);

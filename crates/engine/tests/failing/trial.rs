@@ -267,9 +267,10 @@ struct Left {
 }
 
 impl Left {
-    /// Checks that an image marked clean is clean, that any other image is clean after recovery,
-    /// and that it holds what was promised. Nothing is checked if the superblock is torn, or if
-    /// there was no journal and the image is not marked clean.
+    /// Checks that an image is marked clean if it was closed, that an image marked clean is clean,
+    /// that any other image is clean after recovery, and that it holds what was promised. Nothing
+    /// more is checked if there was no journal and the image is not marked clean, and nothing at
+    /// all if the superblock is torn.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {

@@ -1,5 +1,6 @@
 //! What a file system should be: a tree in memory with Linux's answers. Refusals are checked in
-//! Linux's order. Errors are errno numbers. Nothing here knows how anything is stored.
+//! Linux's order. Errors are errno numbers. Of storage the model knows only the limits that it
+//! sets, and where a file's blocks may end.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;

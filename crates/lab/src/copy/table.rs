@@ -344,17 +344,17 @@ pub(crate) mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "workload,policy,variant,copy,seed,files,bytes,boundaries,empty_groups,overlap_previous,free_share_long_runs,\
+            "workload,policy,state,variant,copy,seed,files,bytes,boundaries,empty_groups,overlap_previous,free_share_long_runs,\
              reuse_interval_mib_p50,reuse_interval_mib_group_mean,reuses,extents_per_file,mean_extent_kb,free_extents,\
              avg_free_extent_kb,score,groups_per_transaction,write_entropy,write_gini,read_back_hdd_s,walk_hdd_s,check_hdd_s"
         );
         assert_eq!(
             lines[1],
-            "copy,yard,,2,9,1,28991029248,126,542,0.5,0.875,3,2048,17,1.25,96,70,12000,40,2.5,0.5,0.25,1.5,0,2.5"
+            "copy,yard,fresh,,2,9,1,28991029248,126,542,0.5,0.875,3,2048,17,1.25,96,70,12000,40,2.5,0.5,0.25,1.5,0,2.5"
         );
         assert_eq!(
             lines[2],
-            "copy,yard,,1,9,1,28991029248,126,542,,0.875,3,2048,17,1.25,96,70,12000,,2.5,0.5,0.25,1.5,0,2.5"
+            "copy,yard,fresh,,1,9,1,28991029248,126,542,,0.875,3,2048,17,1.25,96,70,12000,,2.5,0.5,0.25,1.5,0,2.5"
         );
     }
 }

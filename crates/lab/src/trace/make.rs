@@ -43,7 +43,7 @@ pub struct Kind {
     make: fn(&mut Pen, &mut ChaCha8Rng, &Recipe),
 }
 
-/// The smallest file that takes space.
+/// The least space, in bytes, of most kinds that divide or use up their space.
 const PAGE: u64 = 4096;
 
 /// Every kind.
@@ -169,7 +169,8 @@ mod tests {
     use blockyard_trace::Op;
     use std::collections::BTreeSet;
 
-    /// Kinds that divide their space, or remove files once it is used up, once panicked.
+    /// With little space, kinds that divide it, or that remove files when it is used up, used to
+    /// panic.
     #[test]
     fn little_space_is_enough_or_refused() {
         for kind in KINDS {

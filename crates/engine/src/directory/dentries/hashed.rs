@@ -12,7 +12,7 @@ use super::{Dentry, DentryCache};
 use blockyard_disk::InodeNr;
 use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 
-/// Lines of the first segment: enough for the names of one block of 4 KiB.
+/// Lines of the first segment: as many bytes as a block of 4 KiB.
 const LINES_MIN: usize = 64;
 /// Lines at which a segment is split instead of grown.
 const LINES_MAX: usize = HUGE / LINE;

@@ -22,7 +22,7 @@ impl PageCache {
     /// Writes folio after folio until one does not fit. Returns the number of bytes written.
     ///
     /// # Errors
-    /// Those of the first folio.
+    /// [`Error::NoSpace`] of the first folio; other errors of any folio.
     pub(super) fn write_by_folio(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize> {
         let mut at = all.offset;
         while at < all.end() {
@@ -112,7 +112,8 @@ impl PageCache {
         Ok(room.is_short())
     }
 
-    /// Allocates the blocks of a range one by one, as unwritten: their data comes later.
+    /// Allocates the blocks of a range one by one, in a file with extents as unwritten: their data
+    /// comes later.
     fn allocate_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
