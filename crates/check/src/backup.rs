@@ -9,7 +9,7 @@
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockNr, Checksums, GroupNr, Incompat};
+use blockyard_disk::{BlockNr, Checksums, Compat, GroupNr, Incompat, RoCompat};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Place;
@@ -56,6 +56,55 @@ pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
         .flat_map(|bits| groups.map(|group| (group * (8u64 << bits) + u64::from(bits == 10), bits)))
         .filter_map(|(block, bits)| read(device, block, bits))
         .collect()
+}
+
+/// Backups in the order in which they are trusted. Of those with the same UUID, the first are those
+/// that describe the same file system as the primary superblock, and then those that most others
+/// agree with. `primary` may be damaged.
+pub(crate) fn by_trust(backups: Vec<Backup>, primary: &RawSuperblock) -> Vec<Backup> {
+    let essence: Vec<Essence> = backups.iter().map(|backup| Essence::of(&backup.sb)).collect();
+    let first = |uuid: [u8; 16]| backups.iter().position(|backup| backup.sb.s_uuid == uuid);
+    let key = |at: usize| {
+        let votes = essence.iter().filter(|other| **other == essence[at]).count();
+        let is_other = essence[at] != Essence::of(primary);
+        (first(backups[at].sb.s_uuid), is_other, std::cmp::Reverse(votes))
+    };
+    let mut keyed: Vec<_> = (0..backups.len()).map(key).collect();
+    let mut ordered: Vec<_> = keyed.drain(..).zip(backups).collect();
+    ordered.sort_by_key(|(key, _)| *key);
+    ordered.into_iter().map(|(_, backup)| backup).collect()
+}
+
+/// What a superblock says about the layout, and does not change while the file system is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Essence {
+    features: [u32; 3],
+    sizes: [u32; 4],
+    groups: [u32; 4],
+}
+
+impl Essence {
+    fn of(sb: &RawSuperblock) -> Self {
+        // The kernel changes these only in the primary superblock.
+        let compat = sb.compat().difference(Compat::EXT_ATTR);
+        let incompat = sb.incompat().difference(Incompat::RECOVER);
+        let ro_compat = sb.ro_compat().difference(RoCompat::LARGE_FILE | RoCompat::ORPHAN_PRESENT);
+        Self {
+            features: [compat.bits(), incompat.bits(), ro_compat.bits()],
+            sizes: [
+                sb.s_log_block_size.get(),
+                sb.s_log_cluster_size.get(),
+                u32::from(sb.s_inode_size.get()),
+                u32::from(sb.s_desc_size.get()),
+            ],
+            groups: [
+                sb.s_first_data_block.get(),
+                sb.s_blocks_per_group.get(),
+                sb.s_inodes_per_group.get(),
+                u32::from(sb.s_reserved_gdt_blocks.get()),
+            ],
+        }
+    }
 }
 
 /// The superblock at the place that the user gave.

@@ -10,9 +10,12 @@ use std::sync::Arc;
 
 use blockyard_check::{Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_disk::{Checksums, RoCompat};
 use blockyard_testkit::images::profile_named;
 use blockyard_testkit::mutate::Kind;
 use blockyard_testkit::require;
+use zerocopy::FromBytes;
 
 use support::base::Base;
 use support::kept::{files_on, missing};
@@ -100,4 +103,44 @@ fn a_table_that_its_descriptor_alone_puts_elsewhere_is_found() {
         all += 1;
     }
     assert!(all > 1, "groups are tried");
+}
+
+/// Without checksums, a table that its descriptor puts one block too far begins with ordinary
+/// files, which look like reserved ones. There is one group, so nothing has a backup.
+#[test]
+fn a_first_table_one_block_too_far_is_found() {
+    if !require(&["root", "mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir_in(Path::new("/dev/shm")).unwrap();
+    let base = Base::make(profile_named("64k-ext2"), folder.path());
+    let device = base.device.duplicate();
+    let table = 0x1_0000 + 8;
+    let mut place = [0; 4];
+    device.read_at(table, &mut place).unwrap();
+    put(&device, table, &(u32::from_le_bytes(place) + 1).to_le_bytes());
+    let left = files_on(Arc::new(repaired(device)));
+    assert_eq!(missing(&base.files, &left), Vec::<Vec<u8>>::new());
+}
+
+/// The primary superblock has a wrong checksum, and the backup of group 1 lost a feature that says
+/// where backups lie. The other backups and the primary superblock have it.
+#[test]
+fn a_backup_that_the_others_contradict_is_not_taken() {
+    if !require(&["root", "mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir_in(Path::new("/dev/shm")).unwrap();
+    let base = Base::make(profile_named("no-flex_bg"), folder.path());
+    let device = base.device.duplicate();
+    let at = 8193 * 1024;
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(at, &mut bytes).unwrap();
+    let sb = RawSuperblock::mut_from_bytes(&mut bytes).unwrap();
+    sb.set_ro_compat(sb.ro_compat().difference(RoCompat::SPARSE_SUPER));
+    Checksums::of(sb).seal_superblock(sb);
+    put(&device, at, &bytes);
+    put(&device, 1024 + 0x268, &0x20u32.to_le_bytes());
+    let left = files_on(Arc::new(repaired(device)));
+    assert_eq!(missing(&base.files, &left), Vec::<Vec<u8>>::new());
 }

@@ -8,6 +8,7 @@ use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::inode::InodeSlot;
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{InodeNr, RoCompat};
+use zerocopy::FromBytes;
 
 use super::bitmaps;
 use super::constants;
@@ -43,16 +44,17 @@ impl Round<'_> {
         if log.rewrite_all == RewriteAll::Yes || is_declined {
             return Ok(false);
         }
-        if self.take_first(&backup::all(self.device), log)? {
+        let primary = self.stored_superblock()?;
+        if self.take_first(&backup::by_trust(backup::all(self.device), &primary), log)? {
             return Ok(true);
         }
         let copies = backup::scattered(self.device).into_iter();
         let (likely, others): (Vec<Backup>, Vec<Backup>) = copies.partition(|copy| self.is_described(copy));
         // If the primary superblock is sealed, the size of its groups may be a guess. A backup has
         // the real size.
-        let uuid = self.stored_uuid()?;
-        let (own, likely): (Vec<Backup>, Vec<Backup>) =
-            likely.into_iter().partition(|copy| copy.is_at_home() && copy.superblock().s_uuid == uuid);
+        let (own, likely): (Vec<Backup>, Vec<Backup>) = likely
+            .into_iter()
+            .partition(|copy| copy.is_at_home() && copy.superblock().s_uuid == primary.s_uuid);
         if self.take_first(&own, log)? || self.seal_primary(log)? {
             return Ok(true);
         }
@@ -69,12 +71,11 @@ impl Round<'_> {
         Ok(false)
     }
 
-    /// The bytes in the place of the primary superblock's UUID, whatever the other fields hold.
-    fn stored_uuid(&self) -> Result<[u8; 16], Error> {
-        let mut uuid = [0; 16];
-        let trial = OverlayDevice::new(self.device);
-        editor::change_superblock(&trial, |sb| uuid = sb.s_uuid)?;
-        Ok(uuid)
+    /// What is in the place of the primary superblock.
+    fn stored_superblock(&self) -> Result<RawSuperblock, Error> {
+        let mut bytes = [0; RawSuperblock::SIZE];
+        self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;
+        Ok(RawSuperblock::read_from_bytes(&bytes).expect("1024 bytes are a superblock"))
     }
 
     /// Writes a superblock inferred from what is left.

@@ -37,6 +37,8 @@ const RESERVED_WEIGHT: i64 = 64;
 /// The most candidates for the first table: a journal holds many copies of its first block.
 const CANDIDATES_MAX: usize = 1024;
 const FIRST: GroupNr = GroupNr::new(0);
+/// Reserved inodes that never have a mode: of bad blocks, of undeletion, of snapshots, of replicas.
+const NEVER_FILES: [u32; 4] = [1, 6, 9, 10];
 
 /// Finds a place for every inode table that needs one; true when some got one.
 pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
@@ -258,7 +260,8 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
         return raw.file_type() == Some(FileType::Directory);
     }
     if inode.raw() < volume.first_inode() {
-        return raw.i_mode.get() == 0 || raw.file_type() == Some(FileType::Regular);
+        let is_file = raw.file_type() == Some(FileType::Regular) && !NEVER_FILES.contains(&inode.raw());
+        return raw.i_mode.get() == 0 || is_file;
     }
     let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
     let mapped = matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory));
