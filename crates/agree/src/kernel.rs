@@ -328,8 +328,8 @@ mod tests {
         assert_eq!(free, [vec![(1, 2), (4, 1)], vec![], vec![(0, 8)]]);
     }
 
-    /// What dumpe2fs 1.47 prints for `-b 1024 -O bigalloc -C 4096 -G 2 -N 512 -m 3` on 40 MiB, cut
-    /// to the lines that are read.
+    /// What dumpe2fs 1.47 prints for `-b 1024 -O bigalloc -C 4096 -G 2 -N 512 -m 3` on 40 MiB,
+    /// shortened.
     const DUMP: &str = "\
 Filesystem features:      has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg bigalloc metadata_csum
 Inode count:              512

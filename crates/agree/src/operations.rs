@@ -501,8 +501,8 @@ fn explain(lines: &[Line], theirs: Option<&Decision>, ours: Option<&Decision>) -
     format!("line {}: {}\n  kernel: {}\n  other:  {}", at + 1, show(lines, at), side(theirs), side(ours))
 }
 
-/// The counters of two texts of `mb_stats` side by side; their names are prefixed with their
-/// section.
+/// The counters of two texts of `mb_stats` side by side. The names of those in a section are
+/// prefixed with the section.
 fn beside(theirs: &str, ours: &str) -> BTreeMap<String, (u64, u64)> {
     let mut both = BTreeMap::new();
     for (name, count) in counters(theirs) {

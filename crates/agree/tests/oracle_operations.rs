@@ -281,7 +281,7 @@ fn a_removed_directory_stays_while_a_file_that_was_deleted_in_it_is_open() {
 }
 
 /// A rename between two names of one inode does nothing. A rename that is refused writes nothing
-/// back either.
+/// back either. The last rename replaces a symbolic link, and writes the file back.
 #[test]
 fn a_rename_that_changes_nothing_writes_nothing_back() {
     let written = [

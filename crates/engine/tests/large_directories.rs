@@ -229,8 +229,8 @@ fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// The number of commits, and the image, after changes in a large directory and a small one. With
-/// `reads`, reads between the changes push inodes out of memory.
+/// The number of commits, and the image, after changes in two directories of thousands of names.
+/// With `reads`, reads between the changes push inodes out of memory.
 fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(journal_mib).identity(7, 1_700_000_000);

@@ -18,7 +18,7 @@ use support::{ROOT, context, directory, file, open_with};
 
 const BLOCK: u64 = 4096;
 
-/// A request: inode, first logical block, number of blocks. Both numbers are 0 in requests for the
+/// A request: inode, first logical block, number of blocks. The last two are 0 in requests for the
 /// mapping.
 type Request = (u32, u32, u32);
 

@@ -253,8 +253,8 @@ fn long_name(n: u32) -> String {
     format!("{}-{n}", "a-rather-long-name-".repeat(8))
 }
 
-/// Blocks go from directories to file data and back, files are replaced, truncated and deleted, and
-/// the log wraps around. If data is `logged`, an appended file's old last block comes in a separate
+/// Blocks go from directories to file data and back, files grow, are truncated and deleted, and the
+/// log wraps around. If data is `logged`, an appended file's old last block comes in a separate
 /// handle, which raises the size to the end of this block.
 fn recycle(stage: &Stage, logged: bool) {
     let ctx = context();

@@ -4,7 +4,7 @@
 //!
 //! After an error the answer, the names, sizes and contents are judged: each file has its content
 //! from before or after the operation, byte by byte, and nothing behind its end. The closed image
-//! passes `e2fsck -fn`. If the instance failed, the image passes after our recovery.
+//! passes `e2fsck -fn`. If the instance failed, an image with a journal passes after our recovery.
 //!
 //! A failing write once left blocks behind a file's size, and write-back mapped them unnoticed.
 //! Tests that fail one call in a long run, and ask only whether the image can be repaired, did not

@@ -43,8 +43,8 @@ fn file(fs: &FileSystem, name: &str) -> InodeNr {
 }
 
 /// Writes to half of the files and changes the permissions of the others, then silences the device.
-/// One thread writes directly into a hole, and one thread for each file calls fsync. Of these, half
-/// wait for their data to be written, half for a commit.
+/// One thread writes directly to another, empty file, and one thread for each of `files` calls
+/// fsync. Of these, half wait for their data to be written, half for a commit.
 fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<JoinHandle<()>> {
     for (number, inode) in files.iter().enumerate() {
         if number % 2 == 0 {

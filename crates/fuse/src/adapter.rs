@@ -80,7 +80,7 @@ impl Adapter {
         Arc::downgrade(&self.shared)
     }
 
-    /// Answers a request, on another thread if the receiving ones are busy.
+    /// Answers a request, on an extra thread if all other receiving threads are busy.
     fn answer(&self, kind: Kind, work: impl FnOnce(&Shared, Instant) + Send + 'static) {
         self.answer_through(Crew::hand_over, kind, work);
     }

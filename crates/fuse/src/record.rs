@@ -34,7 +34,7 @@ const WAITING_MAX: usize = 65_536;
 /// How long lines stay in memory.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// A request of the kernel, with those parts of the answer that name inodes.
+/// A request of the kernel, with the inode and the open file that the answer names.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A name was looked up.

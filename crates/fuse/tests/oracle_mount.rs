@@ -89,7 +89,7 @@ fn what_the_kernel_made_is_shown_as_the_kernel_shows_it() {
     assert!(std::fs::read(&place.image).unwrap() == before, "a read-only mount wrote");
 }
 
-/// Names are moved, replaced, exchanged and removed; files outlive their names; sizes change.
+/// Names are replaced, linked and removed. An open file outlives its names.
 #[test]
 fn names_come_and_go_and_open_files_outlive_them() {
     if !can_mount() {
@@ -128,8 +128,8 @@ fn names_come_and_go_and_open_files_outlive_them() {
 }
 
 /// Data that a program had written before the file became immutable is kept, as on the kernel's
-/// ext4, and later opens are refused. Later writes through an open descriptor are not tried: they
-/// succeed, unlike on Linux (docs/mount.md).
+/// ext4, and later opens for writing are refused. Later writes through an open descriptor are not
+/// tried: they succeed, unlike on Linux (docs/mount.md).
 #[test]
 fn bytes_written_before_a_file_became_immutable_are_kept() {
     if !can_mount() {

@@ -125,7 +125,7 @@ struct InLine {
     decisions_before: usize,
     /// Ranges that were mapped.
     pieces: usize,
-    /// Blocks that were allocated immediately.
+    /// Blocks that a write allocated immediately, or failed to allocate.
     allocated: usize,
     again: Again,
     /// Whether the last search found nothing. If so, the next walk of write-back over a file's
@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(compare(&theirs, &apart).0.placements, Share { equal: 0, of: 6 });
     }
 
-    /// A decision whose fields all differ.
+    /// A decision whose labelled fields all differ.
     fn decision_with(flags: u16) -> Decision {
         Decision {
             line: 6,

@@ -362,7 +362,7 @@ pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Faul
     Ok(Moments { begun, done, seen, closed })
 }
 
-/// The work of one thread: operations on its own files, until two have ended with errors.
+/// The work of one thread: [`STEPS`] cases on its own files. After two errors it does nothing more.
 fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -> Verdict<Expected> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(1 + u64::from(worker));

@@ -27,9 +27,9 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Adds the lines of an event to `ops`. An event whose inode has no path any more, that the
-    /// format has no line for, or that failed in a way that a replay would not repeat, becomes a
-    /// note.
+    /// Adds the lines of an event to `ops`. An event becomes a note if it needs a path that is not
+    /// known or a file that no line has opened, if the format has no line for it, or if it failed
+    /// in a way that a replay would not repeat.
     pub(super) fn add(&mut self, event: Event, errno: Option<i32>, ops: &mut Vec<Op>) {
         let (call, inode, range) = event.as_note();
         let is_played = errno.is_none_or(|errno| OF_NAMES.contains(&errno));

@@ -79,8 +79,8 @@ impl Server {
     }
 
     /// Changes attributes and returns the new ones. As on Linux, a change of owner or size clears
-    /// capabilities, except those of a directory. It also clears set-id bits, unless root changes
-    /// only the size.
+    /// the capabilities and the set-id bits of anything but a directory. If root changes only the
+    /// size, the set-id bits stay.
     ///
     /// # Errors
     /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.

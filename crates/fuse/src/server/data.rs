@@ -122,10 +122,10 @@ impl Server {
         self.handles.written().into_iter().map(NodeNr::of).collect()
     }
 
-    /// Writes `bytes`. Fewer are written only when space runs out. A write-back of the kernel's
-    /// cache is either complete or fails: the kernel would ignore a short count, and a later fsync
-    /// would promise more than was written. A direct write is either complete or fails, too: the
-    /// kernel would turn a short count into `EIO`.
+    /// Writes `bytes`. Fewer are written only when space runs out or the file reaches its largest
+    /// size. A write-back of the kernel's cache is either complete or fails: the kernel would
+    /// ignore a short count, and a later fsync would promise more than was written. A direct write
+    /// is either complete or fails, too: the kernel would turn a short count into `EIO`.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
