@@ -240,7 +240,7 @@ impl Server {
         if !caller.is_privileged() {
             self.drop_privileges(to.id())?;
         }
-        let copied = from.copy_range(offset, len, &to, target)?;
+        let copied = self.removals.with_space(|| Ok(from.copy_range(offset, len, &to, target)?))?;
         self.note_access(from.id());
         Ok(copied)
     }

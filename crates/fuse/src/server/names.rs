@@ -114,7 +114,8 @@ impl Server {
     /// As [`Server::make`]; `EMLINK`, `EPERM`.
     pub fn link(&self, caller: Caller, node: NodeNr, parent: NodeNr, name: &[u8]) -> Answer<Metadata> {
         let id = self.id(node)?;
-        self.as_caller(caller).by_inode().link(id, self.id(parent)?, name)?;
+        let (fs, parent) = (self.as_caller(caller), self.id(parent)?);
+        self.removals.with_space(|| Ok(fs.by_inode().link(id, parent, name)?))?;
         self.remembered(id)
     }
 
@@ -143,6 +144,6 @@ impl Server {
     pub fn rename(&self, from: (NodeNr, &[u8]), to: (NodeNr, &[u8]), mode: RenameMode) -> Answer<()> {
         let (old, new) = (self.id(from.0)?, self.id(to.0)?);
         self.removals.note();
-        Ok(self.inodes().rename((old, from.1), (new, to.1), mode)?)
+        self.removals.with_space(|| Ok(self.inodes().rename((old, from.1), (new, to.1), mode)?))
     }
 }
