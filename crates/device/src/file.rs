@@ -65,9 +65,9 @@ impl FileDevice {
     /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
-    /// As [`FileDevice::open`], but a block device in use is noticed only if it is mounted; or the
-    /// file was opened for writing only, or to append, so that the kernel would move every write to
-    /// its end.
+    /// As [`FileDevice::open`], but a block device that the list of mounts shows only read-only
+    /// counts as free; or the file was opened for writing only, or to append, so that the kernel
+    /// would move every write to its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -156,7 +156,7 @@ impl FileDevice {
     /// The part that begins at byte `start` and has at most `bytes` bytes; `None` for all the rest.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when the part begins at or after the end.
+    /// [`DeviceError::Open`] when `start` is not 0 and lies at or after the end.
     pub fn window(mut self, start: u64, bytes: Option<u64>) -> Result<Self> {
         if start >= self.size && start > 0 {
             let message = format!("it has {} bytes, the image would begin at byte {start}", self.size);
@@ -481,8 +481,8 @@ fn refuse_attached(path: &Path) -> io::Result<()> {
     }
 }
 
-/// As [`refuse_attached`], and if the kernel has the file or block device mounted: a file that the
-/// caller has opened was not opened exclusively.
+/// Refuses like [`refuse_attached`], and also a file or block device that the kernel has mounted:
+/// a file that the caller has opened was not opened exclusively.
 fn refuse_in_use(path: &Path) -> io::Result<()> {
     refuse_attached(path)?;
     match in_use::kernel_mount(path) {

@@ -35,7 +35,7 @@ pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
 }
 
 /// The loop device that a file backs, if there is one. While there is, only the kernel may write to
-/// the file, because it caches what it has read of it.
+/// the file, because the kernel caches what it has read of the file.
 #[must_use]
 pub fn loop_device_of(image: &Path) -> Option<PathBuf> {
     let folder = loops_of(image).into_iter().next()?;

@@ -76,7 +76,8 @@ impl MemoryDevice {
     /// makes the file durable. A file system on the device must be closed first.
     ///
     /// An existing file is replaced once the new content is durable beside it, so that an error
-    /// leaves it as it was. A block device is written in place.
+    /// leaves it as it was. A block device is written in place, and keeps its old content where
+    /// this device has holes.
     ///
     /// # Errors
     /// [`DeviceError::Open`](crate::DeviceError::Open) and

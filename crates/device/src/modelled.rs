@@ -84,7 +84,7 @@ impl ModelCounts {
             .then(|| count_as_f64(self.programs.iter().sum()) / count_as_f64(self.host_pages))
     }
 
-    /// The fewest and the most erasures of a block; `None` without flash.
+    /// The fewest and the most erasures of a block; `None` unless the model is `ftl`.
     #[must_use]
     pub fn wear_spread(&self) -> Option<(u64, u64)> {
         Some((*self.erases.iter().min()?, *self.erases.iter().max()?))

@@ -340,9 +340,10 @@ pub fn has_content(inode: &Inode) -> bool {
 
 /// The records that FIEMAP returns when a file is first looked at after a mount. When Linux reads a
 /// tree node for its first extent, it remembers the node's other extents too, joined where they are
-/// contiguous and alike. The first is not joined. (At later looks, more extents are joined: see
-/// [`Looked`].) A run of a block map is cut after the direct blocks, and wherever another indirect
-/// block begins to map it. Content in the inode is one record without blocks.
+/// contiguous and alike. The first is not joined, and neither are extents that lie in the inode.
+/// (At later looks, more extents are joined: see [`Looked`].) A run of a block map is cut after the
+/// direct blocks, and wherever another indirect block begins to map it. Content in the inode is one
+/// record without blocks.
 ///
 /// # Errors
 /// Errors of the device, and for structures that fail a check.

@@ -1,4 +1,4 @@
-//! `lab crash`: power cuts at every write of a workload, and the results of three recoveries from
+//! `lab crash`: power cuts at drawn points of a workload, and the results of three recoveries from
 //! each.
 //!
 //! A workload runs on the engine with a journal, over a device that records writes and flushes. The
@@ -9,8 +9,8 @@
 //! cut themselves, and recovered again.
 //!
 //! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and
-//! number reproduce it. Each image is built from the previous one. All states differ in content,
-//! and so do all cuts of recoveries.
+//! number reproduce it. Each image is built from the previous one. All judged states differ in
+//! content, and so do all judged cuts of recoveries.
 
 mod facts;
 mod image;

@@ -56,8 +56,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Fitted to the published column of 64 KiB: memory and loss to fallocate's reads, calls a
-    /// second to its time and to the share of slow reads, which one rate cannot both meet.
+    /// Fitted to the published column of 64 KiB: memory and loss to fallocate's reads; calls a
+    /// second to fallocate's time and to the share of slow reads. One rate cannot meet both.
     pub const CALIBRATED: Self =
         Self { pages: 4500, spike_every: 30_000, fill: 0.85, calls_per_s: 56.0, turnovers: 1 };
 }

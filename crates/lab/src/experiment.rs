@@ -85,7 +85,7 @@ impl Experiment {
     }
 
     /// Whether the tables have every rate of these rows. Tables and plots of each workload would
-    /// then only repeat it.
+    /// then only repeat them.
     pub(crate) fn has_every_rate(self, rows: &[Row]) -> bool {
         self == Self::Series && e1::is_sensitivity(rows)
     }

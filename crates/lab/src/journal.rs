@@ -519,7 +519,7 @@ mod tests {
             (sharing.fsyncs_per_s / sharing.commits_per_s - fsyncs / commits).abs() < 1e-9,
             "{sharing:?}"
         );
-        // 4000 operations are 31 times 129, a full file and its truncation, and one more. Each
+        // 4000 operations are 31 times 129 (a full file and its truncation) and one more. Each
         // allocation and free takes a group lock.
         let group = outcome.locks.iter().find(|row| row.lock == "GROUP").unwrap();
         assert!(group.off > 0.5 && group.off < 10.0, "an operation, not all of them: {group:?}");

@@ -3,10 +3,10 @@
 //!
 //! The most recently used pages are cached, up to a given number. A page is 4 KiB, or a block if
 //! that is larger. A read of any other page is counted by its kind. Writes of more than a page are
-//! content and are not cached. The group descriptors say where bitmaps, descriptors and inode
-//! tables are. A block of extents is known by its first bytes. A block of a block map is known
-//! because it holds nothing but block numbers. Everything else counts as a directory, even file
-//! content. A caller that knows the files leaves their content out.
+//! content and are not cached. The superblock says where the group descriptors are, and they say
+//! where bitmaps and inode tables are. A block of extents is known by its first bytes. A block of a
+//! block map is known because it holds nothing but block numbers. Everything else counts as a
+//! directory, even file content. A caller that knows the files leaves their content out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;

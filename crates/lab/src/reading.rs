@@ -1,11 +1,11 @@
 //! How long it takes to read files as they are laid out: one reader of a cold image, on modelled
 //! disks.
 //!
-//! The layout alone determines the requests to the disk: the block of the inode, the blocks of its
-//! map, then its content in order. A request is at most as long as the host's read-ahead, and the
-//! reader waits for it before the next. Metadata that was read stays in memory. Space that was
-//! fallocated and never written is read as if it had been written, because its writes are still to
-//! come.
+//! The layout alone determines the requests to the disk: the block of the inode, then its content
+//! in order, with each leaf of the extent tree before what it maps. Inner nodes and indirect blocks
+//! are left out. A request is at most as long as the host's read-ahead, and the reader waits for it
+//! before the next. Metadata that was read stays in memory. Space that was fallocated and never
+//! written is read as if it had been written, because its writes are still to come.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -153,7 +153,8 @@ enum Kind {
     File,
 }
 
-/// What is read of an inode: its block, the blocks of its map before what they map, its content.
+/// What is read of an inode: its block, then its content, with each leaf of the extent tree before
+/// what it maps.
 fn places(reader: &Reader, inode: &Inode, kind: Kind) -> Result<Vec<Place>> {
     let geometry = reader.superblock().geometry();
     let block = u64_from_usize(geometry.block_size());

@@ -203,7 +203,7 @@ impl Model for Flash {
 
     fn counts(&self) -> ModelCounts {
         let Some(ftl) = &self.ftl else { return ModelCounts::default() };
-        assert!(ftl.host_pages() <= self.pages_programmed, "the map is written for pages only");
+        assert!(ftl.host_pages() <= self.pages_programmed, "each page that the map counts was programmed");
         ModelCounts {
             host_pages: ftl.host_pages(),
             programs: ftl.programs().to_vec(),

@@ -1,9 +1,9 @@
 //! The totals and the fragmentation score of `e4defrag -c` (version 1.47.0).
 //!
-//! Over the accepted files: N = records, M = best possible extents, B = blocks. With r = 100 (N -
-//! M) / B the score is 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80 to 82 just above 10
-//! and stays below 100. Only content in inodes, which has records but no blocks, can raise it
-//! further.
+//! Over the accepted files: N = records, M = best possible extents, B = blocks.
+//! With r = 100 (N - M) / B the score is 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80
+//! to 82 just above 10 and stays below 100. Only content in inodes, which has records but no
+//! blocks, can raise it further.
 
 use std::fmt::{self, Write as _};
 

@@ -19,7 +19,7 @@ const BOTH: &str = "#cc79a7";
 
 /// The least number of adjacent empty groups that one line replaces.
 const STRETCH: usize = 4;
-/// Most rows of a picture; beyond that, groups share rows.
+/// If more groups than this are to be shown, groups share rows.
 const ROWS_MAX: usize = 1600;
 /// Greatest height of a column of rows, in pixels.
 const COLUMN_HEIGHT: usize = 1000;

@@ -1,11 +1,11 @@
 //! Ageing one image: operations drawn by a profile's rates, performed one after the other.
 //!
-//! The files of a kind take at most their share of the space for files. Below that share, a drawn
+//! The files of a kind take about their share of the space for files. Below that share, a drawn
 //! deletion may become a creation; the more space is left, the more often it does. Above the share,
-//! or when the image is full, creations and appends become deletions. So ageing first fills the
-//! image, then keeps it near its utilisation. Write-back starts at an amount of dirty data, or
-//! immediately after each change if the kind says so. Commits come after a number of operations or
-//! an amount of data, in place of a clock.
+//! or when the image is full, creations and appends become deletions. When the image is full, so do
+//! overwrites of sparse files. So ageing first fills the image, then keeps it near its utilisation.
+//! Write-back starts at an amount of dirty data, or immediately after each change if the kind says
+//! so. Commits come after a number of operations or an amount of data, in place of a clock.
 //!
 //! Invariant: the files of a kind form a queue, and the files of a batch are adjacent in it. So a
 //! batch is deleted as a whole.

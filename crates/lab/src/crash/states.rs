@@ -1,9 +1,10 @@
 //! Chooses the crash states of a recording to judge.
 //!
-//! All states that the recorder's plan enumerates are candidates, in a fixed order, so a state's
-//! number reproduces it. The sample is drawn by the seed and is distinct by content. It prefers
-//! states inside *windows*: between the first log write of a commit and its commit record, and
-//! between the first home write of a checkpoint and the new tail.
+//! Candidates are all states that the recorder's plan enumerates, except those that tear the write
+//! of the superblock itself. Their order is fixed, so a state's number reproduces it. The sample is
+//! drawn by the seed and is distinct by content. It prefers states inside *windows*: between the
+//! first log write of a commit and its commit record, and between the first home write of a
+//! checkpoint and the new tail.
 
 use std::collections::HashSet;
 

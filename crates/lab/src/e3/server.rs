@@ -328,8 +328,8 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Performs a call and counts what it had to fetch. Only the device's own memory is warm,
-    /// because the allocator's is emptied before.
+    /// Performs a call and counts what it had to fetch. The allocator's bitmaps are dropped before,
+    /// because the device's memory stands for that of the server.
     fn call<T>(
         &mut self,
         op: Op,

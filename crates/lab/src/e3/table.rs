@@ -70,7 +70,7 @@ fn table(rows: &[ClusterRow]) -> Option<Table> {
 /// The name of a figure, its kind of call, and its text.
 type Metric = (&'static str, Op, fn(&ClusterRow) -> String);
 
-/// The figures with other memory, fill and size; `None` if there are none.
+/// The figures with other memory, load, fill and size; `None` if there are none.
 fn sensitivity(rows: &[ClusterRow]) -> Option<Table> {
     let first = rows.first()?;
     if rows.iter().all(|row| row.variant.is_empty()) {

@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(nice_ceiling(0.0), 1.0);
     }
 
-    /// The text between tags, trimmed.
+    /// The texts of a picture.
     fn texts(svg: &str) -> Vec<&str> {
         let after = svg.split("<text ").skip(1).filter_map(|text| text.split_once('>'));
         after.filter_map(|(_, text)| text.split_once("</text>")).map(|(text, _)| text).collect()

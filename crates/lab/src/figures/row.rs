@@ -139,9 +139,11 @@ pub struct OnDevice {
     pub lat_us_p999: f64,
     /// Requests to the device.
     pub requests: u64,
-    /// Flash pages programmed for each page written; `None` without flash.
+    /// Flash pages programmed for each page written; `None` without writes, and for models other
+    /// than `ftl`.
     pub write_amplification: Option<f64>,
-    /// Fewest and most erasures of a flash block while the workers ran; `None` without flash.
+    /// Fewest and most erasures of a flash block while the workers ran; `None` for models other
+    /// than `ftl`.
     pub wear_spread: Option<(u64, u64)>,
     /// Mean number of metadata reads per operation.
     pub meta_reads_mean: f64,

@@ -26,7 +26,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             continue;
         }
         let runs_as = |way| rows.iter().any(|row| row.workload == first.workload && row.interleave == way);
-        // Next to free threads, only the placement of overlap is shown.
+        // Next to free threads, overlap has no tables of rates and latencies.
         let is_beside = first.interleave == Interleave::Overlap && runs_as(Interleave::Threads);
         if !is_beside {
             tables.push(throughput(&name, &part));

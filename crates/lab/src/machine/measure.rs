@@ -56,7 +56,7 @@ impl Repeated {
         Self { what, unit, least, median }
     }
 
-    /// How far the median is above the minimum, in per cent of it.
+    /// How far the median is above the minimum, in per cent of the minimum.
     const fn spread_percent(&self) -> u64 {
         (self.median - self.least).saturating_mul(100) / self.least
     }

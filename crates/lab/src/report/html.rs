@@ -312,8 +312,8 @@ mod tests {
         ];
         assert!(titles.iter().zip(begins).all(|(title, begin)| title.starts_with(begin)), "{titles:?}");
         assert_eq!(titles.len(), 8);
-        // Heads and rows: 2 for cells and for copies; for clusters a row for each kind of call; for
-        // passes 1 and 6.
+        // Each kind has a head line. Then cells and copies have one row each, clusters have a row
+        // for each kind of call, and passes have six rows.
         let csv = run.csv();
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
         let head = "workload";

@@ -1,7 +1,7 @@
 //! blockyard's engine as a target: files in the root directory of an open image, called directly.
 //!
 //! Operations can overlap in a model ([`EngineTarget::overlapping`]): the group that an operation
-//! allocated data in looks locked to every other operation of the round. A policy that skips busy
+//! allocated data in looks locked to every later operation of the round. A policy that skips busy
 //! groups goes elsewhere; one that waits gets the group afterwards. Only the last data allocation
 //! of an operation counts, because a CPU holds one group's lock at a time.
 

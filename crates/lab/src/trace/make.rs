@@ -25,7 +25,7 @@ pub struct Recipe {
     pub seed: u64,
     /// Approximate number of operations.
     pub ops: u64,
-    /// Bytes of file space that the trace may fill; near-full kinds exceed it.
+    /// Bytes of file space that the trace may fill; the kind `near-full` exceeds it.
     pub space: u64,
     /// Workers that take turns, each on its own CPU slot and in its own directory. They share
     /// operations and space.

@@ -91,7 +91,7 @@ impl KernelPlayer {
 
     fn write(&self, fd: u32, off: u64, len: u64) -> Result<Outcome> {
         let open = self.file(fd)?;
-        // Direct writes need it aligned, others do not mind.
+        // Direct writes need aligned memory; others do not mind.
         let mut data = Aligned::zeroes(blockyard_disk::num::usize_from_u64(len));
         open.content.fill(off, data.bytes_mut());
         Ok(outcome(open.file.write_all_at(data.bytes(), off)))
