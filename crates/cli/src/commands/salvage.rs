@@ -1,5 +1,5 @@
-//! `blockyard salvage`: copies files from an image that should not be repaired in place: those that a
-//! repair would keep.
+//! `blockyard salvage`: copies files from an image that should not be repaired in place: those that
+//! a repair would keep.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
