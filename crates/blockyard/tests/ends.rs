@@ -139,7 +139,7 @@ fn operations_beside_a_close_are_done_or_refused() {
 /// A device that panics at the n-th read after `reads` was set to n.
 struct Trap {
     below: Arc<MemoryDevice>,
-    /// Reads left before the panic; the trap is off at 0.
+    /// Reads left, of which the last one panics; the trap is off at 0.
     reads: AtomicU64,
     /// How long the read waits before the panic.
     delay: Duration,

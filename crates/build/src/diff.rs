@@ -232,7 +232,7 @@ impl<'t> Comparing<'_, 't> {
             let is_alias = names[0].is_some() && names[0] == names[1];
             self.tell_unless_equal(names, What::LinkedTo)?;
             if is_alias {
-                // The first names have been compared, or were reported as missing in one tree.
+                // Both have the same first name, which has been compared.
                 return Ok(());
             }
         }

@@ -21,7 +21,7 @@ use blockyard_engine::mkfs::{self, Blank, Filled, Options};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// Two GiB: larger files need the feature `large_file`.
+/// Two GiB: files of this size and more need the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 
 /// The first size to try: a file system with its own files and little more.

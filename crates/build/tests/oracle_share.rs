@@ -54,7 +54,7 @@ impl BlockDevice for Counting {
     }
 }
 
-/// How many MiB of the test's files must be shared at least: those that consist of whole blocks.
+/// How many MiB must be shared at least: the whole blocks of the test's large files.
 const LARGE: u64 = 9 + 5 + 2;
 
 fn make_tree(top: &Path) {

@@ -1,4 +1,4 @@
-//! Examples of each command. `--help` and the manual pages show them, and a test runs them from
+//! Examples of most commands. `--help` and the manual pages show them, and a test runs them from
 //! first to last in a directory with a few files.
 //!
 //! So the examples build on each other: later ones use the images that earlier ones made.

@@ -3,9 +3,9 @@
 //! Names, labels and content of an image can hold any bytes. On a terminal, control characters
 //! could move the cursor, change the title or answer for the user. So the output of this program
 //! passes through [`Guard`], which escapes them on a terminal, and passes every byte through to
-//! files and pipes. Only images, archives and traces on standard output do not. Names are escaped
-//! before they are printed (`commands/names.rs`), because a line break is harmless in a text but
-//! not in a name.
+//! files and pipes. Only images, archives and traces on standard output bypass it. Names are
+//! escaped before they are printed (`commands/names.rs`), because a line break is harmless in a
+//! text but not in a name.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;

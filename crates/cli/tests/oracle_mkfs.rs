@@ -3,8 +3,8 @@
 //! check, dumpe2fs and, where possible, a kernel mount judge them.
 //!
 //! The sets of arguments are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By
-//! default a seeded sample of both runs. With `BLOCKYARD_FULL=1` all lines run, and more random
-//! sets.
+//! default a seeded sample of each is tried. With `BLOCKYARD_FULL=1` all lines are tried, and more
+//! random sets.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

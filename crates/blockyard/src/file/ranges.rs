@@ -84,7 +84,7 @@ impl File {
         target.named(target.check_not_appending())?;
         let mut len = len;
         if self.id() == target.id() {
-            // What is copied to the end must not be copied again.
+            // What the copy itself adds behind the end must not be copied again.
             len = len.min(self.metadata()?.len().saturating_sub(offset));
             if offset < to.saturating_add(len) && to < offset.saturating_add(len) {
                 return Err(self.error(Reason::Invalid("the ranges overlap")));

@@ -197,7 +197,7 @@ impl Args {
 }
 
 impl Args {
-    /// An error in the combination of options, if any.
+    /// An error in the values or the combination of options, if any.
     fn misuse(&self, repairs: bool) -> Option<String> {
         let bad_size = |size: &u32| !size.is_power_of_two() || !(1 << 10..=1 << 16).contains(size);
         if let Some(size) = self.block_size.filter(bad_size) {

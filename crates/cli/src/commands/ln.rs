@@ -49,8 +49,8 @@ impl Args {
             Some(name) if name != b".." => volume.destination(link, name, Entry::Other)?,
             _ => volume.exactly(link, Entry::Other)?,
         };
-        // A replacement is made next to the old name and then renamed over it, so that one of the
-        // two always exists.
+        // A replacement is made next to the old name and then renamed over it, so that the
+        // name always exists.
         let replaces = self.force && volume.find(place.parent, &place.name).at(&place.path)?.is_some();
         let made = if replaces { volume.beside(&place)? } else { place.clone() };
         if self.symbolic {

@@ -152,8 +152,8 @@ impl Args {
 }
 
 /// Parses the same options from one string, for an image in memory: everything but the target, its
-/// size, and options for an existing target. The seed is the caller's unless the string has one,
-/// and the time is fixed. So the bytes depend only on the string and the seed.
+/// size, and options for an existing target. Unless the string has them, the seed is the caller's
+/// and the time a fixed one. So the bytes depend only on the string and the seed.
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]

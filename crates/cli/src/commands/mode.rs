@@ -91,7 +91,7 @@ impl Clause {
         match self.operator {
             b'+' => mode | bits,
             b'-' => mode & !bits,
-            // The set-id bits of a directory are cleared only if they are named.
+            // `=` keeps the set-id bits of a directory; only `-s` clears them.
             _ if is_directory => mode & !(self.classes & 0o1777) | bits,
             _ => mode & !self.classes | bits,
         }

@@ -217,7 +217,7 @@ impl Args {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Changes those options of a mount that the kernel alone can change.
+    /// Changes those options of a mount that the kernel can change without the server.
     fn remount(&self) -> Result<ExitCode> {
         let present = present_options(&self.directory)?;
         let lists = std::iter::once(&*present).chain(self.options.iter().map(String::as_str));

@@ -1,8 +1,9 @@
 //! Names in an image are bytes. This module puts them into text and JSON.
 //!
-//! In text a name keeps its bytes, except on a terminal, where dangerous characters are escaped. In
-//! JSON a name is text. A name that is not UTF-8 has replacement characters there, and a second key
-//! (`path_bytes` beside `path`) holds its bytes in hexadecimal, so that nothing is lost.
+//! On a terminal, dangerous characters are escaped. Elsewhere [`bytes`] keeps every byte of a name,
+//! and [`text`] puts replacement characters for what is not UTF-8. In JSON a name is text. A name
+//! that is not UTF-8 has replacement characters there, and a second key (`path_bytes` beside
+//! `path`) holds its bytes in hexadecimal, so that nothing is lost.
 
 use std::borrow::Cow;
 

@@ -147,7 +147,7 @@ fn add(lines: &mut Vec<String>, head: &str, indent: &str, text: &str, columns: u
     lines.push(line.trim_end().to_owned());
 }
 
-/// Lowers the first letter, so that a sentence can follow another; words in capitals stay.
+/// Lowers the first letter, because the text follows a heading; a word in capitals stays.
 fn lower_first(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), text.chars().nth(1)) {

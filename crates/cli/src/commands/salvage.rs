@@ -1,5 +1,5 @@
-//! `blockyard salvage`: copies the files that a repair would keep from an image that should not be
-//! repaired in place.
+//! `blockyard salvage`: copies files from an image that should not be repaired in place: those that
+//! a repair would keep.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

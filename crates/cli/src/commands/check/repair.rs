@@ -132,7 +132,7 @@ fn print_and_write(
     (undo, lost): (Option<PathBuf>, Option<Lost>),
 ) -> anyhow::Result<ExitCode> {
     let name = args.image.display();
-    // Questions come after what was found.
+    // With questions, it was printed before the first one.
     if !args.asks() {
         print(&plan.before, output);
     }
