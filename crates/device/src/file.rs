@@ -485,8 +485,9 @@ fn refuse_attached(path: &Path) -> io::Result<()> {
 /// a file that the caller has opened was not opened exclusively.
 fn refuse_in_use(path: &Path) -> io::Result<()> {
     refuse_attached(path)?;
-    match in_use::kernel_mount(path) {
-        Some(_) => Err(busy("is mounted; unmount it first".to_owned())),
+    // Without a mount point, the device may be in use by the caller, who opened it exclusively.
+    match in_use::kernel_mount(path).and_then(|mount| mount.place) {
+        Some(place) => Err(busy(format!("is mounted at {place}; unmount it first"))),
         None => Ok(()),
     }
 }

@@ -54,11 +54,17 @@ impl Cell<'_> {
         row.count(&self.policy, &measured, (&before, &after));
         row.reading = Reading::of(device.shared(), plan.seed)?;
         judged.note_map(self.name, self.workers, scan);
-        if plan.image.is_in_place() {
+        self.write_back(&device, judged)?;
+        Ok(row)
+    }
+
+    /// Writes the changes to an image that is changed in place, unless something is wrong with it.
+    fn write_back(&self, device: &CellDevice, judged: &Judged) -> Result<()> {
+        if self.plan.image.is_in_place() {
             anyhow::ensure!(judged.verdict.is_clean(), "the image was not written: the judges found errors");
             device.commit()?;
         }
-        Ok(row)
+        Ok(())
     }
 
     /// Runs the cell on a modelled device.
@@ -101,6 +107,7 @@ impl Cell<'_> {
         row.reading = Reading::of(device.shared(), plan.seed)?;
         row.modelled = Some(modelled);
         judged.note_map(self.name, self.workers, scan);
+        self.write_back(device, judged)?;
         Ok(row)
     }
 
