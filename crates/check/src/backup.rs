@@ -141,9 +141,9 @@ fn read(device: &dyn BlockDevice, block: u64, bits: u32) -> Option<Backup> {
     (same_size && sound).then_some(Backup { block: BlockNr::new(block), bits, sb, kind: Kind::Backup })
 }
 
-/// The copies of a superblock on the device, except the primary one, wherever they lie. Backups in
-/// groups of any size come first, then copies that a journal left, each kind newest first. Reads
-/// the whole device.
+/// The copies of a superblock on the device, except the primary one, wherever they lie: at most
+/// [`COPIES_MAX`]. Backups in groups of any size come first, then copies that a journal left, each
+/// kind newest first. Reads the whole device.
 pub(crate) fn scattered(device: &dyn BlockDevice) -> Vec<Backup> {
     let mut found = Vec::new();
     let mut buffer = vec![0; CHUNK];

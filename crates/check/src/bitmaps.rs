@@ -200,7 +200,7 @@ fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut
     let beyond =
         facts.kinds.iter().skip(usize_from_u32(group.inodes_believed)).filter(|kind| kind.is_used()).count();
     if beyond > 0 {
-        let detail = format!("{beyond} inodes in use, the descriptor says none");
+        let detail = format!("{beyond} inodes in use that the descriptor calls unused");
         sink.add(Code::INODE_UNINIT_USED, Site::group(nr), detail);
     }
     if group.flags.contains(GroupFlags::INODE_UNINIT) {

@@ -144,8 +144,8 @@ pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// Whether a backup has other features than the primary superblock. Those that Linux changes while
-/// it has the file system mounted do not count, as observed of e2fsck.
+/// Whether a backup has other features than the primary superblock. As observed of e2fsck, most of
+/// those that Linux changes while it has the file system mounted do not count.
 pub(crate) fn has_other_features(primary: &RawSuperblock, backup: &RawSuperblock) -> bool {
     let incompat = Incompat::RECOVER | Incompat::EXTENTS;
     let ro_compat = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;

@@ -229,7 +229,7 @@ impl Facts {
         })
     }
 
-    /// The inodes in use that users reach: the root, and all that are not reserved.
+    /// The root, and all inodes in use that are not reserved.
     pub(crate) fn files<'f>(&'f self, volume: &'f Volume<'_>) -> impl Iterator<Item = InodeNr> + 'f {
         let first = volume.first_inode();
         self.used(&volume.geometry).filter(move |inode| inode.raw() >= first || *inode == InodeNr::ROOT)

@@ -71,7 +71,8 @@ use redo::Redo;
 use round::Round;
 
 /// Rounds after which a repair gives up. A round that found more errors than are kept is not
-/// counted if the round before found at least [`STRIDE`] more than it, or kept all of its errors.
+/// counted if it is the first, or if the round before found at least [`STRIDE`] more than it, or
+/// kept all of its errors.
 const ROUNDS_MAX: usize = 60;
 /// How many fewer errors such a round must find so that it is not counted.
 const STRIDE: u64 = 1024;
@@ -196,8 +197,9 @@ pub struct RepairOptions {
     pub cut_at: Option<u64>,
 }
 
-/// Size of the file system on a device in bytes, by its superblock, or by its backups where those
-/// say less and the device is too short; `None` when its superblock is unusable.
+/// Size of the file system on a device in bytes; `None` when its superblock is unusable. The
+/// superblock says it. If the device is too short for that, but not for what a backup says, the
+/// backup counts.
 ///
 /// If that is more than the device has, the image was cut short
 /// ([`DEVICE_SHORT`](crate::Code::DEVICE_SHORT)). A repair needs the whole length. So make the file
@@ -258,8 +260,8 @@ struct Pair<'a> {
 }
 
 /// Whether the repair must be left to somebody else. The journal may hold part of the file system,
-/// and it is on another device, or has commits of a kind that this recovery does not know. Or MMP
-/// says that the file system is in use, or was not closed.
+/// and it is on another device that is missing or unusable, or has commits of a kind that this
+/// recovery does not know. Or MMP says that the file system is in use, or was not closed.
 fn is_for_others(device: &dyn BlockDevice, before: &Report) -> bool {
     let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
     let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);

@@ -34,8 +34,8 @@ fn own(directory: &Path, next: &mut u32) {
     }
 }
 
-/// An image of a profile with quota of users and groups, and of projects if inodes have room for
-/// project numbers.
+/// An image of a profile with quota of users and groups, and of projects if inodes have 256 bytes
+/// and the feature extra_isize.
 fn with_quota(name: &str, folder: &Path) -> PathBuf {
     let image = make_filled(profile_named(name), folder);
     let mount = LoopMount::new(&image, "").unwrap();

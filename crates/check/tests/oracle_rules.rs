@@ -77,7 +77,8 @@ fn debugfs(image: &Path, request: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// One written block past the end is tolerated if the extents are in the inode, and only then.
+/// A written block that begins right at the end is tolerated if the extents are in the inode, and
+/// only then.
 #[test]
 fn sizes_before_the_last_extent() {
     let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };

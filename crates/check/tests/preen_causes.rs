@@ -197,7 +197,7 @@ fn names_of_inodes_that_are_none() {
 }
 
 /// Before its first pass e2fsck removes a journal with an unusable inode. The first pass corrects a
-/// directory's size. It looks at neither again.
+/// directory's size. e2fsck looks at neither again.
 #[test]
 fn a_lost_journal_inode_and_a_high_size_are_mended() {
     let Some(mut judged) = Judged::start() else { return };
@@ -258,7 +258,7 @@ fn marks_of_errors_go_when_nothing_is_wrong() {
 #[test]
 fn zero_bytes_end_the_names_of_a_directory_and_its_parent() {
     let Some(mut judged) = Judged::start() else { return };
-    // A directory with an index, and one without.
+    // A directory with an index, one without, and the root.
     for (path, at) in [("many", 9), ("many", 22), ("one", 9), ("one", 22), ("", 9)] {
         judged.judge(format!("byte {at} of /{path}"), PLAIN, |image| {
             let place = place_of(image, &format!("/{path}"));

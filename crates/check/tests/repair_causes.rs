@@ -427,8 +427,8 @@ fn an_offset_in_the_attribute_block_hides_no_inline_data() {
     }
 }
 
-/// An attribute in the block that names an inode for its value, although the value is in the block.
-/// The hash says so, and neither the value nor the inline data of the file is lost.
+/// An attribute in the attribute block names an inode for its value, although the value is in the
+/// block. The hash says so, and neither the value nor the inline data of the file is lost.
 #[test]
 fn a_value_in_the_block_has_no_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -623,8 +623,8 @@ fn the_inode_of_a_value_has_one_link() {
     assert!(is_clean(&image), "one name");
 }
 
-/// The bit of the feature is lost. If one attribute of an inode has its value in another inode,
-/// e2fsck then finds no attribute of that inode, not even the one that inline data needs.
+/// The bit of the feature is lost. If one attribute of a file has its value in an inode of its own,
+/// e2fsck then finds no attribute of the file, not even the one that inline data needs.
 #[test]
 fn values_in_inodes_bring_their_feature_back() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

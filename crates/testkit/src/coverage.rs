@@ -109,7 +109,8 @@ pub struct Image(pub &'static str, pub &'static [u32], pub &'static [&'static st
 /// What a test has tried: each of its operations on each of its images.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
-    /// The letter that stands for the test in the tables. Entries of one test share it.
+    /// The letter that stands for the test in the tables. Entries of one test share it if they have
+    /// the same ways.
     pub letter: char,
     /// The name of the test, or `test: part` for one part of it.
     pub test: &'static str,

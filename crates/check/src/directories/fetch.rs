@@ -1,5 +1,5 @@
 //! Blocks of directories, read in disk order: directories by their lowest block, neighbours in one
-//! request, requests in parallel.
+//! request, units of work in parallel.
 //!
 //! A unit of small directories is read by the thread that checks it, just before the check, so that
 //! it is still in that CPU's cache. A large directory is read as it is walked, many blocks at a

@@ -239,8 +239,8 @@ pub(super) fn check_block_field(
     if !volume.incompat.contains(Incompat::EA_INODE) {
         return own;
     }
-    // The block is checked elsewhere, once for all inodes that share it. Only its values count
-    // here.
+    // The block is checked elsewhere, once for all inodes that share it. Here it is read only for
+    // the sizes of its values.
     let bytes = volume.block(block).unwrap_or_default();
     let entries = xattr::parse(&bytes, Home::Block).unwrap_or_default();
     own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()

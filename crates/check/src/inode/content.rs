@@ -176,8 +176,8 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
         cx.add(Code::EXTENT_BEYOND_PARENT, detail);
     } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
-        // Without tree blocks, one written block past the end is tolerated: it is what a crash
-        // between allocation and the new size leaves.
+        // Without tree blocks, a written block that begins right at the end is tolerated: it is
+        // what a crash between allocation and the new size leaves.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
     check_size_limit(cx, raw);
@@ -196,7 +196,8 @@ pub(super) fn check_size_limit(cx: &mut Examination<'_, '_, '_>, raw: &RawInode)
     }
 }
 
-/// Whether extents lie in blocks of their own. Then e2fsck compares the last of them with the size.
+/// Whether extents lie in blocks of their own. Then e2fsck compares the end of the last extent with
+/// the size.
 fn has_tree_blocks(raw: &RawInode) -> bool {
     let [_, _, _, _, _, _, low, high, ..] = raw.i_block;
     raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)

@@ -49,8 +49,9 @@ pub struct Applied {
 
 impl Plan<'_> {
     /// The numbers of the blocks that [`apply`](Self::apply) would change on `device`, in ascending
-    /// order. There are none if there is nothing to do ([`is_empty`](Self::is_empty)), and so none
-    /// on a device without a file system: [`Plan::before`] tells the two apart.
+    /// order, without those of the redo log. There are none if there is nothing to do
+    /// ([`is_empty`](Self::is_empty)), and so none on a device without a file system:
+    /// [`Plan::before`] tells the two apart.
     ///
     /// # Errors
     /// Those of the devices.

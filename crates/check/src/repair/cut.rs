@@ -93,7 +93,7 @@ fn lost(volume: &Volume<'_>, facts: &Facts, end: u64, fresh: &[u64]) -> Result<L
     Ok(lost)
 }
 
-/// The bytes of a file that a run has behind the end of the device, except in fresh blocks.
+/// The bytes of a file that a run has behind the cut, except in fresh blocks.
 fn behind(run: &Run, (bits, end): (u32, u64), fresh: &[u64]) -> Vec<Range<u64>> {
     let last = run.physical + run.length;
     let first = run.physical.max(end >> bits).min(last);

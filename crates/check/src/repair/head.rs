@@ -176,7 +176,7 @@ fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64
     (blocks > 0 && blocks <= room).then_some(blocks)
 }
 
-/// Size in bytes that a superblock claims, unless the backups say less.
+/// Size in bytes that the superblock claims, or a backup if only the backup's size fits the device.
 pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     let sb = primary(device)?;
     let bits = 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;

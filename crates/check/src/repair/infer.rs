@@ -402,8 +402,8 @@ fn is_garbage(raw: &RawInode) -> bool {
     raw.flags() != named || raw.i_obso_faddr.get() != 0
 }
 
-/// Sets the UUID of the journal, with checksums if they match it; else a UUID that follows from the
-/// root.
+/// Sets the UUID to the one in the journal, and turns checksums on if they match it. If the journal
+/// has none, the UUID follows from the root's inode.
 fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) -> UuidOrigin {
     let root = table.slot(device, InodeNr::ROOT.raw());
     let journal = table.slot(device, InodeNr::JOURNAL.raw()).and_then(|slot| first_block(slot.raw()));

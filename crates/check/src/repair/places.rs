@@ -1,6 +1,6 @@
 //! New blocks for bitmaps whose descriptors name an impossible block, or one that something else
 //! uses, when no backup names a better one. A repair computes what is in a bitmap, so any free
-//! block will do.
+//! block will do (without flex_bg, any in the group).
 
 use blockyard_device::DeviceError;
 use blockyard_disk::num::u64_from_u32;

@@ -12,7 +12,7 @@ pub enum Wish {
     BlockMapsToExtents,
     /// Give every file its own blocks on a file system that shares them, and remove that feature.
     UnshareBlocks,
-    /// Write extent trees anew that need fewer blocks than they have, as `e2fsck -fy` does.
+    /// Write anew the extent trees that need fewer blocks than they have, as `e2fsck -fy` does.
     PackExtentTrees,
 }
 

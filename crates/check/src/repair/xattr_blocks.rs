@@ -76,7 +76,7 @@ fn mend_block(
     let list =
         if bytes.is_empty() { AttributeList::default() } else { attributes::salvage(&bytes, Home::Block) };
     let mut new = vec![0; ed.volume().block_size()];
-    // A wrong count of references or checksum is a small fault: everything else in the block stays.
+    // A wrong checksum or count of references is a small fault: everything else in the block stays.
     let count_only = matches!(finding.code, Code::XATTR_REFCOUNT | Code::XATTR_CHECKSUM);
     if list.is_empty() || !list.write_block(&mut new, u32_from_usize(users.len())) {
         let lost = attributes::lost(&bytes, Home::Block, &AttributeList::default());

@@ -95,7 +95,7 @@ const MATRIX: &[&str] = &[
     "write back",
 ];
 
-/// Operations during which one call to the device fails. In each trial it is a different call.
+/// Operations during which one call to the device fails, alone or with all later ones.
 const FAILING: &[&str] = &[
     "create",
     "mkdir",
