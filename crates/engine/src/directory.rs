@@ -120,7 +120,7 @@ pub(crate) struct Directory<'a, S: DirectoryStore> {
 }
 
 impl<'a, S: DirectoryStore> Directory<'a, S> {
-    /// Opens a directory; `indexed` is its inode's INDEX flag.
+    /// Opens a directory; `indexed` says whether its block 0 is used as an index root.
     pub(crate) const fn new(store: &'a S, rules: &'a DirectoryRules, indexed: bool) -> Self {
         Self { store, rules, indexed }
     }

@@ -32,14 +32,14 @@ pub enum Error {
         /// What is wrong with it.
         why: OrphanDefect,
     },
-    /// The log must not be replayed: a committed transaction is damaged, or it holds a damaged
+    /// The log must not be replayed: a committed transaction is damaged, or the log holds a damaged
     /// superblock.
     #[error(transparent)]
     DamagedLog(blockyard_recovery::Error),
     /// The image uses features that this version cannot open.
     #[error("unsupported incompatible features: {0}")]
     UnsupportedFeatures(String),
-    /// The image cannot be opened, or used further, as asked. The text says what to do.
+    /// The image cannot be opened, or used further, as asked. The text says why.
     #[error(transparent)]
     Refused(Refusal),
     /// No entry of that name.
@@ -72,7 +72,7 @@ pub enum Error {
     /// An argument that the operation does not accept.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
-    /// A name longer than 255 bytes.
+    /// A name longer than 255 bytes, or a target that is too long for a symbolic link.
     #[error("file name too long")]
     NameTooLong,
     /// The inode would get more than 65,000 links.
@@ -81,7 +81,8 @@ pub enum Error {
     /// A file would exceed the size that the format allows.
     #[error("file too large")]
     FileTooLarge,
-    /// Refused by the inode's flags, such as immutable and append-only.
+    /// Refused by the inode's flags, such as immutable and append-only, or a hard link to a
+    /// directory.
     #[error("operation not permitted")]
     NotPermitted,
     /// A default access control list for something other than a directory.
@@ -238,7 +239,8 @@ mod tests {
         }
     }
 
-    /// What the crates below do not support becomes a refusal of its own kind, not corruption.
+    /// What the crates below refuse or cannot load becomes a refusal of its own kind, not
+    /// corruption.
     #[test]
     fn refusals_keep_their_kind_on_their_way_up() {
         use blockyard_alloc::{AllocError, inode::InodeError};

@@ -3,8 +3,8 @@
 //! An inode has two main locks. [`Inode::content`] is the lock that POSIX calls for: readers share
 //! it, a writer has it alone. It is taken before a handle, and may be held while waiting for a
 //! handle, for data or for other inodes. [`Inode::core`] guards the raw inode and the mapping below
-//! it. It is taken inside a handle and never held while waiting for one. So a commit, which waits
-//! for handles only, can always encode every inode.
+//! it. It may be taken inside a handle, and is never held while waiting for one. So a commit, which
+//! waits for handles only, can always encode every inode.
 //!
 //! The raw inode (`slot`) is the truth, edited in place. Size, sectors and mapping kind are kept
 //! beside it because operations read them often. A changed inode is encoded into its table block by
@@ -195,8 +195,8 @@ impl Inode {
         self.content.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::write`], for an inode that gets a name in a directory whose content the caller
-    /// holds: children come after parents, whatever their numbers.
+    /// As [`Inode::write`], for an inode whose directory's or owner's content the caller may hold:
+    /// children come after parents, whatever their numbers.
     pub(crate) fn write_child(&self) -> RwLockWriteGuard<'_, FileData> {
         self.content.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }

@@ -65,7 +65,8 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     ring: Mutex<RingState, B>,
 }
 
-/// The least that `blocks_max` can be set to: more than an operation that cannot be split needs.
+/// The least that `blocks_max` can be set to: more than an operation that cannot be split really
+/// changes. One that asks for more credits, such as a rename, gets the whole transaction.
 const TRANSACTION_MIN: usize = 64;
 
 /// How far the log is written before it starts over: this many times the largest size that the next

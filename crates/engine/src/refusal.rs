@@ -3,7 +3,7 @@
 
 use blockyard_disk::GroupNr;
 
-/// Why an image is refused; the text says what to do.
+/// Why an image is refused. If the reason does not show what to do, the text often says it.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// A size or revision that the format allows but this version does not support.

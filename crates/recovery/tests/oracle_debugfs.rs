@@ -10,8 +10,8 @@ use blockyard_disk::CorruptionKind;
 use blockyard_recovery::{OnDamage, Options, inspect, replay_to_device};
 use blockyard_testkit::{e2fsck_clean, require, run};
 
-/// Options of mke2fs, options of debugfs's journal_open, and a feature that the journal must then
-/// have.
+/// Options of mke2fs, options of debugfs's journal_open, and a text that the list of the journal's
+/// features must then contain.
 const CASES: &[(&[&str], &str, &str)] = &[
     (&["-b", "4096"], "-c -v 3", "journal_checksum_v3"),
     (&["-b", "1024"], "-c -v 3", "journal_64bit"),

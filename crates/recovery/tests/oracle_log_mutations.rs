@@ -322,7 +322,8 @@ impl Base {
         }
     }
 
-    /// Whether a target that was reported as damage lies in the journal or on the superblock.
+    /// Whether a target that was reported as damage lies in the journal or, with blocks of 1 KiB,
+    /// on the superblock.
     fn hits_journal(&self, report: &Report) -> bool {
         let pieces = self.format.block_size() / 1024;
         let targets = report.damage.iter().filter_map(|damage| damage.target);

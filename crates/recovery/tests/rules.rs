@@ -420,7 +420,7 @@ fn external_journals_and_fast_commits_are_refused_by_name() {
     image.device.write_at((JOURNAL + u64::from(ring)) * BLOCK as u64, &block).unwrap();
     let result = replay_to_device(&image.device, &Options::default());
     assert!(matches!(result, Err(Error::FastCommits { tid }) if tid.raw() == 8), "{result:?}");
-    // Records of an older transaction do not count, and the feature bit goes with the log.
+    // Records of an older transaction do not count. Emptying the log clears the feature bit.
     block[8] = 7;
     image.device.write_at((JOURNAL + u64::from(ring)) * BLOCK as u64, &block).unwrap();
     replay(&image, &Options::default());
@@ -562,7 +562,7 @@ fn mutated_journals_never_panic_or_hang() {
                 first * BLOCK as u64 + random() % if first == JOURNAL { 96 } else { count * BLOCK as u64 };
             image.device.write_at(place, &[random() as u8]).unwrap();
         }
-        // A wrong checksum of the journal's superblock would end most rounds early.
+        // A wrong checksum of the journal's superblock would end many rounds early.
         let mut journal = read_journal_superblock(&image.device);
         journal.seal();
         image.device.write_at(JOURNAL * BLOCK as u64, journal.as_bytes()).unwrap();

@@ -204,8 +204,8 @@ impl<B: Backend> Buffer<B> {
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
     }
 
-    /// Runs `f` on the bytes that belong to `epoch`: those set aside, and the present ones. For
-    /// owners of a part of the block (an inode) that encode their part late.
+    /// Runs `f` on the present bytes, and on those set aside if the block has changed again since
+    /// `epoch`. For owners of a part of the block (an inode) that encode their part late.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());

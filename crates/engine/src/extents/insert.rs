@@ -24,9 +24,9 @@ impl<S: TreeStore> Tree<'_, S> {
         // for the root.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
         // As in Linux (observed on 6.18): if `new` directly follows an extent but cannot join it,
-        // `new` is first tried as an entry of its own. It joins the extent after it only if its own
-        // entry would need a tree block and none can be allocated. The order matters only if the
-        // leaf is full.
+        // `new` first gets an entry of its own, which may then join the extent after it. It is
+        // merged into that extent directly only if its own entry would need a tree block and none
+        // can be allocated. The order matters only if the leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {

@@ -373,7 +373,7 @@ fn short_rests_of_unwritten_extents_are_initialised_too() {
     assert_eq!(written(20, 6, 20), 0..7);
     assert_eq!(written(20, 7, 20), 7..8);
     assert_eq!(written(7, 3, 7), 0..7);
-    // The extent reaches over the end of the file, and nothing follows the block.
+    // First the extent reaches over the end of the file; then nothing of it follows the block.
     assert_eq!(written(8, 3, 7), 3..4);
     assert_eq!(written(7, 6, 7), 6..7);
 }
@@ -401,8 +401,8 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
 
-/// Seen on Linux 6.18: the extent behind a new block takes the block over only if a hole lies
-/// before the block.
+/// Seen on Linux 6.18 with a full root: the extent behind a new block takes the block over directly
+/// only if a hole lies before the block. Otherwise the tree grows first.
 #[test]
 fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
     for (left, allocates) in [(8, true), (7, false)] {

@@ -106,8 +106,8 @@ impl<N: NodeBlock> Path<N> {
         self.levels.iter().flatten()
     }
 
-    /// The logical block at which the next leaf begins, by the key of its parent; `None` for the
-    /// last leaf.
+    /// The logical block at which the next leaf begins, as the keys of the nodes above say; `None`
+    /// for the last leaf.
     pub(super) fn next_leaf_key(&self, root: &[u8; ROOT_BYTES]) -> Option<u32> {
         (0..self.depth).rev().find_map(|index| {
             let level = self.level(index);

@@ -119,7 +119,8 @@ impl LockedFile<'_> {
         }
         let content = self.files.inline_content(self.inode, &self.inode.core())?;
         // Linux always delays this allocation, but reserves space for it only with delayed
-        // allocation. Without Linux's page cache, the engine allocates at once.
+        // allocation. The engine delays it only if it imitates Linux's page cache with delayed
+        // allocation. Empty content needs no block.
         if content.is_empty() || self.files.writing.delays_inline() {
             return self.delay_inline(&content);
         }

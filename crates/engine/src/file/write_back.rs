@@ -203,8 +203,8 @@ impl Files {
             self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
         } else {
             self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                // If nothing was zeroed around the piece, a written neighbour may take its blocks
-                // over.
+                // Without delayed allocation a written neighbour may take the piece's blocks over,
+                // if nothing was zeroed around the piece.
                 let may_move = !self.volume.delays_allocation() && written == *piece;
                 match (later, may_move) {
                     (true, _) => tree.separate(piece),

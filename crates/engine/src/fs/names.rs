@@ -169,8 +169,8 @@ impl FileSystem {
         self.namespace.rmdir(ctx, parent.into(), name)
     }
 
-    /// Renames `name` in `from` to `new_name` in `to`. If both names stand for one inode, nothing
-    /// changes.
+    /// Renames `from` to `to`, each a directory and a name in it. If both names stand for one
+    /// inode, nothing changes.
     ///
     /// A file that replaces another is written back first, so that after the usual write-and-rename
     /// a crash leaves either the old or the new content.

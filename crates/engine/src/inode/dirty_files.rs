@@ -20,14 +20,14 @@ const LISTS: usize = 16;
 /// and looks again.
 #[derive(Default)]
 pub(crate) struct DirtySince {
-    /// Position among all files that became dirty, 0 for a clean one.
+    /// Position among all files that became dirty, 0 for none. A file that fsync wrote keeps it.
     order: AtomicU64,
     /// When the data became dirty, by the writer's clock, in seconds.
     seconds: AtomicU64,
 }
 
 impl DirtySince {
-    /// Position in the order, and time; `None` for a clean file.
+    /// Position in the order, and time; `None` for a file without a position.
     pub(crate) fn get(&self) -> Option<(u64, i64)> {
         let order = self.order.load(Ordering::Relaxed);
         (order > 0).then(|| (order, self.seconds.load(Ordering::Relaxed).cast_signed()))

@@ -2,9 +2,9 @@
 //! shows them.
 //!
 //! The images themselves are only on the log's device, so pending checkpoints take almost no
-//! memory. A reader of the metadata cache that finds a block here never waits for a checkpoint: an
-//! entry leaves only after its home write has returned, and its log block is not overwritten before
-//! it has left.
+//! memory. A reader of the metadata cache that finds a block here never waits for a checkpoint.
+//! Unless its block is revoked, an entry leaves only after its home write has returned. Its log
+//! block is not overwritten before it has left.
 
 use super::blocks::LogBlocks;
 use crate::txn::Prepared;

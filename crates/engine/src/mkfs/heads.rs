@@ -144,7 +144,8 @@ impl Heads {
         keeps.then_some((after, number))
     }
 
-    /// The blocks of a group's head; empty when it has none.
+    /// The blocks of a group's head, with the boot block before it if the group has that; empty
+    /// when there is no head.
     pub(super) fn range(&self, geometry: &Geometry, group: GroupNr) -> Range<u64> {
         let first = geometry.group_first_block(group).raw();
         let mut end = match self.superblock(geometry, group) {

@@ -2,8 +2,8 @@
 //! flush.
 //!
 //! The device is cleared first (its storage given back), so unused blocks are holes. All-zero
-//! blocks are then not written. With `no_discard` only old signatures are cleared, and all-zero
-//! blocks are written, too.
+//! pieces are then not written. With `no_discard` only old signatures are cleared, and tables and
+//! journal if the options request that; all-zero pieces are written, too.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;

@@ -261,8 +261,8 @@ fn inode_goal(geometry: &Geometry, inode: InodeNr) -> u64 {
     geometry.group_first_block(GroupNr::new(first)).raw()
 }
 
-/// Goal for the resize inode's block: behind the metadata of group 0, as if there were no flex
-/// groups.
+/// Goal for the resize inode's block: the last block of group 0's metadata, as if there were no
+/// flex groups.
 const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64 {
     params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
 }

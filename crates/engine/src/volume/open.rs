@@ -24,7 +24,7 @@ use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::sync::Arc;
 
 impl Volume {
-    /// Recovers and validates the image. Writes nothing except what recovery brings home.
+    /// Recovers and validates the image. Writes nothing except what recovery writes.
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
         external: Option<Arc<dyn BlockDevice>>,

@@ -1,5 +1,6 @@
-//! The journal at open. Before the engine reads anything but the superblock, the journal is
-//! replayed, or the image is refused.
+//! The journal at open. If it must be replayed, that is done before the engine reads anything but
+//! the superblock, or the image is refused. A read-only instance ignores a log for which the
+//! superblock does not request recovery.
 
 use crate::options::Recovery;
 use crate::{Error, Refusal, Result};

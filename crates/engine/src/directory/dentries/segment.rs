@@ -4,7 +4,7 @@
 //! answer is exact, and usually costs one line. A line holds three names of 13 bytes.
 //!
 //! ```text
-//! line   passed: u8, used: u8, entries, zeroes
+//! line   passed: u8, used: u8, entries, unused bytes
 //! entry  length of the name: u8, inode: u32, name
 //! ```
 //!

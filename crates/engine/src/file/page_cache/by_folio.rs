@@ -61,7 +61,8 @@ impl PageCache {
     }
 
     /// Linux zeroes some blocks of a folio that does not fit: unwritten ones inside the file,
-    /// before the first unallocated block. This function makes the same blocks dirty.
+    /// before the first unallocated block. With delayed allocation, this function makes the same
+    /// blocks dirty.
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
