@@ -11,6 +11,7 @@ mod usage;
 
 use attributes::InInode;
 pub(crate) use attributes::hash_matches;
+pub(crate) use content::FAST_SYMLINK_MAX;
 
 use blockyard_disk::extent::{self, RawExtentHeader};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};

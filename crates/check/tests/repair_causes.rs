@@ -124,6 +124,41 @@ fn a_target_ends_where_its_size_says() {
     assert!(debugfs(&image, "stat link").contains("Size: 80"));
 }
 
+/// As above, but the target is in an inode that has a block of attributes. Once the target was
+/// taken for a map, and a byte of another file was cleared.
+#[test]
+fn a_target_in_an_inode_ends_where_its_size_says() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "128"]);
+    debugfs(&image, &format!("symlink link {}", "f".repeat(30)));
+    debugfs(&image, "ea_set link user.a value");
+    debugfs(&image, "set_inode_field link size 29");
+    repair(&image);
+    let stat = debugfs(&image, "stat link");
+    assert!(stat.contains(&format!("\"{}\"", "f".repeat(29))) && stat.contains("Size: 29"), "{stat}");
+}
+
+/// The size of a link with inline data is one too small: it is corrected, and the target stays.
+#[test]
+fn a_link_with_inline_data_keeps_its_target() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, tree) = (folder.path().join("image"), folder.path().join("tree"));
+    std::fs::create_dir(&tree).unwrap();
+    std::os::unix::fs::symlink("i".repeat(100), tree.join("link")).unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "inline_data", "-d", tree.to_str().unwrap()];
+    mke2fs(&image, &options, "8M");
+    assert!(debugfs(&image, "stat link").contains("Size: 100"), "an inline link");
+    debugfs(&image, "set_inode_field link size 99");
+    repair(&image);
+    assert!(debugfs(&image, "stat link").contains("Size: 100"));
+}
+
 /// The flag of an index on an inline directory: the flag goes, and the names stay.
 #[test]
 fn an_inline_directory_has_no_index() {

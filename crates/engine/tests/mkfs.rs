@@ -212,7 +212,11 @@ fn values_out_of_range_are_refused() {
         ),
         (
             ext4().inode_size(2048),
-            "-I 2048: the inode size must be a power of two from 128 to the block size 1024",
+            "-I 2048: with blocks of 1024 bytes, the inode size must be a power of two from 128 to 1024",
+        ),
+        (
+            ext4().block_size(65_536).inode_size(65_536),
+            "-I 65536: with blocks of 65536 bytes, the inode size must be a power of two from 128 to 32768",
         ),
         (
             Options { blocks_per_group: Some(260), ..ext4() },

@@ -13,7 +13,7 @@ use crate::vitals::Laid;
 use crate::volume::Volume;
 
 /// Bytes that fit in `i_block`.
-const FAST_SYMLINK_MAX: u64 = 60;
+pub(crate) const FAST_SYMLINK_MAX: u64 = 60;
 
 /// What later passes need to know about the content of an inode.
 #[derive(Debug, Default)]

@@ -212,8 +212,10 @@ impl Plan<'_> {
             let bitmap = volume.block(known.desc.block_bitmap())?;
             for run in bitmap::clear_runs(&bitmap, 0..geometry.clusters_in_group(group)) {
                 let first = geometry.block_at(group, ClusterOffset::new(run.start)).raw();
+                // The last cluster may reach beyond the last block.
                 let blocks = u64_from_u32(run.end - run.start) << geometry.cluster_ratio_bits();
-                device.discard(first << bits, blocks << bits)?;
+                let end = (first + blocks).min(geometry.blocks_count().raw());
+                device.discard(first << bits, (end - first) << bits)?;
             }
         }
         Ok(())

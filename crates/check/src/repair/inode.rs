@@ -27,7 +27,7 @@ use super::maps::{self, NoSpace};
 use super::{remains, xattr_blocks};
 use crate::code::Code;
 use crate::finding::{Finding, Site};
-use crate::inode::Expected;
+use crate::inode::{Expected, FAST_SYMLINK_MAX};
 use crate::map::{NoClaims, Run};
 
 /// Times that an inode is examined and repaired in a row.
@@ -351,19 +351,21 @@ fn end_target(
     found: Option<u64>,
 ) -> Result<bool, DeviceError> {
     let size = slot.raw().size();
-    if size == 0 || slot.raw().flags().contains(InodeFlags::ENCRYPT) || found != Some(size + 1) {
+    let elsewhere = InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA;
+    if size == 0 || slot.raw().flags().intersects(elsewhere) || found != Some(size + 1) {
         return Ok(false);
     }
     let end = usize_from_u64(size);
-    let map = maps::read(ed, inode, slot.raw());
-    if slot.raw().i_blocks_lo.get() == 0 {
+    if size + 1 < FAST_SYMLINK_MAX {
         slot.raw_mut().i_block[end] = 0;
-    } else if let Some(run) = map.runs.first() {
-        let place = BlockNr::new(run.physical);
-        let mut block = ed.volume().block(place)?;
-        block[end] = 0;
-        ed.put_block(place, &block)?;
+        return Ok(true);
     }
+    let map = maps::read(ed, inode, slot.raw());
+    let Some(run) = map.runs.first().filter(|_| size >= FAST_SYMLINK_MAX) else { return Ok(false) };
+    let place = BlockNr::new(run.physical);
+    let mut block = ed.volume().block(place)?;
+    block[end] = 0;
+    ed.put_block(place, &block)?;
     Ok(true)
 }
 

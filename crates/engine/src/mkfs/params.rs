@@ -407,10 +407,14 @@ fn inode_size(options: &Options, defaults: &Overrides, block_size: u32) -> Resul
         return Ok(128);
     }
     let size = options.inode_size.or(defaults.inode_size).unwrap_or(DEFAULTS.2);
-    if !size.is_power_of_two() || !(128..=block_size).contains(&size) {
+    // The superblock has 16 bits for it.
+    let most = block_size.min(1 << 15);
+    if !size.is_power_of_two() || !(128..=most).contains(&size) {
         return Err(bad_value(
             format!("-I {size}"),
-            format!("the inode size must be a power of two from 128 to the block size {block_size}"),
+            format!(
+                "with blocks of {block_size} bytes, the inode size must be a power of two from 128 to {most}"
+            ),
         ));
     }
     Ok(size)

@@ -114,7 +114,7 @@ fn spread_inodes(params: &Params, blocks: u64, clusters: u32) -> Result<Option<G
         first_data_block: BlockNr::new(params.first_block),
         clusters_per_group: clusters,
         inodes_per_group: u32_from_u64(inodes),
-        inode_size: u16::try_from(params.inode_size).expect("at most 65536, checked to be at most a block"),
+        inode_size: u16::try_from(params.inode_size).expect("checked to be at most 32768"),
         flex_bits: params.flex_bits,
     };
     Geometry::new(fields).map(Some).map_err(|error| Error::Size(format!("{error}; ask for another size")))
