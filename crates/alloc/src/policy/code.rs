@@ -197,7 +197,7 @@ impl Code {
 
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No addresses: this text identifies which code a saved measurement belongs to.
+        // No addresses: they change from run to run, and saved measurements are found by this text.
         f.debug_struct("Code")
             .field("search", &self.search.is_some())
             .field("groups", &self.groups.is_some())
