@@ -117,7 +117,8 @@ pub trait Groups {
     fn look(&self, group: GroupNr) -> GroupView;
 
     /// Searches a group that suits the criterion. Returns whether the search is over. Groups that
-    /// do not exist, are full or do not suit are passed over.
+    /// do not exist, are full or do not suit are passed over, and busy ones where the policy skips
+    /// those.
     fn visit(&mut self, group: GroupNr) -> bool;
 }
 
