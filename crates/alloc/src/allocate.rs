@@ -199,7 +199,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Searches. If that finds nothing and clusters were held for trimming meanwhile, searches
-    /// again while none are held.
+    /// again while none are held. A request that takes only its goal is searched for once.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
         let trims = self.trims.begun();
         self.search_with_retries(context)?;
@@ -216,7 +216,8 @@ impl<B: Backend> Allocator<B> {
     /// Searches. If that finds nothing, drops preallocations and searches again. If dropping gave
     /// back no clusters, searches again with strict checks instead. There are at most two retries
     /// in all, unless `space_retries` sets no limit. Then the search is repeated as long as
-    /// dropping gives back clusters, and at most twice with strict checks.
+    /// dropping gives back clusters, and at most twice with strict checks. A request that takes
+    /// only its goal is searched for once.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
         // must not read every CPU's count. So the first strict search always runs, and the second

@@ -37,7 +37,7 @@ const AUTO_SCAN_GROUPS: u32 = 16;
 /// The locality group of one CPU slot, with its mutex.
 pub(crate) type LocalitySlot<B> = CachePadded<Mutex<LocalityGroup<B>, B>>;
 
-/// Block allocation of one file system. Shared by threads; every method takes `&self`.
+/// Block allocation of one file system. Threads share it: what they call takes `&self`.
 pub struct Allocator<B: Backend = Native> {
     pub(crate) policy: Policy,
     pub(crate) table: GroupTable<B>,
@@ -397,8 +397,8 @@ impl<B: Backend> Allocator<B> {
         (runs, clusters)
     }
 
-    /// How often locks were taken since open: the group locks, and of the locks that the whole file
-    /// system shares the md lock, those of index lists, and that of a global cursor.
+    /// How often locks were taken since open: the group locks, the md lock, the locks of the index
+    /// lists, and the lock of a global cursor. The whole file system shares all but the first.
     #[must_use]
     pub fn lock_census(&self) -> LockCensus {
         let mut shared = vec![self.md.figures()];

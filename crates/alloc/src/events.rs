@@ -58,7 +58,7 @@ pub struct AllocEvent {
     /// Final request flags, low 16 bits.
     pub flags: u16,
     /// Criterion at the end: 0 to 4 by the ladder, 5 when all criteria were exhausted
-    /// (`visit=scan`), 0 for exact goals.
+    /// (`visit=scan`), 0 for exact goals and preallocations.
     pub criterion: u8,
     /// How the request ended.
     pub kind: EventKind,

@@ -51,7 +51,7 @@ impl MemoryBitmaps {
             inode_size: 256,
             flex_bits,
         })
-        .expect("these fields fit any group count from 1 to 2^19")
+        .expect("these fields fit any group count below 2^19")
     }
 
     /// What the descriptors say now, one entry for each group.

@@ -85,8 +85,8 @@ fn each_flaw_of_v2_can_be_switched_off_alone() {
 }
 
 /// In how many of eight zones the next files of eight CPUs begin, after long-lived files were
-/// extended. One operation in ten runs on another CPU than the file's own, and one file in twenty
-/// is replaced by a new one.
+/// extended. One operation in ten runs on a CPU drawn at random, the others on the file's own CPU.
+/// One in twenty replaces its file by a new one first.
 fn zones_in_use(policy: &str, operations: u32) -> usize {
     const CPUS: u16 = 8;
     let bench = Bench::sized(policy, 64, CPUS.into());

@@ -129,8 +129,8 @@ pub enum XattrDefect {
         /// Offset of the entry.
         at: usize,
     },
-    /// The value lies outside of the area.
-    #[error("attribute entry at byte {at}: value outside of its area")]
+    /// The value lies outside of the area, or is longer than any value may be.
+    #[error("attribute entry at byte {at}: value outside of its area, or too long")]
     Value {
         /// Offset of the entry.
         at: usize,

@@ -425,7 +425,7 @@ pub fn set_inode(
 /// Whether a block holds no names but `.` and `..` (for rmdir).
 ///
 /// # Errors
-/// The first [`DirDefect`] of the block.
+/// The first [`DirDefect`] met before another name.
 pub fn is_empty(block: &[u8], layout: DirLayout) -> Result<bool, DirDefect> {
     for entry in Entries::new(block, layout)? {
         let entry = entry?;

@@ -83,7 +83,7 @@ impl Geometry {
         let per_group = u64::from(f.clusters_per_group) << f.cluster_ratio_bits;
         let groups = (f.blocks_count.raw() - f.first_data_block.raw()).div_ceil(per_group);
         let inodes = groups.checked_mul(u64::from(f.inodes_per_group));
-        check(inodes.is_some_and(|inodes| inodes <= u64::from(u32::MAX)), "more than 2^32 inodes")?;
+        check(inodes.is_some_and(|inodes| inodes <= u64::from(u32::MAX)), "2^32 inodes or more")?;
         Ok(Self { fields, groups: u32_from_u64(groups) })
     }
 
@@ -377,6 +377,6 @@ mod tests {
             inodes_per_group: 1 << 19,
             ..fields()
         };
-        assert_eq!(Geometry::new(wrong), Err(GeometryError("more than 2^32 inodes")));
+        assert_eq!(Geometry::new(wrong), Err(GeometryError("2^32 inodes or more")));
     }
 }

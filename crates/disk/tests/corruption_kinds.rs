@@ -330,8 +330,9 @@ fn other_kinds() -> Vec<Kind> {
     ])
 }
 
-/// Kinds that only a walk over an image can find; the tests of the reader, of the engine, of
-/// recovery and of check cover them.
+/// Kinds that are not tried here, most of them because only a walk over an image can find them.
+/// The tests of the journal's blocks, of the reader, of the engine, of recovery and of check cover
+/// them.
 fn needs_an_image(kind: Kind) -> bool {
     let name = format!("{kind:?}");
     name.starts_with("Journal")

@@ -1,5 +1,5 @@
-//! Debug builds check the ranks of locks at run time: of mutexes and reader-writer locks, and while
-//! a condition variable waits. Also the counters of a lock class.
+//! Debug builds check the ranks of locks at run time: of mutexes and reader-writer locks, also
+//! after a wait for a condition. The counters of a lock class are tested here, too.
 
 #![cfg(debug_assertions)]
 

@@ -11,7 +11,7 @@ use super::config::InodeGroupFacts;
 pub(super) struct GroupState {
     /// One bit an inode, 1 = used or claimed; `None` while not in memory.
     bits: Option<Box<[u64]>>,
-    /// Inodes at the end of the table that no committed inode ever used.
+    /// Inodes at the end of the table that were never in use. A claim is not a use.
     itable_unused: u32,
     /// Claims that are neither committed nor released.
     claims: u32,

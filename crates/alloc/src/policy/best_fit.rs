@@ -6,8 +6,8 @@
 //! **When it wins.** Requests of few sizes that come and go: holes are filled exactly and long runs
 //! survive.
 //!
-//! **When it loses.** Every group that it meets is scanned whole. Mixed sizes leave remainders that
-//! are too short for anything. Files that grow in turns interleave.
+//! **When it loses.** A group is scanned to its end unless a run fits exactly. Mixed sizes leave
+//! remainders that are too short for anything. Files that grow in turns interleave.
 //!
 //! **Parameters.** None.
 

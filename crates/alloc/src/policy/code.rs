@@ -117,7 +117,8 @@ pub trait Groups {
     fn look(&self, group: GroupNr) -> GroupView;
 
     /// Searches a group that suits the criterion. Returns whether the search is over. Groups that
-    /// do not exist, are full or do not suit are passed over.
+    /// do not exist, are full or do not suit are passed over, and busy ones where the policy skips
+    /// those.
     fn visit(&mut self, group: GroupNr) -> bool;
 }
 
@@ -197,7 +198,7 @@ impl Code {
 
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No addresses: this text identifies which code a saved measurement belongs to.
+        // No addresses: they change from run to run, and saved measurements are found by this text.
         f.debug_struct("Code")
             .field("search", &self.search.is_some())
             .field("groups", &self.groups.is_some())

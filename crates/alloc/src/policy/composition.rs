@@ -176,8 +176,8 @@ pub struct Switches {
     /// Creating or deleting a directory changes the count of free inodes of its flex group instead
     /// of the count of directories (before 2.6.32).
     pub used_dirs_fault: bool,
-    /// Groups that got many directories and few files lately are passed over (ext2; under
-    /// `orlov-ext3` only).
+    /// Groups that got many directories and few files lately are passed over (ext2; only where
+    /// directories are placed as by `orlov-ext3`).
     pub debt: bool,
 }
 

@@ -16,9 +16,9 @@
 //! of them. Nothing looks for a run that is long enough, so files break up in aged space.
 //! Directories lie among data. Every block costs a request.
 //!
-//! **Parameters.** No numbers. Slots: `search=windows`, `inode=oldalloc`, `debt=on` (ext2),
-//! `when=write-back`. The image has block maps (`mkfs -t ext3`); later features are refused by
-//! name.
+//! **Parameters.** No numbers. Its search is `search=windows`. Variants are `inode=oldalloc`,
+//! `debt=on` (ext2) and `when=write-back`. The image has block maps (`mkfs -t ext3`); later
+//! features are refused by name.
 
 use super::composition::Policy;
 use super::linux_6_18;

@@ -1,10 +1,10 @@
 //! # `ext4-2008`: the first allocator of ext4 (2.6.27 to 2.6.29)
 //!
 //! **Idea.** Every inode, directory or not, goes to its parent's flex group while more than a tenth
-//! of that is free. Otherwise it goes to the lowest flex group that has room, so flex groups fill
-//! up one after the other. Blocks are searched for from the inode's own group on, by four criteria
-//! over all groups in turn. Small files share preallocations that follow one another around the
-//! disk. Large files start at their inode.
+//! of that is free. Otherwise it goes to the flex group before that one, or else to the lowest that
+//! has room, so flex groups fill up one after the other. Blocks are searched for from the inode's
+//! own group on, by four criteria over all groups in turn. Small files share preallocations that
+//! follow one another around the disk. Large files start at their inode.
 //!
 //! **When it wins.** The front of the disk is filled densely. Groups that were never used stay
 //! unused, and inode tables are read in one go.

@@ -5,7 +5,7 @@
 //! tables. Data begins in the second.
 //!
 //! **When it wins.** Against `ext4-2008` wherever directories are read, because they lie together.
-//! When one flex group has run out of inodes, it uses those of other flex groups.
+//! When one flex group has run out of inodes, those of other flex groups are used.
 //!
 //! **When it loses.** On file systems that are more than three quarters full, every flex group
 //! fails the bound on free space, and directories go group by group. Where a directory of the root

@@ -8,7 +8,8 @@
 //! with.
 //!
 //! **When it loses.** Files that grow in turns interleave, since nothing is kept ahead of them.
-//! Every request scans the full groups at the front again.
+//! From its goal on, every request passes the same full groups again, and scans again each group
+//! whose runs are all too short.
 //!
 //! **Parameters.** None.
 

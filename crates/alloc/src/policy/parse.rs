@@ -158,7 +158,7 @@ const SLOTS: &[SlotText] = &[
     switch_text!(
         "random_start",
         orlov.random_start,
-        "Where the search for a directory under the root begins.",
+        "Where the search for a directory under a top directory begins.",
         "At a random flex group (2.6.30).",
         "At the hash of its name."
     ),
@@ -193,7 +193,7 @@ const SLOTS: &[SlotText] = &[
     switch_text!(
         "debt",
         orlov.debt,
-        "Whether groups that got many directories and few files lately are passed over, under inode=orlov-ext3.",
+        "Whether groups that got many directories and few files lately are passed over, where directories are placed as by inode=orlov-ext3.",
         "They are (ext2).",
         "They are not: ext3 computed the debt and never used it."
     ),
@@ -331,8 +331,8 @@ impl Policy {
     /// Parses one arm: a preset's name and overrides, separated by colons.
     ///
     /// # Errors
-    /// [`PolicyError`] with the first part that is unknown, or with the rule that the combination
-    /// breaks.
+    /// [`PolicyError`] with the first part that is unknown, with the rule that the combination
+    /// breaks, or with an override that nothing uses.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         Self::parse_among(text, &[])
     }

@@ -7,7 +7,8 @@ use super::composition::Policy;
 pub struct Preset {
     /// The composition; its name is `policy.preset`.
     pub policy: Policy,
-    /// Idea, when it wins, when it loses, parameters: the file's own documentation.
+    /// The text of its file. It begins with the documentation: idea, when it wins, when it loses,
+    /// parameters.
     pub source: &'static str,
 }
 

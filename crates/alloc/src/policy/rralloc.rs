@@ -4,7 +4,7 @@
 //! extent, or if that block is taken. From the cursor on, groups whose runs are below a length
 //! floor are skipped, for a bounded number of tries. Directories and metadata keep the ladder and
 //! their clustering. Zones stay apart: a hit through a file's cursor never moves a CPU's cursor.
-//! Busy groups are skipped, and full groups are never met.
+//! Busy groups are skipped, and the group index leaves out full ones.
 //!
 //! **When it wins.** Allocation spreads over the device, so freed blocks rest before they are used
 //! again. Files are not broken up for that.

@@ -49,7 +49,7 @@ slot! {
         /// Round-robin by group (rralloc): first free run from a cursor.
         Cursor = "cursor",
         /// The next free block from the goal inside a window that the file has for itself (ext3).
-        /// Of the slots below only those of goals, inodes and frees apply.
+        /// The slots of the ladder, of stream goals and of cursors do not apply.
         Windows = "windows",
         /// As code of another crate says: an engine, or the ladder with groups that the code
         /// chooses.
@@ -386,9 +386,9 @@ slot! {
         /// A directory to the group with most free blocks, files with their directory (ext3 with
         /// oldalloc).
         OldAlloc = "oldalloc",
-        /// Everything in the parent's flex group while it has space, then in the lowest flex group
-        /// that has some (ext4 of 2.6.27 and 2.6.28). May report that there are no inodes although
-        /// there are.
+        /// Everything in the parent's flex group while it has space, then in the one before it, or
+        /// else in the lowest that has some (ext4 of 2.6.27 and 2.6.28). May report that there are
+        /// no inodes although there are.
         Flex2008 = "flex-2008",
         /// As flex-2008; if that finds none, as ext3 places files (2.6.29).
         Flex2008Fallback = "flex-2008-fallback",

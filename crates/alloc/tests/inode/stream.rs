@@ -266,7 +266,7 @@ impl Stream {
         self.replica.allocator.set_goal((goal != 0).then(|| InodeNr::new(goal)));
     }
 
-    /// The root, a recent directory, or any.
+    /// The root, a directory from the upper half of the numbers, the one with the highest, or any.
     fn some_directory(&mut self) -> u32 {
         let directories: Vec<u32> = self
             .entries

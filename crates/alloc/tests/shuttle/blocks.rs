@@ -116,7 +116,7 @@ impl Yard {
         }
     }
 
-    /// Frees an extent. The owner marks stay until the caller or the commit removes them.
+    /// Frees an extent. The owner marks stay: the caller removes them.
     fn free(&self, extent: FreedExtent, txn: Option<u32>, who: u32) {
         let first = self.allocator.geometry().block_at(extent.group, ClusterOffset::new(extent.start));
         let context =

@@ -196,7 +196,7 @@ impl DescriptorBuilder {
         self.last_tag != 0 && room < self.format.tag_layout().size() + UUID_BYTES
     }
 
-    /// Adds a tag. Sets `SAME_UUID` and `LAST` as needed.
+    /// Adds a tag, with `SAME_UUID` unless it is the first. [`finish`](Self::finish) sets `LAST`.
     ///
     /// # Panics
     /// When the block [`is_full`](Self::is_full).
