@@ -334,7 +334,9 @@ impl Tree {
         while let Some((old, new)) = waiting.pop_front() {
             let place = self.directory_path(old);
             let from = self.directory(old);
-            let mut directory = Directory { own: kept[usize_from_u32(new)].own, ..Directory::default() };
+            let own = kept[usize_from_u32(new)].own;
+            let left_out = from.left_out.clone();
+            let mut directory = Directory { own, left_out, ..Directory::default() };
             for child in 0..u32_from_usize(from.nodes.len()) {
                 let mut node = from.nodes[usize_from_u32(child)].clone();
                 let name = from.text(node.name);

@@ -273,8 +273,8 @@ impl Build {
         self.image.offset() == 0 && (!path.exists() || path.is_file())
     }
 
-    /// Reports paths of `--order` that are not in the tree. They are not an error, because such lists
-    /// come from running systems.
+    /// Reports paths of `--order` that are not in the tree. They are not an error, because such
+    /// lists come from running systems.
     fn tell_missing(&self, missing: &[Vec<u8>]) {
         let Some(first) = missing.first() else { return };
         let (count, first) = (units::counted(u64_from_usize(missing.len()), "path"), first.escape_ascii());
