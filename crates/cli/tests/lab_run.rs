@@ -696,7 +696,8 @@ fn aged_images_stand_beside_fresh_ones() {
         })
         .collect();
     assert_eq!(states, ["fresh", "mail:300", "build:200:60%"]);
-    for (life, part) in [("male", "mail, build, phone, vm, database"), ("mail:0", "no number of operations")]
+    for (life, part) in
+        [("male", "mail, build, phone, vm, database"), ("mail:0", "neither a number of operations")]
     {
         let refused = blockyard(&run_with(&["--aged", life]));
         assert_eq!(refused.status.code(), Some(2));
@@ -819,7 +820,7 @@ fn models_of_devices_are_listed_and_shown() {
     for (line, part) in [
         ("lab run smallfiles --device hdd,ssd --ops 1", "takes one"),
         ("lab run smallfiles --device hdd --seconds 1", "--seconds"),
-        ("lab run smallfiles --device hdd --ops 1 --interleave overlap", "--interleave lockstep"),
+        ("lab run smallfiles --device hdd --ops 1 --interleave overlap", "every --interleave but lockstep"),
         ("lab run copy --device hdd", "--device"),
         ("lab run e2 --device ssd,ssd", "--device: ssd twice"),
         ("lab run smallfiles --cache 1M --ops 1", "--device"),
