@@ -73,7 +73,8 @@ impl Event {
     }
 }
 
-/// A device that passes everything on to `below`, and logs changes and flushes.
+/// A device that passes reads, changes and flushes on to `below`, and logs changes and flushes. It
+/// never shares storage with a file.
 pub struct RecorderDevice<D> {
     below: D,
     log: Mutex<Vec<Event>>,

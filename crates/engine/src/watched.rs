@@ -29,7 +29,7 @@ impl Deref for Watched {
     }
 }
 
-/// Operations that are recorded by name alone.
+/// Operations whose recorded names do not depend on their arguments.
 macro_rules! noted {
     ($($name:literal: $method:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Watched {
@@ -168,7 +168,8 @@ impl Watched {
         self.note(operation, self.fs.set_xattr(ctx, inode, name, value, mode))
     }
 
-    /// [`FileSystem::release_inode`]. Recorded only if the inode was unlinked while it was open.
+    /// [`FileSystem::release_inode`]. Recorded, as `unlink open`, only if the inode has no name:
+    /// it was unlinked, or never had one.
     ///
     /// # Errors
     /// Those of [`FileSystem::release_inode`].

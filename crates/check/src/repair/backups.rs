@@ -1,5 +1,6 @@
-//! Rewrites copies of superblock and descriptors that differ from the primary ones, once the rest
-//! is clean. e2fsck leaves them until it needs them.
+//! Rewrites wrong copies of the superblock, and copies of descriptors whose bitmaps or tables lie
+//! elsewhere than in the primary ones. This comes after the last repair, if superblock and
+//! descriptors are sound. e2fsck leaves such copies until it needs them.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::group_desc::RawGroupDesc;

@@ -35,7 +35,7 @@ impl DataStore {
     }
 
     /// Fills `buf` from byte `place` of the device on. May also read and keep up to `ahead` blocks
-    /// behind these bytes.
+    /// that follow these bytes.
     ///
     /// # Errors
     /// Errors of the device.

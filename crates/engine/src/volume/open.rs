@@ -109,7 +109,8 @@ impl Volume {
     }
 }
 
-/// The log at `place`, with the images in it that are not home yet.
+/// The log at `place`, with an index of the copies of blocks in it that are not home yet. The index
+/// begins empty.
 fn open_log(
     device: &Arc<dyn BlockDevice>,
     external: Option<Arc<dyn BlockDevice>>,
@@ -167,8 +168,9 @@ fn open_journal(
 }
 
 /// The most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The
-/// rest keeps what operations read. Blocks that change before a commit in progress has copied them
-/// are set aside: at most as many as may be dirty.
+/// rest keeps what operations read. If a block changes again before a commit in progress
+/// has copied it, its old content is set aside. There are at most as many such copies as dirty
+/// blocks.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }
