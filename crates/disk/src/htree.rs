@@ -179,7 +179,8 @@ impl Span {
         Ok(span)
     }
 
-    /// Checks everything but the entries: the block's size, the disguise of a node, limit and count.
+    /// Checks everything but the entries: the block's size, the disguise of a node, limit and
+    /// count.
     fn head(block: &[u8], kind: IndexKind, layout: &DirLayout) -> Result<Self, HtreeDefect> {
         if block.len() != layout.block_size || block.len() < 1024 {
             return Err(HtreeDefect::BlockSize);
@@ -550,8 +551,9 @@ fn checksum_at(kind: IndexKind, layout: &DirLayout) -> usize {
 /// directory.
 ///
 /// # Errors
-/// [`HtreeDefect::BlockSize`] if the bytes are not one block, [`HtreeDefect::Limit`] if the limit is
-/// wrong or leaves no room for a checksum, [`HtreeDefect::Count`] if the count is above the limit.
+/// [`HtreeDefect::BlockSize`] if the bytes are not one block, [`HtreeDefect::Limit`] if
+/// the limit is wrong or leaves no room for a checksum, [`HtreeDefect::Count`] if the count is
+/// above the limit.
 pub fn checksums(
     block: &[u8],
     kind: IndexKind,
