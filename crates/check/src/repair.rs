@@ -277,27 +277,11 @@ fn decide<'a>(
     if is_for_others(device, &before) {
         return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
     }
-    let mut sink = crate::finding::Sink::default();
-    let mut log = Log::default();
-    log.declined.clone_from(&options.declined);
-    log.wishes = options.wishes.iter().copied().filter(|wish| wish.is_due(&before)).collect();
-    // Whoever wants blocks of their own for all files wants no file cut.
-    log.shared = if log.wishes.contains(&Wish::UnshareBlocks) { Shared::Clone } else { options.shared };
-    let mut overlay = head::overlay(device, redo, &before, &mut log)?;
-    let is_short = before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT);
-    if is_short && !log.actions.iter().any(|action| action.code == Code::DEVICE_SHORT) {
-        // Blocks behind the end can be neither read nor written.
+    let mut log = Log::of(options, &before);
+    let Some(begun) = begin(Pair { device, journal }, redo, &before, &mut log)? else {
         return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
-    }
-    let mut log_device = journal.map(OverlayDevice::new);
-    let is_replayed =
-        replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, log_device.as_ref(), &mut sink);
-    if !is_replayed {
-        log_device = journal.map(OverlayDevice::new);
-        // Drop what was replayed before the replay failed.
-        log.actions.clear();
-        overlay = head::overlay(device, redo, &before, &mut log)?;
-    }
+    };
+    let Begun { mut overlay, journal: log_device, is_replayed, findings } = begun;
     let is_resumed = redo.is_some();
     let was_open = marks::is_open(&overlay);
     let had_error_mark =
@@ -310,7 +294,6 @@ fn decide<'a>(
         return Ok(Plan { sets_mark, was_open, ..Plan::empty(overlay, (before, costs)) });
     }
     let log_below = log_device.as_ref().map(|journal| -> &dyn BlockDevice { journal });
-    let findings = sink.into_findings();
     let mut round = Round { device: &overlay, journal: log_below, now: options.now, findings };
     if let Some(place) = options.check.superblock {
         round.take_superblock(place, &mut log)?;
@@ -351,6 +334,42 @@ fn decide<'a>(
         plan.actions.splice(0..0, losses);
     }
     Ok(plan)
+}
+
+/// A file system whose head and journal are in order, in memory.
+struct Begun<'a> {
+    overlay: OverlayDevice<&'a dyn BlockDevice>,
+    /// The overlay of an external journal.
+    journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
+    is_replayed: bool,
+    /// What the replay found.
+    findings: Vec<Finding>,
+}
+
+/// Puts the head in order and replays the journal. `None` if the device ends too early: blocks
+/// behind the end can be neither read nor written.
+fn begin<'a>(
+    Pair { device, journal }: Pair<'a>,
+    redo: Option<&Redo>,
+    before: &Report,
+    log: &mut Log,
+) -> Result<Option<Begun<'a>>, Error> {
+    let mut sink = crate::finding::Sink::default();
+    let mut overlay = head::overlay(device, redo, before, log)?;
+    let is_short = before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT);
+    if is_short && !log.actions.iter().any(|action| action.code == Code::DEVICE_SHORT) {
+        return Ok(None);
+    }
+    let mut log_device = journal.map(OverlayDevice::new);
+    let is_replayed =
+        replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, log_device.as_ref(), &mut sink);
+    if !is_replayed {
+        log_device = journal.map(OverlayDevice::new);
+        // Drop what was replayed before the replay failed.
+        log.actions.clear();
+        overlay = head::overlay(device, redo, before, log)?;
+    }
+    Ok(Some(Begun { overlay, journal: log_device, is_replayed, findings: sink.into_findings() }))
 }
 
 /// Checks what a repair leaves, and makes the marks of the superblock agree. Returns what the check

@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use blockyard_disk::{BlockNr, InodeNr};
 
+use super::RepairOptions;
 use super::wish::{Shared, Wish};
+use crate::Report;
 use crate::code::Code;
 use crate::finding::Site;
 
@@ -145,6 +147,15 @@ pub(crate) enum RewriteAll {
 }
 
 impl Log {
+    /// The log of a repair that has decided nothing, with what the user declines and wants.
+    pub(super) fn of(options: &RepairOptions, before: &Report) -> Self {
+        let wishes: BTreeSet<Wish> =
+            options.wishes.iter().copied().filter(|wish| wish.is_due(before)).collect();
+        // Whoever wants blocks of their own for all files wants no file cut.
+        let shared = if wishes.contains(&Wish::UnshareBlocks) { Shared::Clone } else { options.shared };
+        Self { declined: options.declined.clone(), wishes, shared, ..Self::default() }
+    }
+
     pub(crate) fn add(&mut self, code: Code, site: Site, cost: Cost, what: impl Into<String>) {
         self.actions.push(Action {
             code,

@@ -161,21 +161,22 @@ impl Beside {
         }
     }
 
+    /// Whether something that e2fsck -p does before it would come to a finding takes it away.
+    fn never_comes_to(&self, finding: &Finding) -> bool {
+        let (code, inode) = (finding.code, finding.site.inode);
+        inode.is_some_and(|inode| self.gone.contains(&(inode, code)))
+            || self.orphans.cover(finding)
+            || self.left.as_ref().is_some_and(|left| code.pass() > 2 && !left.contains(&code))
+            // The journal is removed before the first pass, so nobody looks at its inode.
+            || (self.journal_goes && inode == Some(self.journal))
+    }
+
     /// Whether e2fsck -p goes on at a finding, as observed.
     fn lets_pass(&self, finding: &Finding) -> bool {
-        let dropped = finding.site.inode.is_some_and(|inode| self.dropped.contains(&inode));
-        if finding.site.inode.is_some_and(|inode| self.gone.contains(&(inode, finding.code))) {
-            return true;
-        }
-        if self.orphans.cover(finding) {
-            return true;
-        }
-        if self.left.as_ref().is_some_and(|left| finding.code.pass() > 2 && !left.contains(&finding.code)) {
+        if self.never_comes_to(finding) {
             return true;
         }
         match finding.code {
-            // The journal is removed before the first pass, so nobody looks at its inode.
-            _ if self.journal_goes && finding.site.inode == Some(self.journal) => true,
             // The first pass corrects a wrong size as a whole.
             Code::DIR_SIZE_HIGH => finding.site.inode.is_some_and(|inode| self.resized.contains(&inode)),
             // It stops at the type of a name whose inode is unused.
@@ -211,6 +212,16 @@ impl Beside {
                 finding.site.block.is_some_and(|block| self.let_go.contains(&block))
                     || finding.site.inode.is_some_and(|inode| self.without_values.contains(&inode))
             }
+            _ => self.lets_index_pass(finding),
+        }
+    }
+
+    /// As [`lets_pass`](Self::lets_pass), for findings about indexes of directories, and for others that
+    /// have no rule of their own.
+    fn lets_index_pass(&self, finding: &Finding) -> bool {
+        let is_of =
+            |inodes: &BTreeSet<InodeNr>| finding.site.inode.is_some_and(|inode| inodes.contains(&inode));
+        match finding.code {
             // What is left of the index is then read as leaves, which have checksums.
             _ if self.checksums && finding.detail.ends_with(NODES_BEHIND) => false,
             // The index is dropped before blocks are read. The root then counts as a leaf, unless
@@ -223,7 +234,7 @@ impl Beside {
             | Code::INDEX_WITHOUT_FEATURE
                 if self.checksums =>
             {
-                finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
+                is_of(&self.unsealed_roots)
             }
             // A root with this finding is taken for a leaf with broken entries.
             Code::LEAF_NO_TAIL if finding.detail == ROOT_OF_AN_INDEX => false,
@@ -234,7 +245,7 @@ impl Beside {
             | Code::HTREE_TWICE
             | Code::HTREE_BELOW_MINIMUM
             | Code::HTREE_ABOVE_MAXIMUM
-            | Code::HTREE_LEAF_DEPTH => dropped,
+            | Code::HTREE_LEAF_DEPTH => is_of(&self.dropped),
             code => !finding.is_error() || code.is_safe(),
         }
     }
