@@ -216,8 +216,8 @@ impl Beside {
         }
     }
 
-    /// As [`lets_pass`](Self::lets_pass), for findings about indexes of directories, and for others that
-    /// have no rule of their own.
+    /// As [`lets_pass`](Self::lets_pass), for findings about indexes of directories, and for others
+    /// that have no rule of their own.
     fn lets_index_pass(&self, finding: &Finding) -> bool {
         let is_of =
             |inodes: &BTreeSet<InodeNr>| finding.site.inode.is_some_and(|inode| inodes.contains(&inode));
