@@ -14,6 +14,7 @@ use blockyard_check::{
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
 use blockyard_disk::Checksums;
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, RawJournalSuperblock};
+use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use support::small::{self, debugfs, lost_found, repair, slot_at};
@@ -181,6 +182,30 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
         drop(device);
         repair(&image);
         assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
+    }
+}
+
+/// The inode bitmap is zeroed or torn, too: it has no padding that tells the number of inodes. The
+/// table ends before the blocks of its inodes.
+#[test]
+fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    const BLOCK: usize = 65_536;
+    let half_of_the_padding: Vec<u8> = [[0xFF; BLOCK / 2], [0x5A; BLOCK / 2]].concat();
+    for damaged in [&[0; BLOCK][..], &half_of_the_padding] {
+        let image = small::made(folder.path(), &["-t", "ext2", "-b", "65536"], "128M");
+        let device = FileDevice::open(&image).unwrap();
+        let mut bitmap = [0; 4];
+        device.read_at(u64_from_usize(BLOCK) + 4, &mut bitmap).unwrap();
+        let at = u64::from(u32::from_le_bytes(bitmap)) * u64_from_usize(BLOCK);
+        device.write_at(at, damaged).unwrap();
+        device.write_at(1024, &[0; 1024]).unwrap();
+        drop(device);
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"));
     }
 }
 

@@ -237,10 +237,16 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     let begin = table.at >> table.bits;
     let slots = (1..=512).filter_map(|inode| table.slot(device, inode));
     let used = slots.filter(|slot| slot.raw().i_links_count.get() > 0);
-    let behind = used.filter_map(|slot| first_block(slot.raw())).filter(|block| *block > begin).min();
-    let room = behind.map(|block| usize_from_u64(block - begin).saturating_mul(per_block));
-    let rounded = |count: usize| count / 8 * 8;
-    let found = padded.into_iter().chain(room.map(rounded)).find(|count| fits(*count))?;
+    let mut behind: Vec<u64> =
+        used.filter_map(|slot| first_block(slot.raw())).filter(|block| *block > begin).collect();
+    behind.sort_unstable();
+    let room = |block: &u64| usize_from_u64(block - begin).saturating_mul(per_block);
+    // The padding may be damaged. But a table ends before the blocks of its inodes, of which one may
+    // be wrong.
+    let most = behind.get(1).or(behind.first()).map_or(usize::MAX, room);
+    let padded = padded.filter(|count| *count <= most);
+    let rounded = behind.first().map(|block| room(block) / 8 * 8);
+    let found = padded.into_iter().chain(rounded).find(|count| fits(*count))?;
     Some(u32_from_usize(found))
 }
 
