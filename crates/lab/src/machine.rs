@@ -89,6 +89,10 @@ pub struct Machine {
     pub across_ns: u64,
     /// Handing over a contended lock, in addition to moving its line, in nanoseconds.
     pub hand_over_ns: u64,
+    /// Whether moves of lines overlap, as on CPUs that execute out of order (see
+    /// [`Costs::moves_overlap`]).
+    #[serde(default)]
+    pub moves_overlap: bool,
     /// How long a CPU keeps a line that others want, in nanoseconds.
     #[serde(default)]
     pub keep_ns: u64,
@@ -254,6 +258,7 @@ impl Machine {
             levels: self.levels.iter().map(level).collect(),
             move_ns: self.across_ns,
             hand_over_ns: self.hand_over_ns,
+            moves_overlap: self.moves_overlap,
             keep_ns: self.keep_ns,
             neighbours_first_percent: usize_from_u32(self.neighbours_first_percent),
             slack_ns: 0,

@@ -19,6 +19,7 @@ const COSTS: Costs = Costs {
     levels: Vec::new(),
     move_ns: 50,
     hand_over_ns: 10,
+    moves_overlap: false,
     keep_ns: 0,
     neighbours_first_percent: 0,
     slack_ns: 0,
@@ -75,6 +76,66 @@ fn a_contended_lock_is_handed_over_in_order_at_the_stated_cost() {
     assert_eq!(report.cpus[2].finished_ns, 2213 + 60 + 1000 + 1);
     // CPU 1 had asked at 251, CPU 2 at 451.
     assert_eq!(total.lock_wait_ns, (1212 - 251) + (2273 - 451));
+}
+
+/// CPU 1 uses four lines that CPU 0 has written, then changes a fifth in one access, then takes a
+/// lock that CPU 0 had.
+#[test]
+fn moves_that_overlap_take_the_time_of_one() {
+    let run = |moves_overlap| {
+        let (lines, one) = ([const { shared }; 4].map(|make| make()), shared());
+        let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
+        let times = Mutex::<Vec<u64>, Native>::new(rank::GROUP, Vec::new());
+        let first = || -> Program<'_> {
+            Box::new(|| {
+                lines.iter().chain([&one]).for_each(|line| line.store(1, Ordering::Relaxed));
+                *lock.lock() += 1;
+            })
+        };
+        let second = || -> Program<'_> {
+            Box::new(|| {
+                Virtual::work(1000);
+                for line in &lines {
+                    line.store(line.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                }
+                one.fetch_add(1, Ordering::Relaxed);
+                times.lock().push(Virtual::now_ns());
+                *lock.try_lock().unwrap() += 1;
+                times.lock().push(Virtual::now_ns());
+            })
+        };
+        let _ = simulate(&Costs { moves_overlap, ..COSTS }, vec![first(), second()]);
+        times.into_inner()
+    };
+    // Each load moves a line, and so does each store after it. The fifth line moves once. The try
+    // of the lock moves its line to read it, then to write it. Each access takes 1 more, the release
+    // of the lock as well.
+    assert_eq!(run(false), [1000 + 8 * 51 + 51, 1459 + 2 * 51 + 1]);
+    // The loads are 2 apart. The last of their lines comes 50 after it was asked for. The lock's line
+    // moves once.
+    assert_eq!(run(true), [1000 + 3 * 2 + 50 + 51, 1107 + 51 + 1 + 1]);
+}
+
+/// If moves overlap, the release of a lock that another CPU polls for is part of the hand-over.
+#[test]
+fn a_release_and_the_load_that_sees_it_are_one_move() {
+    let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
+    let line = shared();
+    let program = |cpu: u64| -> Program<'_> {
+        let (lock, line) = (&lock, &line);
+        Box::new(move || {
+            Virtual::work(200 * cpu);
+            let mut value = lock.lock();
+            Virtual::work(1000);
+            line.store(cpu, Ordering::Relaxed);
+            *value += 1;
+        })
+    };
+    let report = simulate(&Costs { moves_overlap: true, ..COSTS }, vec![program(0), program(1)]);
+    // The release comes after the store before it, which loads the line.
+    assert_eq!(report.cpus[0].finished_ns, 101 + 1000 + 100 + 1);
+    assert_eq!(report.cpus[1].finished_ns, 1202 + 60 + 1000 + 50 + 1);
+    assert_eq!(report.total().lock_wait_ns, 1262 - 251);
 }
 
 /// Eight CPUs want a line all the time. Which one gets it next is drawn: not in turn, and the same

@@ -12,7 +12,8 @@
 //!   If not, the line moves, at the cost of the distance between the two CPUs. While a line is on
 //!   its way to a CPU that writes it, others wait. Which of them gets it next is drawn at random,
 //!   because caches promise no order ([`Costs::neighbours_first_percent`]). Moves of different
-//!   lines are independent. Caches have no limit and no prefetching.
+//!   lines are independent. A CPU waits for one line after the other, unless
+//!   [`Costs::moves_overlap`]. Caches have no limit and no prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
 //!   sleeps.
@@ -59,8 +60,8 @@ pub struct CpuFigures {
     /// Lines moved here from another CPU's cache, including those that came with a lock that was
     /// handed over.
     pub lines_moved: u64,
-    /// Time spent on these moves, including queueing. The time of hand-overs counts as waiting for
-    /// locks.
+    /// Time of these moves, including queueing; of moves that overlap, each counts whole. The time of
+    /// hand-overs counts as waiting for locks.
     pub lines_moved_ns: u64,
     /// Locks waited for.
     pub lock_waits: u64,

@@ -7,11 +7,19 @@ use super::place::LineId;
 use super::scheduler;
 use crate::atomic::{Atomic, AtomicInt, Ordering};
 
-/// Charges one access to a line.
+/// Charges a load or store.
 #[inline]
-fn charge(line: LineId, access: Access) {
+fn charge_plain(line: LineId, access: Access) {
     if let Some(scheduler) = scheduler::current() {
-        scheduler.access(line, access);
+        scheduler.plain_access(line, access);
+    }
+}
+
+/// Charges an access that reads and writes at once.
+#[inline]
+fn charge_exchange(line: LineId) {
+    if let Some(scheduler) = scheduler::current() {
+        scheduler.access(line, Access::Write);
     }
 }
 
@@ -26,15 +34,15 @@ macro_rules! virtual_atomic {
                 Self(<$plain>::new(value), LineId::of_new())
             }
             fn load(&self, order: Ordering) -> $value {
-                charge(self.1, Access::Read);
+                charge_plain(self.1, Access::Read);
                 self.0.load(order)
             }
             fn store(&self, value: $value, order: Ordering) {
-                charge(self.1, Access::Write);
+                charge_plain(self.1, Access::Write);
                 self.0.store(value, order);
             }
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                charge(self.1, Access::Write);
+                charge_exchange(self.1);
                 self.0.swap(value, order)
             }
             fn compare_exchange(
@@ -44,7 +52,7 @@ macro_rules! virtual_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                charge(self.1, Access::Write);
+                charge_exchange(self.1);
                 self.0.compare_exchange(current, new, success, failure)
             }
         }
@@ -55,7 +63,7 @@ macro_rules! virtual_int {
     ($name:ident, $value:ty, [$($operation:ident),*]) => {
         impl AtomicInt<$value> for $name {
             $(fn $operation(&self, value: $value, order: Ordering) -> $value {
-                charge(self.1, Access::Write);
+                charge_exchange(self.1);
                 self.0.$operation(value, order)
             })*
         }

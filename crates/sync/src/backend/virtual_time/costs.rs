@@ -19,7 +19,7 @@ pub struct Section {
     /// Computation each time the lock is held, in nanoseconds.
     pub work_ns: u64,
     /// Lines of plain data that follow the lock when another CPU takes it, moved one after the
-    /// other.
+    /// other even if [`Costs::moves_overlap`].
     pub lines: u64,
 }
 
@@ -53,6 +53,13 @@ pub struct Costs {
     /// How often a contended line goes to the nearest CPU that waits for it, in per cent of its
     /// moves. Otherwise it goes to any waiting CPU, all equally likely.
     pub neighbours_first_percent: usize,
+    /// Whether moves overlap, as on CPUs that execute out of order:
+    /// - A CPU goes on while the lines of its loads and stores are on their way. It waits for all of
+    ///   them together, at its next lock or access that reads and writes at once.
+    /// - A CPU needs no second move to write to a line that it has loaded and that nobody else has
+    ///   asked for since.
+    /// - A release that the next holder polls for, and the load that sees it, are one move.
+    pub moves_overlap: bool,
     /// How far a CPU may run ahead of the slowest before it lets that one run.
     pub slack_ns: u64,
     /// Costs of holding a lock, by the line it lies on. Other locks cost nothing more.
@@ -73,6 +80,7 @@ impl Default for Costs {
             hand_over_ns: 10,
             keep_ns: 0,
             neighbours_first_percent: 0,
+            moves_overlap: false,
             slack_ns: 0,
             sections: Vec::new(),
             tick: None,

@@ -32,6 +32,8 @@ enum Holders {
 #[derive(Debug)]
 struct Line {
     holders: Holders,
+    /// The CPU that it was brought to last.
+    came_to: Option<usize>,
     /// When the CPU that last wrote it gives it up.
     free_at: u64,
     /// The CPUs that wait for it.
@@ -166,6 +168,7 @@ impl Lines {
         let figures = &mut self.figures;
         self.lines.entry(id.number).or_insert_with(|| Line {
             holders: Holders::Nobody,
+            came_to: None,
             free_at: 0,
             requests: Vec::new(),
             name: place_of(figures, id.name),
@@ -182,6 +185,11 @@ impl Lines {
     ) -> Outcome {
         let line = self.line(id);
         if line.serves(cpu, access) {
+            return Outcome::Hit;
+        }
+        if costs.moves_overlap && line.came_to == Some(cpu) && line.requests.is_empty() {
+            // Nobody else has used it since this CPU loaded it.
+            line.holders = Holders::One(cpu);
             return Outcome::Hit;
         }
         let request = Request { cpu, access, since: now };
@@ -233,6 +241,7 @@ impl Lines {
         let line = self.line(id);
         let end = now.max(since) + line.move_ns(costs, access, cpu);
         let is_moved = !matches!(line.holders, Holders::Nobody);
+        line.came_to = Some(cpu);
         match access {
             Access::Read => line.add(cpu),
             Access::Write => {
@@ -250,7 +259,9 @@ impl Lines {
 
     /// Moves a lock's line to its next holder, as part of the hand-over.
     pub(super) fn hand_over(&mut self, id: LineId, cpu: usize) {
-        self.line(id).holders = Holders::One(cpu);
+        let line = self.line(id);
+        line.holders = Holders::One(cpu);
+        line.came_to = Some(cpu);
     }
 
     /// The figures of all lines with this name.

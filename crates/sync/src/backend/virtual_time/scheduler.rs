@@ -92,16 +92,28 @@ struct Cpu {
     next_tick: u64,
     /// False while it waits for a line.
     has_line: bool,
+    /// When the last line arrives that it did not wait for ([`Costs::moves_overlap`]).
+    lines_arrive: u64,
 }
 
 impl Cpu {
-    /// A line that it asked for is in its cache.
-    fn got_line(&mut self, served: Served) {
+    /// A line that it asked for is on its way.
+    fn count_move(&mut self, served: Served) {
         if served.is_moved {
             self.figures.lines_moved += 1;
             self.figures.lines_moved_ns += served.end - served.since;
         }
+    }
+
+    /// A line that it waited for is in its cache.
+    fn got_line(&mut self, served: Served) {
+        self.count_move(served);
         self.clock = served.end;
+    }
+
+    /// Waits for the lines that are on their way.
+    fn wait_for_lines(&mut self) {
+        self.clock = self.clock.max(self.lines_arrive);
     }
 
     fn pass_ps(&mut self, picoseconds: u64) {
@@ -148,9 +160,13 @@ impl State {
         None
     }
 
-    /// Begins an access to a line. Returns false if the CPU has to wait for the line.
-    fn access(&mut self, costs: &Costs, cpu: usize, line: LineId, access: Access) -> bool {
+    /// Begins an access to a line. Returns false if the CPU has to wait because others want it.
+    /// If it `goes_on`, it does not wait while the line moves.
+    fn access(&mut self, costs: &Costs, cpu: usize, (line, access): (LineId, Access), goes_on: bool) -> bool {
         let record = &mut self.cpus[cpu];
+        if !goes_on {
+            record.wait_for_lines();
+        }
         if let Some(tick) = costs.tick
             && record.clock >= record.next_tick
         {
@@ -159,6 +175,10 @@ impl State {
         }
         match self.lines.access(costs, line, access, (cpu, record.clock)) {
             Outcome::Hit => {}
+            Outcome::Brought(served) if goes_on => {
+                record.count_move(served);
+                record.lines_arrive = record.lines_arrive.max(served.end);
+            }
             Outcome::Brought(served) => record.got_line(served),
             Outcome::Waits { wakes_at } => {
                 record.has_line = false;
@@ -233,6 +253,7 @@ impl Scheduler {
                 // Spread over the period, as in kernels: not all CPUs at once.
                 next_tick: costs.tick.map_or(0, |tick| tick.every_ns * u64_of(cpu) / u64_of(cpus).max(1)),
                 has_line: true,
+                lines_arrive: 0,
             });
             state.make_ready(cpu, 0);
         }
@@ -261,6 +282,7 @@ impl Scheduler {
     pub(super) fn finish(&self, cpu: usize) {
         let mut state = self.state.borrow_mut();
         let record = &mut state.cpus[cpu];
+        record.wait_for_lines();
         record.done = true;
         record.figures.finished_ns = record.clock;
     }
@@ -328,15 +350,24 @@ impl Scheduler {
         switch();
     }
 
-    /// One access to a line, in virtual-time order.
+    /// A lock, or an access that reads and writes at once. Accesses happen in virtual-time order.
     pub(super) fn access(&self, line: LineId, access: Access) {
+        self.begin_access(line, access, false);
+    }
+
+    /// A load or store.
+    pub(super) fn plain_access(&self, line: LineId, access: Access) {
+        self.begin_access(line, access, self.costs.moves_overlap);
+    }
+
+    fn begin_access(&self, line: LineId, access: Access, goes_on: bool) {
         if std::thread::panicking() {
             return;
         }
         self.take_turn();
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
-        let mut has_line = state.access(&self.costs, cpu, line, access);
+        let mut has_line = state.access(&self.costs, cpu, (line, access), goes_on);
         while !has_line {
             drop(state);
             switch();
@@ -403,7 +434,7 @@ impl Scheduler {
 
     /// Releases a lock and hands it to the next in line.
     pub(super) fn release(&self, id: LockId, access: Access) {
-        self.access(id.line, Access::Write);
+        self.store_release(id);
         let from = self.cpu();
         let mut state = self.state.borrow_mut();
         let after = state.cpus[from].clock + self.costs.hand_over_ns;
@@ -429,6 +460,22 @@ impl Scheduler {
             state.lines.hand_over(id.line, cpu);
             state.cpus[cpu].figures.lines_moved += 1;
             state.make_ready(cpu, after + self.costs.distance(from, cpu));
+        }
+    }
+
+    /// Stores that a lock is free. A waiting CPU sees it after all stores before it.
+    fn store_release(&self, id: LockId) {
+        let is_awaited = |lock: &Lock| !lock.queue.is_empty();
+        if self.costs.moves_overlap && self.state.borrow().locks.get(&id.number).is_some_and(is_awaited) {
+            // The next holder polls the line: this store and the load that sees it are one move,
+            // which the hand-over counts.
+            self.take_turn();
+            let mut state = self.state.borrow_mut();
+            let record = &mut state.cpus[self.cpu()];
+            record.wait_for_lines();
+            record.pass_ps(self.costs.hit_ps);
+        } else {
+            self.access(id.line, Access::Write);
         }
     }
 
