@@ -66,3 +66,25 @@ fn round_robin_moves_on_where_the_regular_policy_returns() {
         assert!(regular > round_robin, "copy {copy}: empty groups {regular} and {round_robin}");
     }
 }
+
+/// Preallocated files are written at the same rate under both policies. Where workers allocate in
+/// parallel, round robin keeps their files apart.
+#[test]
+fn preallocation_hides_what_round_robin_changes() {
+    let rows = rows("e2 --device ssd --policy linux-6.18:scan=optimized,rralloc-v2");
+    let both = |job: &str, key: &str| {
+        ["linux-6.18:scan=optimized", "rralloc-v2"].map(|policy| {
+            let row = rows.iter().find(|row| row["workload"] == job && row["policy"] == policy).unwrap();
+            row[key].as_f64().unwrap()
+        })
+    };
+    for job in ["seqwrite", "smallfiles", "allocstress"] {
+        let [regular, round_robin] = both(job, "ops_per_s");
+        let ratio = round_robin / regular;
+        assert!((0.99..=1.01).contains(&ratio), "{job}: {regular} and {round_robin} operations a second");
+    }
+    for job in ["seqwrite:fallocate=none", "smallfiles:fallocate=none", "directappend"] {
+        let [regular, round_robin] = both(job, "extents_per_file");
+        assert!(regular > 5.0 * round_robin, "{job}: {regular} and {round_robin} extents a file");
+    }
+}
