@@ -108,11 +108,11 @@ fn moves_that_overlap_take_the_time_of_one() {
         times.into_inner()
     };
     // Each load moves a line, and so does each store after it. The fifth line moves once. The try
-    // of the lock moves its line to read it, then to write it. Each access takes 1 more, the release
-    // of the lock as well.
+    // of the lock moves its line to read it, then to write it. Each access takes 1 more, and so
+    // does the release of the lock.
     assert_eq!(run(false), [1000 + 8 * 51 + 51, 1459 + 2 * 51 + 1]);
-    // The loads are 2 apart. The last of their lines comes 50 after it was asked for. The lock's line
-    // moves once.
+    // The loads are 2 apart. The last of their lines comes 50 after it was asked for. The lock's
+    // line moves once.
     assert_eq!(run(true), [1000 + 3 * 2 + 50 + 51, 1107 + 51 + 1 + 1]);
 }
 

@@ -241,8 +241,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
         used.filter_map(|slot| first_block(slot.raw())).filter(|block| *block > begin).collect();
     behind.sort_unstable();
     let room = |block: &u64| usize_from_u64(block - begin).saturating_mul(per_block);
-    // The padding may be damaged. But a table ends before the blocks of its inodes, of which one may
-    // be wrong.
+    // The padding may be damaged. But a table ends before the blocks of its inodes, of which one
+    // may be wrong.
     let most = behind.get(1).or(behind.first()).map_or(usize::MAX, room);
     let padded = padded.filter(|count| *count <= most);
     let rounded = behind.first().map(|block| room(block) / 8 * 8);

@@ -60,8 +60,8 @@ pub struct CpuFigures {
     /// Lines moved here from another CPU's cache, including those that came with a lock that was
     /// handed over.
     pub lines_moved: u64,
-    /// Time of these moves, including queueing; of moves that overlap, each counts whole. The time of
-    /// hand-overs counts as waiting for locks.
+    /// Time of these moves, including queueing; of moves that overlap, each counts whole. The time
+    /// of hand-overs counts as waiting for locks.
     pub lines_moved_ns: u64,
     /// Locks waited for.
     pub lock_waits: u64,
