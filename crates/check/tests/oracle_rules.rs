@@ -234,6 +234,25 @@ fn odd_file_systems() {
     assert!(image.judge("sif <1> file_acl 1099511627776"));
 }
 
+/// The list of bad blocks is a block map, an extent tree, or nothing, if the flag says that it is a
+/// tree and it is none.
+#[test]
+fn maps_of_bad_blocks() {
+    let Some(image) = Image::new() else { return };
+    image.make("-t ext4 -b 1024 -O ^metadata_csum", "16M");
+    let sif = |field: &str| format!("sif <1> {field}");
+    let judge = |fields: &[&str]| {
+        let requests: Vec<String> = fields.iter().map(|field| sif(field)).collect();
+        image.judge_all(&requests.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert!(!judge(&["block[0] 5000"]), "block 5000 is marked free");
+    assert!(judge(&["block[0] 5000", "flags 0x80000"]));
+    let (header, max) = ("block[0] 0x0001F30A", "block[1] 4");
+    assert!(judge(&["flags 0x80000", "block[0] 0x0000F30A", max]), "an empty tree");
+    assert!(!judge(&["flags 0x80000", header, max, "block[4] 1", "block[5] 5000"]), "marked free");
+    assert!(!judge(&["flags 0x80000", header, max, "block[4] 1", "block[5] 500000"]), "outside");
+}
+
 /// The boot loader's inode: unless it is a symbolic link, its size must be one that a block map can
 /// hold. (For a FIFO, only the verdicts are compared.)
 #[test]

@@ -346,12 +346,18 @@ pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawIn
     }
 }
 
-/// Claims and returns what the bad-blocks inode maps. Like e2fsck, this accepts metadata there.
+/// Claims and returns what the bad-blocks inode maps. Like e2fsck, this accepts metadata there, and
+/// the extents flag without an extent tree: nothing is listed then.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
     let volume = cx.scan.volume;
-    let mut walk = Walk::new(volume, cx.scan.system, cx.inode, None, cx.sink, cx.claims, cx.budget);
+    let seed = has_tree_blocks(raw).then(|| volume.checksums.inode_seed(cx.inode, raw.i_generation.get()));
+    let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed.flatten(), cx.sink, cx.claims, cx.budget);
     walk.skips_metadata = true;
     walk.keep_runs = true;
-    walk_indirect(&mut walk, &raw.block_words());
+    if !raw.flags().contains(InodeFlags::EXTENTS) {
+        walk_indirect(&mut walk, &raw.block_words());
+    } else if raw.i_block[..2] == extent::MAGIC.to_le_bytes() {
+        walk_extents(&mut walk, &raw.i_block);
+    }
     walk.runs
 }
