@@ -207,6 +207,10 @@ impl<'a, 'v> Walk<'a, 'v> {
             self.volume.contains_range(BlockNr::new(run.physical), run.length),
             "{run:?} leaves the file system"
         );
+        if self.skips_metadata && run.length > 1 {
+            let block = |at| Run { logical: run.logical + at, physical: run.physical + at, length: 1, ..run };
+            return (0..run.length).for_each(|at| self.data(block(at)));
+        }
         self.follow(run.physical, run.length);
         self.end = self.end.max(run.logical + run.length);
         if !run.unwritten {

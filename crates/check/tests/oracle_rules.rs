@@ -234,8 +234,8 @@ fn odd_file_systems() {
     assert!(image.judge("sif <1> file_acl 1099511627776"));
 }
 
-/// The list of bad blocks is a block map, an extent tree, or nothing, if the flag says that it is a
-/// tree and it is none.
+/// The list of bad blocks is a block map, or an extent tree if the flag says so. With the flag and
+/// no tree, nothing is listed.
 #[test]
 fn maps_of_bad_blocks() {
     let Some(image) = Image::new() else { return };
@@ -251,6 +251,12 @@ fn maps_of_bad_blocks() {
     assert!(judge(&["flags 0x80000", "block[0] 0x0000F30A", max]), "an empty tree");
     assert!(!judge(&["flags 0x80000", header, max, "block[4] 1", "block[5] 5000"]), "marked free");
     assert!(!judge(&["flags 0x80000", header, max, "block[4] 1", "block[5] 500000"]), "outside");
+    // An extent of six blocks, the third of which is a bitmap.
+    let statistics = image.debugfs("show_super_stats");
+    let bitmap = statistics.split("block bitmap at ").nth(1).unwrap().split(',').next().unwrap();
+    let before = format!("block[5] {}", bitmap.parse::<u32>().unwrap() - 2);
+    assert!(!judge(&["flags 0x80000", header, max, "block[4] 6", &before]), "a bitmap is listed");
+    assert!(!judge(&["flags 0x80000", header, max, "block[4] 6", "block[5] 5000"]), "marked free");
 }
 
 /// The boot loader's inode: unless it is a symbolic link, its size must be one that a block map can

@@ -10,6 +10,8 @@
 //! As a rule only a file system of one group gets here: others have backups. If what is inferred
 //! does not lead to a clean file system, nothing is written.
 
+use std::collections::BTreeSet;
+
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::extent::{self, RawExtent, RawExtentHeader};
@@ -235,18 +237,25 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     let bitmap = described.and_then(|(desc, _)| read_block(device, table, desc.inode_bitmap().raw()));
     let padded = bitmap.or_else(|| inode_bitmap(device, table, fits)).map(|bitmap| unpadded(&bitmap));
     let begin = table.at >> table.bits;
-    let slots = (1..=512).filter_map(|inode| table.slot(device, inode));
-    let used = slots.filter(|slot| slot.raw().i_links_count.get() > 0);
-    let mut behind: Vec<u64> =
-        used.filter_map(|slot| first_block(slot.raw())).filter(|block| *block > begin).collect();
-    behind.sort_unstable();
     let room = |block: &u64| usize_from_u64(block - begin).saturating_mul(per_block);
-    // The padding may be damaged. But a table ends before the blocks of its inodes, of which one
+    // Blocks behind the table that the first inodes map. Other kinds of inodes have something else
+    // in the place of the map.
+    let behind = |slots: usize| {
+        let slots = (1..=u32_from_usize(slots.min(512))).filter_map(|inode| table.slot(device, inode));
+        let used = slots.filter(|slot| {
+            let is_mapped =
+                matches!(slot.raw().file_type(), None | Some(FileType::Regular | FileType::Directory));
+            is_mapped && slot.raw().i_links_count.get() > 0
+        });
+        let blocks = used.filter_map(|slot| first_block(slot.raw())).filter(|block| *block > begin);
+        blocks.collect::<BTreeSet<u64>>()
+    };
+    // The padding may be damaged. But a table ends before the blocks of its inodes. One of these
     // may be wrong.
-    let most = behind.get(1).or(behind.first()).map_or(usize::MAX, room);
-    let padded = padded.filter(|count| *count <= most);
-    let rounded = behind.first().map(|block| room(block) / 8 * 8);
-    let found = padded.into_iter().chain(rounded).find(|count| fits(*count))?;
+    let padded =
+        padded.filter(|count| behind(*count).iter().take(2).last().is_none_or(|block| *count <= room(block)));
+    let ends = behind(512).into_iter().take(2).map(|block| room(&block) / 8 * 8);
+    let found = padded.into_iter().chain(ends).find(|count| fits(*count))?;
     Some(u32_from_usize(found))
 }
 

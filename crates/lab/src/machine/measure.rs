@@ -2,10 +2,11 @@
 //!
 //! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
 //! also changes a second contended line, the lock, takes longer. The additional time, less one
-//! move, is the hand-over. If several lines of plain data add at most half as many moves to a
-//! turn, moves overlap. The result is the minimum over many short repetitions, because time taken
-//! by other work is not a cost of the machine. If other work took time from most repetitions, the
-//! minimum is in doubt, too. A median far above the minimum shows that.
+//! move, is the hand-over. In turns of a third kind, several lines of plain data change. If they
+//! add at most one move for two lines, moves overlap. The result is the minimum over many short
+//! repetitions, because time taken by other work is not a cost of the machine. If other work took
+//! time from most repetitions, the minimum is in doubt, too. A median far above the minimum shows
+//! that.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -241,6 +242,7 @@ mod tests {
         let machine = measured(60).machine;
         assert_eq!((machine.across_ns, machine.hand_over_ns, machine.hit_ps), (40, 20, 1700));
         assert_eq!(machine.sections[0].lines, 1);
+        assert!(machine.moves_overlap, "four lines take the time of one move");
         assert!(machine.sources[2].contains("160 ns in the median"), "{:?}", machine.sources);
         let text = serde_json::to_string(&machine).unwrap();
         assert_eq!(Machine::parse(&text).unwrap(), machine);

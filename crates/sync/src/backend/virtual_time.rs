@@ -84,7 +84,7 @@ pub struct LineFigures {
     pub section_ns: u64,
     /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,
-    /// Time spent on these moves, including queueing.
+    /// Time of these moves, including queueing; of moves that overlap, each counts whole.
     pub moved_ns: u64,
 }
 

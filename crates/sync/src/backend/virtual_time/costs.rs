@@ -54,8 +54,9 @@ pub struct Costs {
     /// moves. Otherwise it goes to any waiting CPU, all equally likely.
     pub neighbours_first_percent: usize,
     /// Whether moves overlap, as on CPUs that execute out of order:
-    /// - A CPU goes on while the lines of its loads and stores are on their way. It waits for all
-    ///   of them together, at its next lock or access that reads and writes at once.
+    /// - A CPU goes on while the lines of its loads and stores are on their way, unless it has to
+    ///   queue for one. It waits for all of them together: at its next lock, release, look at a
+    ///   lock, or access that reads and writes at once.
     /// - A CPU needs no second move to write to a line that it has loaded and that nobody else has
     ///   asked for since.
     /// - A release that the next holder polls for, and the load that sees it, are one move.

@@ -32,8 +32,8 @@ enum Holders {
 #[derive(Debug)]
 struct Line {
     holders: Holders,
-    /// The CPU that it was brought to last.
-    came_to: Option<usize>,
+    /// The CPU that it was brought to last, and when it is there.
+    came_to: Option<(usize, u64)>,
     /// When the CPU that last wrote it gives it up.
     free_at: u64,
     /// The CPUs that wait for it.
@@ -187,9 +187,13 @@ impl Lines {
         if line.serves(cpu, access) {
             return Outcome::Hit;
         }
-        if costs.moves_overlap && line.came_to == Some(cpu) && line.requests.is_empty() {
-            // Nobody else has used it since this CPU loaded it.
+        if costs.moves_overlap
+            && let Some((_, there)) = line.came_to.filter(|(holder, _)| *holder == cpu)
+            && line.requests.is_empty()
+        {
+            // It came here last. Copies in other caches go at no cost.
             line.holders = Holders::One(cpu);
+            line.free_at = line.free_at.max(there.max(now) + costs.keep_ns);
             return Outcome::Hit;
         }
         let request = Request { cpu, access, since: now };
@@ -241,7 +245,7 @@ impl Lines {
         let line = self.line(id);
         let end = now.max(since) + line.move_ns(costs, access, cpu);
         let is_moved = !matches!(line.holders, Holders::Nobody);
-        line.came_to = Some(cpu);
+        line.came_to = Some((cpu, end));
         match access {
             Access::Read => line.add(cpu),
             Access::Write => {
@@ -261,7 +265,7 @@ impl Lines {
     pub(super) fn hand_over(&mut self, id: LineId, cpu: usize) {
         let line = self.line(id);
         line.holders = Holders::One(cpu);
-        line.came_to = Some(cpu);
+        line.came_to = Some((cpu, 0));
     }
 
     /// The figures of all lines with this name.

@@ -164,9 +164,6 @@ impl State {
     /// If it `goes_on`, it does not wait while the line moves.
     fn access(&mut self, costs: &Costs, cpu: usize, (line, access): (LineId, Access), goes_on: bool) -> bool {
         let record = &mut self.cpus[cpu];
-        if !goes_on {
-            record.wait_for_lines();
-        }
         if let Some(tick) = costs.tick
             && record.clock >= record.next_tick
         {
@@ -339,6 +336,11 @@ impl Scheduler {
         }
     }
 
+    /// Waits for the lines that are on their way to the calling CPU.
+    fn wait_for_lines(&self) {
+        self.state.borrow_mut().cpus[self.cpu()].wait_for_lines();
+    }
+
     /// Moves the calling CPU's clock past that of the CPU that would run next.
     pub(super) fn let_others_run(&self) {
         let cpu = self.cpu();
@@ -350,7 +352,8 @@ impl Scheduler {
         switch();
     }
 
-    /// A lock, or an access that reads and writes at once. Accesses happen in virtual-time order.
+    /// An access to a lock, or one that reads and writes at once, after the lines on their way have
+    /// come. Accesses happen in virtual-time order.
     pub(super) fn access(&self, line: LineId, access: Access) {
         self.begin_access(line, access, false);
     }
@@ -363,6 +366,9 @@ impl Scheduler {
     fn begin_access(&self, line: LineId, access: Access, goes_on: bool) {
         if std::thread::panicking() {
             return;
+        }
+        if !goes_on {
+            self.wait_for_lines();
         }
         self.take_turn();
         let cpu = self.cpu();
@@ -434,7 +440,7 @@ impl Scheduler {
 
     /// Releases a lock and hands it to the next in line.
     pub(super) fn release(&self, id: LockId, access: Access) {
-        self.store_release(id);
+        self.store_release(id, access);
         let from = self.cpu();
         let mut state = self.state.borrow_mut();
         let after = state.cpus[from].clock + self.costs.hand_over_ns;
@@ -464,19 +470,20 @@ impl Scheduler {
     }
 
     /// Stores that a lock is free. A waiting CPU sees it after all stores before it.
-    fn store_release(&self, id: LockId) {
-        let is_awaited = |lock: &Lock| !lock.queue.is_empty();
-        if self.costs.moves_overlap && self.state.borrow().locks.get(&id.number).is_some_and(is_awaited) {
-            // The next holder polls the line: this store and the load that sees it are one move,
-            // which the hand-over counts.
+    fn store_release(&self, id: LockId, access: Access) {
+        if self.costs.moves_overlap && !std::thread::panicking() {
+            self.wait_for_lines();
             self.take_turn();
             let mut state = self.state.borrow_mut();
-            let record = &mut state.cpus[self.cpu()];
-            record.wait_for_lines();
-            record.pass_ps(self.costs.hit_ps);
-        } else {
-            self.access(id.line, Access::Write);
+            let admits =
+                |lock: &Lock| !lock.queue.is_empty() && (access == Access::Write || lock.readers == 1);
+            if state.locks.get(&id.number).is_some_and(admits) {
+                // The next holder polls the line: this store and the load that sees it are one
+                // move, which the hand-over counts.
+                return state.cpus[self.cpu()].pass_ps(self.costs.hit_ps);
+            }
         }
+        self.access(id.line, Access::Write);
     }
 
     /// Waits for a condition variable, after releasing a lock with `release`. True if `limit_ns`
