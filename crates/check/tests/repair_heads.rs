@@ -209,6 +209,25 @@ fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     }
 }
 
+/// In the place of a map, device nodes have numbers of devices. Here these look like blocks in the
+/// middle of the inode table.
+#[test]
+fn a_superblock_is_inferred_beside_device_nodes() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = small::made(folder.path(), &["-t", "ext2", "-b", "4096", "-N", "32768"], "64M");
+    debugfs(&image, "mknod null c 1 3");
+    debugfs(&image, "mknod zero c 1 5");
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at(1024, &[0; 1024]).unwrap();
+    drop(device);
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"));
+    assert!(debugfs(&image, "show_super_stats -h").contains("Inode count:              32768"));
+}
+
 /// The repair says which parts of an inferred superblock are new, guessed or lost.
 #[test]
 fn an_inferred_superblock_is_told_with_what_is_new_or_guessed() {

@@ -138,6 +138,31 @@ fn a_release_and_the_load_that_sees_it_are_one_move() {
     assert_eq!(report.total().lock_wait_ns, 1262 - 251);
 }
 
+/// A holder whose stored line is still on its way releases its lock when the line has come, and not
+/// before. A CPU that asks in between waits.
+#[test]
+fn a_release_waits_for_the_stores_before_it() {
+    let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
+    let line = shared();
+    let first = || -> Program<'_> {
+        Box::new(|| {
+            let _held = lock.lock();
+            line.store(1, Ordering::Relaxed);
+        })
+    };
+    let second = || -> Program<'_> {
+        Box::new(|| {
+            Virtual::work(110);
+            drop(lock.lock());
+        })
+    };
+    let report = simulate(&Costs { moves_overlap: true, ..COSTS }, vec![first(), second()]);
+    // The lock's line is there at 100, the stored one at 201.
+    assert_eq!(report.cpus[0].finished_ns, 101 + 100 + 1);
+    assert_eq!(report.cpus[1].finished_ns, 202 + 60 + 1);
+    assert_eq!(report.total().lock_waits, 1);
+}
+
 /// Eight CPUs want a line all the time. Which one gets it next is drawn: not in turn, and the same
 /// in every run. If a CPU keeps the line for a while, it makes two changes for one move. If
 /// neighbours come first, the run takes less than half the time.
