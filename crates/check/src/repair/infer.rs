@@ -252,8 +252,11 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     };
     // The padding may be damaged. But a table ends before the blocks of its inodes. One of these
     // may be wrong.
-    let padded =
-        padded.filter(|count| behind(*count).iter().take(2).last().is_none_or(|block| *count <= room(block)));
+    let has_room = |count: &usize| {
+        let blocks = behind(*count);
+        blocks.iter().nth(1).or(blocks.first()).is_none_or(|block| *count <= room(block))
+    };
+    let padded = padded.filter(has_room);
     let ends = behind(512).into_iter().take(2).map(|block| room(&block) / 8 * 8);
     let found = padded.into_iter().chain(ends).find(|count| fits(*count))?;
     Some(u32_from_usize(found))
