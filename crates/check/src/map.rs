@@ -208,6 +208,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             "{run:?} leaves the file system"
         );
         if self.skips_metadata && run.length > 1 {
+            // Only those blocks of the run are skipped that are metadata.
             let block = |at| Run { logical: run.logical + at, physical: run.physical + at, length: 1, ..run };
             return (0..run.length).for_each(|at| self.data(block(at)));
         }

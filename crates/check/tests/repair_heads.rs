@@ -24,6 +24,11 @@ fn made(folder: &Path, options: &[&str]) -> PathBuf {
     small::made(folder, options, "32M")
 }
 
+/// Zeroes the superblock of the first group.
+fn lose_superblock(image: &Path) {
+    FileDevice::open(image).unwrap().write_at(1024, &[0; 1024]).unwrap();
+}
+
 #[test]
 fn fields_without_a_meaning_do_not_keep_an_image_shut() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -177,9 +182,7 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
         &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"],
     ] {
         let image = made(folder.path(), options);
-        let device = FileDevice::open(&image).unwrap();
-        device.write_at(1024, &[0; 1024]).unwrap();
-        drop(device);
+        lose_superblock(&image);
         repair(&image);
         assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
     }
@@ -202,8 +205,8 @@ fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
         device.read_at(u64_from_usize(BLOCK) + 4, &mut bitmap).unwrap();
         let at = u64::from(u32::from_le_bytes(bitmap)) * u64_from_usize(BLOCK);
         device.write_at(at, damaged).unwrap();
-        device.write_at(1024, &[0; 1024]).unwrap();
         drop(device);
+        lose_superblock(&image);
         repair(&image);
         assert!(debugfs(&image, "ls -p one").contains("/two/"));
     }
@@ -220,9 +223,7 @@ fn a_superblock_is_inferred_beside_device_nodes() {
     let image = small::made(folder.path(), &["-t", "ext2", "-b", "4096", "-N", "32768"], "64M");
     debugfs(&image, "mknod null c 1 3");
     debugfs(&image, "mknod zero c 1 5");
-    let device = FileDevice::open(&image).unwrap();
-    device.write_at(1024, &[0; 1024]).unwrap();
-    drop(device);
+    lose_superblock(&image);
     repair(&image);
     assert!(debugfs(&image, "ls -p one").contains("/two/"));
     assert!(debugfs(&image, "show_super_stats -h").contains("Inode count:              32768"));
@@ -237,8 +238,8 @@ fn an_inferred_superblock_is_told_with_what_is_new_or_guessed() {
     let folder = tempfile::tempdir().unwrap();
     for (kind, uuid) in [("ext2", "the UUID is new"), ("ext4", "the UUID is the journal's")] {
         let image = made(folder.path(), &["-t", kind, "-b", "4096"]);
+        lose_superblock(&image);
         let device = FileDevice::open(&image).unwrap();
-        device.write_at(1024, &[0; 1024]).unwrap();
         let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
         let planned = plan(&device, &how).unwrap();
         let action = planned.actions.iter().find(|action| action.code == Code::SUPERBLOCK_BAD).unwrap();
@@ -262,9 +263,7 @@ fn garbage_in_a_table_infers_no_feature() {
         debugfs(&image, &format!("set_inode_field {name} flags 0xFFFFFFFF"));
     }
     debugfs(&image, "set_inode_field three mode 0100644");
-    let device = FileDevice::open(&image).unwrap();
-    device.write_at(1024, &[0; 1024]).unwrap();
-    drop(device);
+    lose_superblock(&image);
     repair(&image);
     assert!(!debugfs(&image, "features").contains("casefold"), "no names that differ in case only");
 }

@@ -36,15 +36,17 @@ struct Sums {
     split: bool,
 }
 
+/// The seed for the checksums of an inode's tree blocks; `None` without such blocks. Nothing else
+/// that it maps has a checksum.
+fn tree_seed(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> Option<u32> {
+    let checksums = &cx.scan.volume.checksums;
+    has_tree_blocks(raw).then(|| checksums.inode_seed(cx.inode, raw.i_generation.get())).flatten()
+}
+
 fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Role, keep_runs: bool) -> Sums {
     let raw = slot.raw();
     let volume = cx.scan.volume;
-    let seed = if has_tree_blocks(raw) {
-        volume.checksums.inode_seed(cx.inode, raw.i_generation.get())
-    } else {
-        // Only blocks of a tree have checksums, and only their checksums need the seed.
-        None
-    };
+    let seed = tree_seed(cx, raw);
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed, cx.sink, cx.claims, cx.budget);
     walk.owns_metadata = role == Role::Resize;
     walk.keep_runs = keep_runs;
@@ -350,8 +352,8 @@ pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawIn
 /// the extents flag without an extent tree: nothing is listed then.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
     let volume = cx.scan.volume;
-    let seed = has_tree_blocks(raw).then(|| volume.checksums.inode_seed(cx.inode, raw.i_generation.get()));
-    let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed.flatten(), cx.sink, cx.claims, cx.budget);
+    let seed = tree_seed(cx, raw);
+    let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed, cx.sink, cx.claims, cx.budget);
     walk.skips_metadata = true;
     walk.keep_runs = true;
     if !raw.flags().contains(InodeFlags::EXTENTS) {

@@ -32,8 +32,7 @@ impl Joiner {
     fn push(&mut self, walk: &mut Walk<'_, '_>, logical: u64, physical: u64) {
         if let Some(run) = &mut self.run {
             let joins = run.logical + run.length == logical && run.physical + run.length == physical;
-            let apart = walk.owns_metadata || walk.skips_metadata;
-            if joins && !apart {
+            if joins && !walk.owns_metadata {
                 run.length += 1;
                 return;
             }

@@ -9,6 +9,7 @@
 //! that.
 
 use std::fmt;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -169,8 +170,11 @@ enum Turn {
 fn turns(allowed: &[usize], with: Turn) -> u64 {
     let (turn, lock) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let data = [const { Line(AtomicU64::new(0)) }; FOLLOWERS];
+    // A thread that spins at a real-time priority could keep the other from being started.
+    let both_started = Barrier::new(2);
     let play = |me: u64| {
         let _ = cpus::stay_on(allowed, usize::from(me == 1));
+        both_started.wait();
         for round in 0..TURNS {
             // Acquire and release pair with each other: each thread sees the other's turn.
             while turn.0.load(Ordering::Acquire) != 2 * round + me {
