@@ -8,7 +8,7 @@
 mod extents;
 mod indirect;
 
-pub(crate) use extents::{salvage_extents, walk_extents};
+pub(crate) use extents::{LOGICAL_END, salvage_extents, walk_extents};
 pub(crate) use indirect::walk_indirect;
 
 use std::collections::HashSet;

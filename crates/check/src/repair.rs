@@ -10,6 +10,7 @@
 //! Nothing reaches the device before [`Plan::apply`]. A repair needs the memory of a check, 4 KiB
 //! for each page of metadata that changes, and an [`Action`] for each decision.
 
+mod aligned;
 mod apply;
 mod attributes;
 mod backups;

@@ -31,6 +31,62 @@ fn a_directory_with_too_long_an_extent_stays() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
+/// A directory has no holes, so its extent lies at logical block 0, whatever key it has: past the
+/// last logical block of a file, past the last one of a directory, or before.
+#[test]
+fn a_directory_with_a_hole_of_any_size_stays() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+    for key in ["0xffffffff", "0xfffffffe", "0x400000", "0x3fffff", "5"] {
+        debugfs(&image, &format!("set_inode_field one block[3] {key}"));
+        assert!(!is_clean(&image), "{key}");
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{key}: its name is there");
+    }
+}
+
+/// A logical cluster lies in one cluster of the device. The content of an extent that splits one is
+/// copied to where the cluster is, as e2fsck does.
+#[test]
+fn an_extent_that_splits_a_cluster_is_copied() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "bigalloc,^metadata_csum", "-C", "16384"];
+    let image = made(folder.path(), &options);
+    // Blocks 0 to 3 and 8 to 11 of one cluster.
+    let file = folder.path().join("file");
+    let content: Vec<u8> =
+        (0..12u8).flat_map(|block| vec![if block / 4 == 1 { 0 } else { block + 1 }; 1024]).collect();
+    std::fs::write(&file, &content).unwrap();
+    debugfs(&image, &format!("write {} file", file.display()));
+    debugfs(&image, &format!("write {} other", file.display()));
+    let first = |name: &str| debugfs(&image, &format!("bmap {name} 0")).trim().parse::<u64>().unwrap();
+    let (own, others) = (first("file"), first("other"));
+    assert_eq!(debugfs(&image, "bmap file 8").trim(), (own + 8).to_string(), "two extents in one cluster");
+    // In the inode: header, first extent, second extent. Word 8 is the low half of its start.
+    for start in [others + 8, own + 3, others] {
+        debugfs(&image, &format!("set_inode_field file block[8] {start}"));
+        assert!(!is_clean(&image), "{start}");
+        repair(&image);
+        assert!(is_clean(&image), "{start}");
+        assert_eq!(debugfs(&image, "bmap file 8").trim(), (own + 8).to_string(), "{start}");
+        let kept = folder.path().join("kept");
+        debugfs(&image, &format!("dump other {}", kept.display()));
+        assert!(std::fs::read(&kept).unwrap() == content, "{start}: the other file stays");
+        debugfs(&image, &format!("dump file {}", kept.display()));
+        let kept = std::fs::read(&kept).unwrap();
+        assert!(
+            kept[..8192] == content[..8192] && kept.len() == content.len(),
+            "{start}: the first extent stays"
+        );
+    }
+}
+
 /// A block with an access list, which has no name, and another attribute. If one of them says that
 /// its value is in an impossible inode, that one goes and the other stays.
 #[test]

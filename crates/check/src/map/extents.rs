@@ -15,7 +15,7 @@ use crate::code::Code;
 use crate::finding::Site;
 
 /// One more than the last logical block that a file may map.
-const LOGICAL_END: u64 = u64_from_u32(u32::MAX);
+pub(crate) const LOGICAL_END: u64 = u64_from_u32(u32::MAX);
 
 /// A node on the way from the root to where the walk is.
 struct Node<'b> {
@@ -117,9 +117,9 @@ impl Levels {
 
 /// Salvages a tree whose keys contradict one another: takes the longest series of extents that lie
 /// in order, whatever the keys above them say. So an extent whose own key is wrong is lost, but the
-/// extents after it are not.
-pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
-    let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, LOGICAL_END) else { return };
+/// extents after it are not. No run that is kept ends past `end`.
+pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60], end: u64) {
+    let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, end) else { return };
     let mut runs = Vec::new();
     let mut stack = vec![root];
     while let Some(node) = stack.last_mut() {
@@ -130,7 +130,7 @@ pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
         }
         node.next += 1;
         if node.depth == 0 {
-            runs.extend(possible_run(walk, &node.extent(index)));
+            runs.extend(possible_run(walk, &node.extent(index), end));
             continue;
         }
         let depth = node.depth - 1;
@@ -138,7 +138,7 @@ pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
         let place = Some(raw.leaf()).filter(|place| walk.volume.contains(*place));
         let child = place.and_then(|place| {
             let bytes = walk.enter(place)?;
-            open_node(walk, Cow::Owned(bytes), Some(place), Some(depth), LOGICAL_END)
+            open_node(walk, Cow::Owned(bytes), Some(place), Some(depth), end)
         });
         if let Some(child) = child {
             stack.push(child);
@@ -150,13 +150,12 @@ pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     }
 }
 
-/// The run of an extent; `None` when it is empty, leaves the file system, or ends past the last
-/// block that a file may map.
-fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent) -> Option<Run> {
+/// The run of an extent; `None` when it is empty, leaves the file system, or ends past `end`.
+fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent, end: u64) -> Option<Run> {
     let (logical, length) = (u64::from(extent.ee_block.get()), u64::from(extent.length()));
     let inside = length > 0 && walk.volume.contains_range(extent.start(), length);
     let run = Run { logical, physical: extent.start().raw(), length, unwritten: extent.is_unwritten() };
-    Some(run).filter(|_| inside && logical + length <= LOGICAL_END)
+    Some(run).filter(|_| inside && logical + length <= end)
 }
 
 /// The longest series of runs, in the list's order, that follow one another without overlapping.

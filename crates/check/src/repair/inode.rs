@@ -24,7 +24,7 @@ use super::editor::{Editor, Slot, sound_superblock};
 use super::examined::examined;
 use super::log::{Cost, Outcome, Tried};
 use super::maps::{self, NoSpace};
-use super::{remains, xattr_blocks};
+use super::{aligned, remains, xattr_blocks};
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 use crate::inode::{Expected, FAST_SYMLINK_MAX};
@@ -177,6 +177,7 @@ fn mend(
             ed.add(code, site, Cost::Nothing, format!("i_blocks set to {units}"));
         }
         Code::SIZE_WRONG if trim_directory(ed, inode, slot)? => return Ok(Outcome::Rewritten),
+        Code::SIZE_WRONG if close_holes(ed, inode, slot, expected)? => return Ok(Outcome::Rewritten),
         Code::SYMLINK if end_target(ed, inode, slot, expected.size)? => {
             ed.add(code, site, Cost::Doubtful, format!("target cut to {} bytes", slot.raw().size()));
         }
@@ -535,19 +536,30 @@ fn mend_map(
     if slot.raw().file_type() == Some(FileType::Directory) {
         runs.iter_mut().for_each(|run| run.unwritten = false);
     }
+    let mut copied = Vec::new();
     if code == Code::CLUSTER_MISALIGNED {
         align_directory(ed, inode, slot, &mut runs);
-        drop_misaligned(ed, &mut runs);
+        let aligned = aligned::align(ed, &runs)?;
+        runs = aligned.runs;
+        if aligned.dropped.is_empty() {
+            copied = aligned.copied;
+        }
     }
     let before = slot.raw().i_block;
     if maps::write(ed, inode, slot, &runs)? == Err(NoSpace) {
         slot.raw_mut().i_block = before;
         return Ok(Outcome::Lost);
     }
+    let bits = ed.volume().geometry.block_bits();
+    if !copied.is_empty() {
+        let what = format!("{} blocks copied to where their clusters are", copied.len());
+        ed.add(code, site, Cost::Doubtful, what);
+        ed.log.set_ranges(maps::bytes_of(&copied, bits));
+        return Ok(Outcome::Rewritten);
+    }
     let blocks: u64 = runs.iter().map(|run| run.length).sum();
     ed.add(code, site, Cost::Cut, format!("map rebuilt with the {blocks} sound blocks"));
     if slot.raw().file_type() == Some(FileType::Regular) {
-        let bits = ed.volume().geometry.block_bits();
         ed.log.set_ranges(maps::unmapped(&runs, bits, slot.raw().size()));
     }
     // A directory or link without any block is lost.
@@ -582,6 +594,33 @@ fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> R
     }
     let what = format!("map cut to the {end} blocks of its size: the rest is no directory");
     ed.add(Code::SIZE_WRONG, Site::inode(inode), Cost::Doubtful, what);
+    Ok(true)
+}
+
+/// Closes the holes of a directory that is too large with them: the key of an extent is wrong. Other
+/// holes are closed when the directory is rebuilt. Returns false if the map was left alone.
+fn close_holes(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    slot: &mut Slot,
+    expected: Expected,
+) -> Result<bool, DeviceError> {
+    let is_too_large = expected.size.is_some_and(|size| size > u64::from(u32::MAX));
+    let is_directory = slot.raw().file_type() == Some(FileType::Directory);
+    if !is_directory || !is_too_large || ed.volume().incompat.contains(Incompat::LARGE_DIR) {
+        return Ok(false);
+    }
+    let mut runs = maps::read(ed, inode, slot.raw()).runs;
+    let mut end = 0;
+    for run in &mut runs {
+        (run.logical, run.unwritten) = (end, false);
+        end += run.length;
+    }
+    let fits = end << ed.volume().geometry.block_bits() <= u64::from(u32::MAX);
+    if !fits || maps::write(ed, inode, slot, &runs)? == Err(NoSpace) {
+        return Ok(false);
+    }
+    ed.add(Code::DIRECTORY_HOLE, Site::inode(inode), Cost::Doubtful, "holes closed");
     Ok(true)
 }
 
@@ -638,22 +677,4 @@ fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut 
             return;
         }
     }
-}
-
-/// Drops runs whose offset in a cluster differs from the logical one, or that split a cluster.
-fn drop_misaligned(ed: &Editor<'_, '_>, runs: &mut Vec<Run>) {
-    let geometry = &ed.volume().geometry;
-    let ratio = u64_from_usize(usize_from_u32(geometry.cluster_ratio()));
-    let first = geometry.first_data_block().raw();
-    let mut last: Option<(u64, u64)> = None;
-    runs.retain(|run| {
-        let offset = run.physical - first;
-        let here = (run.logical / ratio, offset / ratio);
-        let split = last.is_some_and(|(logical, physical)| logical == here.0 && physical != here.1);
-        let sound = offset % ratio == run.logical % ratio && !split;
-        if sound {
-            last = Some(((run.logical + run.length - 1) / ratio, (offset + run.length - 1) / ratio));
-        }
-        sound
-    });
 }

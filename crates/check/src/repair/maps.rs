@@ -22,7 +22,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::editor::{Editor, Slot, Walked};
 use super::examined::claims_of;
 use crate::finding::Sink;
-use crate::map::{Budget, NoClaims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
+use crate::map::{Budget, LOGICAL_END, NoClaims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
 
 /// Entries of a root in the inode.
 pub(super) const ROOT_ENTRIES: usize = 4;
@@ -47,8 +47,25 @@ pub(crate) fn read(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Map {
     if !map.damaged {
         return map;
     }
-    let salvaged = read_by(ed, inode, raw, |walk, raw| salvage_extents(walk, &raw.i_block));
+    // A directory has no holes, so a run that ends past the last logical block only has the wrong
+    // key.
+    let is_directory = raw.file_type() == Some(FileType::Directory);
+    let end = if is_directory { u64::MAX } else { LOGICAL_END };
+    let mut salvaged = read_by(ed, inode, raw, |walk, raw| salvage_extents(walk, &raw.i_block, end));
+    move_down(&mut salvaged.runs);
     Map { damaged: true, ..salvaged }
+}
+
+/// Closes the hole before the last run if the run ends past the last logical block.
+fn move_down(runs: &mut [Run]) {
+    let (end, last) = match runs {
+        [.., before, last] => (before.logical + before.length, last),
+        [only] => (0, only),
+        [] => return,
+    };
+    if last.logical + last.length > LOGICAL_END {
+        last.logical = end;
+    }
 }
 
 /// Whether an inode's content is in blocks that it maps.

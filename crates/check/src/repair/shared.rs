@@ -284,13 +284,13 @@ fn placed(
 }
 
 /// Where a copy goes; `None` if none is wanted, or if there is no space.
-fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
+pub(super) fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
     if ed.log.shared == Shared::Clone { ed.allocate() } else { None }
 }
 
 /// Where the first block of a run goes if its logical cluster has a place already, because the run
 /// before ends in that cluster.
-fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
+pub(super) fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let last = done.last().filter(|_| ratio > 1)?;
     let end = last.logical + last.length - 1;
@@ -305,7 +305,7 @@ fn copy(ed: &Editor<'_, '_>, block: Run, to: BlockNr) -> Result<BlockNr, DeviceE
     Ok(to)
 }
 
-fn push(runs: &mut Vec<Run>, block: Run) {
+pub(super) fn push(runs: &mut Vec<Run>, block: Run) {
     match runs.last_mut() {
         Some(last)
             if last.logical + last.length == block.logical

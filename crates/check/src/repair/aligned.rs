@@ -1,0 +1,82 @@
+//! Maps of bigalloc files: a logical cluster lies in one cluster of the device, so the offset of a
+//! block in its cluster is the same in both.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::BlockNr;
+use blockyard_disk::num::u64_from_u32;
+
+use super::editor::Editor;
+use super::maps::blocks_of;
+use super::shared::{begun, place_of_copy, push};
+use crate::map::Run;
+
+/// A map whose runs are aligned.
+pub(super) struct Aligned {
+    /// All runs, ascending.
+    pub(super) runs: Vec<Run>,
+    /// Logical blocks that were copied to where they must be.
+    pub(super) copied: Vec<u64>,
+    /// Logical blocks that are no longer mapped.
+    pub(super) dropped: Vec<u64>,
+}
+
+/// Copies blocks to where they must be. A block is dropped if the cluster where it must be is
+/// claimed twice (the place may be another file's), if there is no space, or if the user wants no
+/// copies.
+pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, DeviceError> {
+    debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
+    let mut aligned = Aligned { runs: Vec::new(), copied: Vec::new(), dropped: Vec::new() };
+    // A place may hold a block that is still to be copied, so all are read before one is written.
+    let mut copies: Vec<(BlockNr, Vec<u8>)> = Vec::new();
+    for run in runs {
+        if stays(ed, run, &aligned.runs) {
+            push(&mut aligned.runs, *run);
+            continue;
+        }
+        for block in blocks_of(run) {
+            if stays(ed, &block, &aligned.runs) {
+                push(&mut aligned.runs, block);
+                continue;
+            }
+            let Some(place) = place_for(ed, &block, &aligned.runs) else {
+                aligned.dropped.push(block.logical);
+                continue;
+            };
+            let bytes = ed.volume().block(BlockNr::new(block.physical));
+            copies.push((place, bytes.unwrap_or_else(|_| vec![0; ed.volume().block_size()])));
+            aligned.copied.push(block.logical);
+            push(&mut aligned.runs, Run { physical: place.raw(), ..block });
+        }
+    }
+    for (place, bytes) in &copies {
+        ed.put_block(*place, bytes)?;
+    }
+    Ok(aligned)
+}
+
+/// Whether a run lies where it must after the runs that are done.
+fn stays(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> bool {
+    match begun(ed, run, done) {
+        Some(place) => place == run.physical,
+        None => offset(ed, run.physical) == run.logical % ratio(ed),
+    }
+}
+
+/// Where a block must be: in the cluster that its logical cluster has already, else in a new one.
+fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &[Run]) -> Option<BlockNr> {
+    let Some(place) = begun(ed, block, done) else {
+        let first = place_of_copy(ed)?;
+        return Some(BlockNr::new(first.raw() + block.logical % ratio(ed)));
+    };
+    let place = Some(BlockNr::new(place)).filter(|place| ed.volume().contains(*place));
+    place.filter(|place| ed.scan.map.shared_in(ed.scan.map.cluster(*place), 1) == 0)
+}
+
+/// The offset of a block of the device in its cluster.
+fn offset(ed: &Editor<'_, '_>, physical: u64) -> u64 {
+    (physical - ed.volume().geometry.first_data_block().raw()) % ratio(ed)
+}
+
+fn ratio(ed: &Editor<'_, '_>) -> u64 {
+    u64_from_u32(ed.volume().geometry.cluster_ratio())
+}
