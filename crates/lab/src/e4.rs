@@ -9,6 +9,7 @@
 //! they take, and how long those of our checker take. Each published column has the policy of its
 //! time. The chosen policy stands next to them, with and without a linear prefix.
 
+mod copy;
 pub mod directories;
 pub mod disk;
 mod published;
@@ -24,11 +25,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};
-use blockyard_disk::InodeNr;
-use blockyard_disk::device_number::DeviceNumber;
-use blockyard_disk::inode::FileType;
-use blockyard_disk::num::usize_from_u64;
-use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
+use blockyard_engine::{FileSystem, OpenOptions, mkfs};
 use serde::{Deserialize, Serialize};
 
 use crate::age::{Ageing, Circumstances, age};
@@ -38,9 +35,10 @@ use crate::run::{Verdict, e2fsck_program, refuse_twice};
 use crate::scratch::Scratch;
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
+pub use copy::trace;
 pub use directories::DirectoryBlocks;
 use disk::{DiskPass, Reads};
-use tree::{Directory, HomeTree};
+use tree::HomeTree;
 use vitals::Vital;
 
 /// A file system to compare.
@@ -62,9 +60,6 @@ const KINDS: [Kind; 5] = [
     Kind { name: "linear prefix", policy: None, rotational: true },
     Kind { name: "no linear prefix", policy: None, rotational: false },
 ];
-/// Process numbers of the two halves of rsync: one creates directories and links, the other files.
-const GENERATOR: u32 = 1;
-const RECEIVER: u32 = 2;
 /// Size of the published journal in MiB.
 const JOURNAL_MIB: u32 = 128;
 /// Passes of e2fsck. Tables have one more row, for the whole run.
@@ -75,8 +70,6 @@ const INODES: u64 = 2_097_152;
 const BLOCKS_USED: u64 = 4_388_697;
 /// Size of the published file system in bytes.
 const IMAGE_BYTES: u64 = 32 * GIB;
-/// Bytes of one write.
-const WRITE_BYTES: u64 = 128 << 10;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -322,12 +315,9 @@ fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<Memory
     }
     let open = OpenOptions { cpus: 1, rotational, ..unjournaled(plan.policy_of(kind)?, plan.seed) };
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-    let mut copy = Copy {
-        fs: FileSystem::open(shared, open, &context(0))?,
-        zeroes: vec![0; usize_from_u64(WRITE_BYTES)],
-    };
-    copy.tree(plan)?;
-    copy.fs.close(&context(0))?;
+    let fs = FileSystem::open(shared, open, &context(0))?;
+    copy::run(&fs, &HomeTree::new(plan))?;
+    fs.close(&context(0))?;
     Ok(device)
 }
 
@@ -350,84 +340,6 @@ fn profile(kind: Kind) -> mkfs::Options {
 /// Size of the journal in MiB. It scales with the image, so that it fits.
 fn journal_mib(plan: &PassPlan) -> u32 {
     u32::try_from(plan.scaled(u64::from(JOURNAL_MIB))).unwrap_or(JOURNAL_MIB).max(4)
-}
-
-/// The context of a process.
-fn process(number: u32) -> OpContext {
-    OpContext { colour: number, ..context(0) }
-}
-
-/// The copying process.
-struct Copy {
-    fs: FileSystem,
-    zeroes: Vec<u8>,
-}
-
-impl Copy {
-    /// Copies the tree depth first, in the order of names, files of a directory before its
-    /// subdirectories. Hard links come at the end.
-    fn tree(&mut self, plan: &PassPlan) -> Result<()> {
-        let tree = HomeTree::new(plan);
-        let mut files = Vec::new();
-        let mut waiting = vec![(0, InodeNr::ROOT)];
-        while let Some((number, inode)) = waiting.pop() {
-            let directory = &tree.directories[number];
-            self.fill(directory, inode, &mut files)?;
-            let mut below = directory.directories.clone();
-            below.sort_by(|one, other| tree.directories[*other].name.cmp(&tree.directories[*one].name));
-            // A directory is created when its turn comes, before its content.
-            waiting.extend(below.into_iter().map(|number| (number, inode)));
-            if let Some((next, parent)) = waiting.pop() {
-                let name = &tree.directories[next].name;
-                let made = self.make(GENERATOR, parent, name, FileType::Directory)?;
-                waiting.push((next, made));
-            }
-        }
-        let every = (files.len() / usize_from_u64(tree.hard_links)).max(1);
-        for (name, (directory, file)) in (0..tree.hard_links).zip(files.iter().step_by(every)) {
-            self.fs.link(&process(GENERATOR), *file, *directory, format!("hard{name}").as_bytes())?;
-        }
-        Ok(())
-    }
-
-    fn fill(&self, of: &Directory, directory: InodeNr, files: &mut Vec<(InodeNr, InodeNr)>) -> Result<()> {
-        for (name, bytes) in &of.files {
-            files.push((directory, self.file(directory, name, *bytes)?));
-        }
-        for (number, length) in of.symlinks.iter().enumerate() {
-            let (name, target) = (format!("link{number:04}"), vec![b'x'; *length]);
-            self.fs.symlink(&process(GENERATOR), directory, name.as_bytes(), &target)?;
-        }
-        for (number, kind) in of.special.iter().enumerate() {
-            self.make(GENERATOR, directory, &format!("special{number:02}"), *kind)?;
-        }
-        Ok(())
-    }
-
-    fn make(&self, by: u32, parent: InodeNr, name: &str, kind: FileType) -> Result<InodeNr> {
-        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
-        let device = is_device.then_some(DeviceNumber { major: 1, minor: 3 });
-        let new = NewInode { kind, permissions: 0o755, device };
-        Ok(self.fs.create(&process(by), parent, name.as_bytes(), &new)?)
-    }
-
-    /// Creates a file like rsync: under another name until it is complete.
-    fn file(&self, directory: InodeNr, name: &str, bytes: u64) -> Result<InodeNr> {
-        let early = format!(".{name}.Xy12Zw");
-        let inode = self.make(RECEIVER, directory, &early, FileType::Regular)?;
-        let ctx = process(RECEIVER);
-        self.fs.open_inode(inode, true)?;
-        let mut at = 0;
-        while at < bytes {
-            let length = (bytes - at).min(WRITE_BYTES);
-            self.fs.write(&ctx, inode, at, &self.zeroes[..usize_from_u64(length)])?;
-            at += length;
-        }
-        self.fs.release_inode(&ctx, inode, true)?;
-        let (from, to) = ((directory, early.as_bytes()), (directory, name.as_bytes()));
-        self.fs.rename(&ctx, from, to, RenameMode::Replace)?;
-        Ok(inode)
-    }
 }
 
 /// Runs e2fsck twice, for its passes and for its reads, and our checker for its reads.

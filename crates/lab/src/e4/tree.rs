@@ -51,22 +51,74 @@ const DEPTH_MAX: u32 = 9;
 /// A directory and its content.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    pub(super) name: String,
+    name: String,
     depth: u32,
     /// Its subdirectories, by number.
-    pub(super) directories: Vec<usize>,
+    directories: Vec<usize>,
     /// Files with their sizes, in the order of their names.
-    pub(super) files: Vec<(String, u64)>,
+    files: Vec<(String, u64)>,
     /// Lengths of the targets of symbolic links.
-    pub(super) symlinks: Vec<usize>,
-    pub(super) special: Vec<FileType>,
+    symlinks: Vec<usize>,
+    special: Vec<FileType>,
+}
+
+impl Directory {
+    /// What a copy creates in this directory, except subdirectories.
+    fn contents<'t>(&'t self, number: usize, steps: &mut Vec<Step<'t>>) {
+        let directory = number;
+        let file = |(name, bytes): &'t (String, u64)| Step::File { directory, name, bytes: *bytes };
+        steps.extend(self.files.iter().map(file));
+        let symlink = |(number, length): (usize, &usize)| Step::Symlink {
+            directory,
+            name: format!("link{number:04}"),
+            target: "x".repeat(*length),
+        };
+        steps.extend(self.symlinks.iter().enumerate().map(symlink));
+        let special = |(number, kind): (usize, &FileType)| Step::Special {
+            directory,
+            name: format!("special{number:02}"),
+            kind: *kind,
+        };
+        steps.extend(self.special.iter().enumerate().map(special));
+    }
 }
 
 /// All directories; the first is the root.
 #[derive(Debug)]
 pub(super) struct HomeTree {
     pub(super) directories: Vec<Directory>,
-    pub(super) hard_links: u64,
+    hard_links: u64,
+}
+
+/// One thing that a copy of the tree creates. Directories are given by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step<'t> {
+    Directory {
+        number: usize,
+        parent: usize,
+        name: &'t str,
+    },
+    File {
+        directory: usize,
+        name: &'t str,
+        bytes: u64,
+    },
+    Symlink {
+        directory: usize,
+        name: String,
+        target: String,
+    },
+    Special {
+        directory: usize,
+        name: String,
+        kind: FileType,
+    },
+    /// `file` counts the files before it, from 0.
+    HardLink {
+        directory: usize,
+        file: usize,
+        name: String,
+    },
 }
 
 impl HomeTree {
@@ -90,6 +142,34 @@ impl HomeTree {
         let special = SPECIAL.iter().flat_map(|(kind, count)| (0..*count).map(|_| *kind));
         tree.directories[top_of("dev")].special.extend(special);
         tree
+    }
+
+    /// Everything in the order in which it is copied: depth first, in the order of names, files of
+    /// a directory before its subdirectories. Hard links come at the end.
+    pub(super) fn steps(&self) -> Vec<Step<'_>> {
+        let mut steps = Vec::new();
+        let mut directories_of_files = Vec::new();
+        let mut waiting = vec![(0, 0)];
+        while let Some((parent, number)) = waiting.pop() {
+            let directory = &self.directories[number];
+            if number > 0 {
+                steps.push(Step::Directory { number, parent, name: &directory.name });
+            }
+            directory.contents(number, &mut steps);
+            directories_of_files.extend(directory.files.iter().map(|_| number));
+            let mut below = directory.directories.clone();
+            below.sort_by(|one, other| self.directories[*other].name.cmp(&self.directories[*one].name));
+            waiting.extend(below.into_iter().map(|below| (number, below)));
+        }
+        let every = (directories_of_files.len() / usize_from_u64(self.hard_links)).max(1);
+        let linked = directories_of_files.iter().enumerate().step_by(every);
+        let link = |(name, (file, directory)): (u64, (usize, &usize))| Step::HardLink {
+            directory: *directory,
+            file,
+            name: format!("hard{name}"),
+        };
+        steps.extend((0..self.hard_links).zip(linked).map(link));
+        steps
     }
 
     fn add(&mut self, parent: usize, name: String) -> usize {

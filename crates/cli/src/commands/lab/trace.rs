@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use blockyard_lab::e4;
 use blockyard_lab::trace::{make, record};
 use blockyard_trace::write;
 
@@ -35,6 +36,18 @@ enum Command {
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         workers: u32,
     },
+    /// Print the tree of `lab run e4` as the trace of copying it
+    E4 {
+        /// Factor for the published sizes, from 0.005 to 1
+        #[arg(long, default_value_t = 1.0)]
+        scale: f64,
+        /// Seed of the tree
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// MiB of data between two syncs
+        #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+        sync: u64,
+    },
     /// Record a directory tree as the trace of copying it
     Record {
         /// The directory
@@ -48,6 +61,7 @@ impl Args {
             Command::Make { kind, seed, ops, space, workers } => {
                 make::make(&kind, &make::Recipe { seed, ops, space: space << 20, workers })?
             }
+            Command::E4 { scale, seed, sync } => e4::trace(scale, seed, sync << 20)?,
             Command::Record { directory } => record::record(&directory)?,
         };
         let mut out = BufWriter::new(std::io::stdout().lock());
