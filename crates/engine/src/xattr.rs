@@ -397,9 +397,9 @@ impl Xattrs {
         !self.keeps_values_in_inodes() || all <= self.volume.block_size() / 8 * 7
     }
 
-    /// Stores the attributes of the block: in place, in a copy if others use it too, or nowhere if
-    /// there are none. Returns the values that nothing refers to any more. A block is one reference
-    /// to each value in it, however many inodes share the block.
+    /// Stores the attributes of the block: in place, in a new block if there is none yet or others
+    /// use it too, or nowhere if there are no attributes. Returns the values that nothing refers to
+    /// any more. A block is one reference to each value in it, however many inodes share the block.
     #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,

@@ -35,8 +35,8 @@ impl Unconverted {
         self.0.iter().any(|piece| piece.start < range.end && range.start < piece.end)
     }
 
-    /// The end of the run of blocks from `logical` on for which [`Self::covers`] gives the same
-    /// answer.
+    /// A block up to which [`Self::covers`] gives the same answer as for `logical`. The answer may
+    /// be the same beyond it, if pieces touch or overlap.
     pub(crate) fn alike_until(&self, logical: u32) -> u32 {
         let ends = |piece: &Range<u32>| if piece.contains(&logical) { piece.end } else { piece.start };
         self.0.iter().map(ends).filter(|&end| end > logical).min().unwrap_or(u32::MAX)

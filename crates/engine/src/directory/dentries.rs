@@ -5,9 +5,9 @@
 //! blocks enters it here, under the shared lock. So an answer is always what the blocks would say.
 //! Only directories of more than one block keep names here.
 //!
-//! Names are kept whole, [by their hash](hashed). A part of them is *complete* if it got every name
-//! of at most 57 bytes that belongs there, since the directory had one block. Then such a name does
-//! not exist unless it is here.
+//! Names are kept whole, [by their hash](hashed). A part of them is *complete* if, from the time
+//! when the directory had one block, it got every name of at most 57 bytes that belongs there. Then
+//! such a name does not exist unless it is here.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
 //! memory forgets some of its names, or all. When memory is short, a directory that was not asked

@@ -5,7 +5,7 @@ use super::{Extent, Path, Tree, TreeStore, UNWRITTEN_MAX, node};
 use crate::Result;
 use std::ops::Range;
 
-/// Whether a piece at the end of an extent goes to a neighbour in the wanted state without being
+/// Whether a piece at either end of an extent goes to a neighbour in the wanted state without being
 /// split off first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borders {
@@ -144,8 +144,8 @@ impl<S: TreeStore> Tree<'_, S> {
         });
     }
 
-    /// Converts without a new entry if the piece touches a neighbour in the wanted state in the
-    /// same leaf. Returns whether it did.
+    /// Converts without a new entry if the piece, once converted, can join a neighbour in the same
+    /// leaf. Returns whether it did.
     fn move_boundary(&mut self, extent: &Extent, piece: &Range<u32>, unwritten: bool) -> Result<bool> {
         let path = self.find(extent.logical)?;
         let leaf = path.leaf();

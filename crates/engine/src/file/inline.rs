@@ -127,8 +127,8 @@ impl LockedFile<'_> {
         self.files.volume.patiently(self.ctx, || self.files.allocate_inline(self.ctx, self.inode, &content))
     }
 
-    /// Moves the content to a dirty block and gives the file an empty map, as Linux does. A crash
-    /// before write-back loses the content.
+    /// Moves the content to a dirty block and gives the file an empty map, as Linux does. If this
+    /// is committed before write-back, a crash in between loses the content.
     fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
         if !content.is_empty() {
             self.reserve(&(0..1))?;

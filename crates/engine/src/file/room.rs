@@ -12,7 +12,8 @@ use std::ops::Range;
 /// Half of the limit may be dirty before anybody is held up.
 const FREE_SHARE: u64 = 2;
 
-/// A file with less dirty data than this fraction of the limit never counts as a heavy writer.
+/// A file does not count as a heavy writer while its dirty data, with what it is about to write, is
+/// at most this fraction of the limit.
 const FILE_SHARE: u64 = 8;
 
 /// When dirty data reaches its limit, this fraction of the limit is freed. Freeing just enough for
@@ -21,10 +22,10 @@ const FILE_SHARE: u64 = 8;
 const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
-    /// Call before `more` bytes become dirty. A file with more dirty data than its share first
-    /// writes some of it back. If the bytes do not fit under the limit, more data is written back,
-    /// until they fit and a share of the limit is free too ([`ROOM_SHARE`]). This file goes first,
-    /// then others that nobody uses now.
+    /// Call before `more` bytes become dirty. If more than half of the limit would then be dirty, a
+    /// file with more than its share first writes some of its data back. If the bytes do not fit
+    /// under the limit, more data is written back, until they fit and a share of the limit is free
+    /// too ([`ROOM_SHARE`]). This file goes first, then others that nobody uses now.
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
@@ -50,8 +51,9 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Writes back data of a file with more dirty data than its share: twice as much as is about to
-    /// be written, or a whole request if that is more. A request counts as no more than the share.
+    /// Writes back data of a file that would have more dirty data than its share: twice as much as
+    /// is about to be written, or a whole request if that is more. A request counts as no more than
+    /// the share.
     fn write_back_excess(&mut self, more: usize, limit: u64) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let files = self.files.volume.inodes.table.dirty_files_len().max(1);

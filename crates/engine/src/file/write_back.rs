@@ -22,8 +22,8 @@ use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Remainders of up to this many bytes are zeroed rather than kept as unwritten extents of their
-/// own (Linux's `extent_max_zeroout_kb`).
+/// The limit in bytes for short remainders of unwritten extents ([`Tree::initialised_with`]). These
+/// are zeroed rather than kept as extents of their own (Linux's `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Where the beginning of a run is written to.

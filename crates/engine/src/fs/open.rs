@@ -19,6 +19,7 @@ impl FileSystem {
     /// [`Error::UnsupportedFeatures`] with the names, [`Error::Corrupt`] with the location,
     /// [`Error::Refused`] with the reason, [`Error::DamagedLog`], [`Error::Orphan`],
     /// [`Error::Device`]. A refused image is unchanged, except that its log may have been replayed.
+    /// Errors of the device, and of finishing orphans, may come after the first changes.
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {
         Self::open_volume(device, None, options, ctx)
     }

@@ -85,8 +85,8 @@ impl Heads {
         self.reserved_gdt_field
     }
 
-    /// Blocks of the longest head: superblock, descriptors and `s_reserved_gdt_blocks`, even
-    /// if none of these are reserved.
+    /// Blocks of the longest head: superblock, descriptors, and as many blocks as
+    /// `s_reserved_gdt_blocks` says, even if none are reserved.
     pub(super) const fn full_head_blocks(&self) -> u64 {
         let desc = if self.classic_desc_blocks == 0 { 1 } else { self.classic_desc_blocks };
         1 + desc + self.reserved_gdt_field

@@ -106,8 +106,8 @@ pub struct Options {
     pub root_owner: Option<(u32, u32)>,
     /// `-E num_backup_sb=`: backups with sparse_super2, 0 to 2; default 2.
     pub backup_superblocks: Option<u32>,
-    /// `-E nodiscard`: do not clear the device first. All but the metadata then keeps its old
-    /// content.
+    /// `-E nodiscard`: do not clear the device first. All but the metadata and the last 64 KiB then
+    /// keeps its old content.
     pub no_discard: bool,
     /// `-E mmp_update_interval=`: seconds between MMP writes, at most 300; default 5.
     pub mmp_update_interval: Option<u32>,

@@ -1,8 +1,8 @@
 //! From options to checked parameters: one block size, one feature set, all values in range and
 //! possible together.
 //!
-//! Pure. Key decision: what the options and the size of the device alone rule out is refused here,
-//! in one line that usually names the option. Invariant of [`Params`]: sizes are
+//! Pure. Key decision: whatever can be refused by the options and the size of the device alone is
+//! refused here, in one line that usually names the option. Invariant of [`Params`]: sizes are
 //! powers of two in their ranges and `blocks` is a multiple of the cluster ratio.
 
 use super::error::{Error, Result, bad_value};
@@ -33,7 +33,8 @@ pub(super) struct Params {
     pub(super) cluster_ratio_bits: u32,
     /// Blocks wanted, a multiple of the cluster ratio; the layout may drop a short last group.
     pub(super) blocks: u64,
-    /// Blocks asked for, not rounded to clusters; the base of percentages and defaults.
+    /// Blocks asked for, not rounded to clusters. The number of inodes, the blocks kept for
+    /// privileged users and the descriptor blocks for `-E resize=` are computed from it.
     pub(super) blocks_asked: u64,
     /// First block of group 0.
     pub(super) first_block: u64,

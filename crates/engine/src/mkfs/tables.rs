@@ -98,8 +98,9 @@ impl Placer<'_> {
         if shifted + 1 < range.end { shifted } else { range.start }
     }
 
-    /// Takes the first free run at or after `from` that does not begin at the last block of `range`
-    /// (a group). If there is none, takes such a run anywhere in the group, or else a run anywhere.
+    /// Takes the first free run that begins at or after `from` and before the last block of `range`
+    /// (a group). If there is none, takes one that begins anywhere before that block in the group,
+    /// or else a run anywhere.
     fn take_near(&mut self, from: u64, range: &Range<u64>, len: u64) -> Result<u64> {
         let found = self
             .space

@@ -18,8 +18,8 @@ pub(crate) struct Image {
 pub(crate) enum Prepared {
     /// It can.
     Ready,
-    /// Older transactions must go home first, but reading them failed with this error. Nothing has
-    /// changed.
+    /// Older transactions must go home first, but reading them failed with this error. All of them
+    /// are still in the log.
     Unreadable(Error),
 }
 

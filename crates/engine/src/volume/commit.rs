@@ -60,7 +60,8 @@ impl Volume {
     }
 
     /// Makes a transaction durable unless it is already. One commit serves everybody who waits for
-    /// it or an earlier one.
+    /// it or an earlier one. Without a journal this always commits, because a transaction may have
+    /// ended without being written.
     pub(crate) fn commit_through(&self, ctx: &OpContext, tid: TxnId) -> Result<()> {
         if !self.journal.is_durable() {
             return self.commit_now(ctx);

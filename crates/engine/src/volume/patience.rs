@@ -33,14 +33,15 @@ impl Volume {
         if may_fit { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Runs a step of write-back until it finds the space reserved for it. That space may be
-    /// preallocated for another file, about to come back from a claim, or freed in the running
-    /// transaction. Call this outside a handle.
+    /// Repeats a step that finds no space, as long as clusters are free, and at most
+    /// `rules.patience` times. Mostly this is a step of write-back, whose space is reserved. That
+    /// space may be preallocated for another file, about to come back from a claim, or freed in the
+    /// running transaction. Call this outside a handle.
     ///
     /// # Errors
-    /// Those of `step`. [`Error::NoSpace`] means that more was reserved than is available. In a
-    /// sound image that is a bug. In a damaged one free clusters may lie in groups whose bitmaps
-    /// cannot be used.
+    /// Those of `step`. If its space was reserved, [`Error::NoSpace`] means that more was reserved
+    /// than is available. In a sound image that is a bug. In a damaged one free clusters may lie in
+    /// groups whose bitmaps cannot be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {

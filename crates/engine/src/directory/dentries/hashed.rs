@@ -61,7 +61,7 @@ impl Hashed {
         }
     }
 
-    /// Notes that the part of this name may lack short names of the directory.
+    /// Notes that the part to which this name hashes may lack short names of the directory.
     pub(super) fn doubt(&mut self, name: &[u8]) {
         let part = self.part_of(hash(name));
         self.parts[part].complete = false;
@@ -119,7 +119,8 @@ impl Hashed {
         usize::from(self.index[usize_from_u64(hash >> 1 >> (63 - self.bits))])
     }
 
-    /// Makes room in a part. False if there is no memory for it.
+    /// Makes room in a part. False if there is no memory for it, or if the part cannot be split any
+    /// more.
     fn grow(&mut self, cache: &DentryCache, number: usize) -> bool {
         let part = &self.parts[number];
         let (depth, complete, count) = (part.depth, part.complete, part.segment.count());

@@ -103,8 +103,8 @@ impl PageCache {
         written
     }
 
-    /// Whether space is so short that a write must allocate its blocks at once. Before that point,
-    /// dirty data is written back if many clusters are reserved.
+    /// Whether space is so short that a write must allocate its blocks at once. Also writes dirty
+    /// data back if many clusters are reserved.
     fn leaves_delayed_allocation(&self, file: &mut LockedFile<'_>) -> Result<bool> {
         let room = file.files.volume.space.allocator().room();
         if room.wants_write_back() {
@@ -113,8 +113,8 @@ impl PageCache {
         Ok(room.is_short())
     }
 
-    /// Allocates the blocks of a range one by one, in a file with extents as unwritten: their data
-    /// comes later.
+    /// Allocates the blocks of a range one by one. If the file has extents, the blocks are
+    /// unwritten, because their data comes later.
     fn allocate_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
