@@ -561,8 +561,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
 }
 
 /// Punching or zeroing a part of a block splits a clean folio, as does any range that ends inside a
-/// folio. So the folio of block 48 no longer has the dirty blocks, and collapsing there requests
-/// none of them.
+/// folio. So the folio of block 48 no longer has the dirty blocks 3 to 18, and collapsing there
+/// requests only the blocks behind it.
 #[test]
 fn a_range_inside_a_block_splits_a_clean_folio() {
     for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {
