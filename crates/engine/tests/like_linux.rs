@@ -514,8 +514,8 @@ fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     assert_eq!(blocks(), 1 + 4);
 }
 
-/// Observed on Linux 6.18: if a hole reaches the end of the file, the block with that end is freed,
-/// although the hole ends inside it.
+/// Observed on Linux 6.18: if a hole goes beyond the end of the file, the block with the end of the
+/// file is freed, although the hole ends inside it.
 #[test]
 fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     for (end, freed) in [(22_451, true), (22_388, false)] {
