@@ -208,7 +208,7 @@ fn space_for_the_mapping_is_promised_with_the_data() {
                 made = number;
                 break;
             };
-            // Each block lies below an indirect block of its own.
+            // In a block map each of these lies below an indirect block of its own.
             for block in (12..2000u64).step_by(256) {
                 if fs.write(&ctx, file, block * 1024, &[1; 1024]).is_err() {
                     made = number + 1;

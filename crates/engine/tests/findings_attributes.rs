@@ -1,5 +1,6 @@
 //! Bugs that adversarial testing found in attributes, access control lists and their inheritance,
-//! each in its smallest form, with one line of story. A kernel mount says what is right.
+//! each in its smallest form, with one line of story. In most tests a kernel mount says what is
+//! right.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Bugs that adversarial testing found at the limits of sizes, names and arguments, each in its
-//! smallest form, with one line of story.
+//! Bugs that adversarial testing found, many of them at the limits of sizes, names and arguments.
+//! Each is in its smallest form, with one line of story.
 
 #![allow(clippy::unwrap_used)]
 

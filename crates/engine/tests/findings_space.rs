@@ -1,5 +1,5 @@
-//! Bugs that adversarial testing found on full images and in inline directories, which lie in their
-//! inodes. Each is in its smallest form, with one line of story.
+//! Bugs that adversarial testing found on full images, in inline directories (which lie in their
+//! inodes), and in a long block map. Each is in its smallest form, with one line of story.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Directories of hundreds of blocks, with caches that hold only a few of them. Names, listings and
+//! Directories of hundreds of blocks, with caches of at most 1 MiB for blocks. Names, listings and
 //! the resulting image must be right, and mere reading must change no decision.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
@@ -264,7 +264,7 @@ fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// When transactions end does not depend on which inodes are in memory.
+/// The ends of transactions do not depend on which inodes are in memory.
 #[test]
 fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     for journal_mib in [4, 16] {

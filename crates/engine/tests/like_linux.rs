@@ -514,8 +514,8 @@ fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     assert_eq!(blocks(), 1 + 4);
 }
 
-/// Observed on Linux 6.18: if a hole reaches the end of the file, the block with that end is freed,
-/// although the hole ends inside it.
+/// Observed on Linux 6.18: if a hole goes beyond the end of the file, the block with the end of the
+/// file is freed, although the hole ends inside it.
 #[test]
 fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     for (end, freed) in [(22_451, true), (22_388, false)] {
@@ -561,8 +561,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
 }
 
 /// Punching or zeroing a part of a block splits a clean folio, as does any range that ends inside a
-/// folio. So the folio of block 48 no longer has the dirty blocks, and collapsing there requests
-/// none of them.
+/// folio. So the folio of block 48 no longer has the dirty blocks 3 to 18, and collapsing there
+/// requests only the blocks behind it.
 #[test]
 fn a_range_inside_a_block_splits_a_clean_folio() {
     for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {

@@ -28,7 +28,7 @@ struct Case {
     mount: &'static str,
     is_external: bool,
     /// Whether our engine finishes the orphans after our replay; otherwise only the kernel does.
-    /// The engine deletes a file's value inodes together with the file.
+    /// `ea-inode` is left to the kernel, because the engine once left value inodes behind.
     by_engine: bool,
 }
 

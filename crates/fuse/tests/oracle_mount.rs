@@ -63,7 +63,7 @@ fn one_of_everything_is_as_the_kernel_sees_it() {
     }
 }
 
-/// A read-only mount shows a tree that the kernel made as the kernel does.
+/// A tree that the kernel made looks in our read-only mount as it does in the kernel's.
 #[test]
 fn what_the_kernel_made_is_shown_as_the_kernel_shows_it() {
     if !can_mount() {

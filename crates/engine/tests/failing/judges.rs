@@ -92,7 +92,8 @@ pub(crate) fn is_whole(device: &MemoryDevice) -> bool {
 }
 
 /// What our recovery makes of an image whose instance ended. After the replay, the mark that the
-/// image must be checked is removed: the engine would refuse to open the image for writing.
+/// image must be checked is removed: with it, the engine would refuse to open the image for
+/// writing.
 pub(crate) fn recovered(device: &MemoryDevice) -> std::result::Result<Arc<MemoryDevice>, String> {
     let device = Arc::new(device.duplicate());
     blockyard_recovery::replay_to_device(&*device, &blockyard_recovery::Options::default())

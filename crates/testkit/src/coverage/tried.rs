@@ -25,7 +25,7 @@ const FSX: &[&str] = &[
     "write back",
 ];
 
-/// Operations of the model of POSIX.
+/// Operations of the model of Linux's answers.
 const MODEL: &[&str] = &[
     "create",
     "mkdir",
@@ -187,7 +187,8 @@ const VALUES_IMAGES: &[Image] = &[
 /// What the workloads with large attributes do.
 const VALUES: &[&str] = &["create", "unlink", "set xattr", "set large xattr", "remove xattr", "sync"];
 
-/// What one thread does in a long run while one call to the device fails.
+/// What one thread does in a long run while one call to the device fails, alone or with all later
+/// ones.
 const LONG_RUN: &[&str] = &[
     "create",
     "mkdir",
