@@ -84,7 +84,7 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
             sink.add(Code::BLOCK_UNINIT_USED, Site::group(nr), format!("{used} clusters in use"));
         }
         if clusters < volume.geometry.clusters_per_group() {
-            // The bitmap that the flag implies has no padding.
+            // For e2fsck, the bitmap that the flag implies has no padding.
             sink.add(Code::BLOCK_BITMAP_PADDING, Site::group(nr), "BLOCK_UNINIT in the last group");
         }
     } else if group.block_bitmap_ok {

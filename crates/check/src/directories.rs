@@ -93,7 +93,7 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         visited
     };
     // Directories that together map more than twice the blocks of the file system share blocks,
-    // which was reported. The rest is skipped, so that time stays bounded.
+    // which was reported. A directory that would exceed this is skipped, which bounds the time.
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
     let is_affordable = |fact: &&DirFact| {
         let cost = mapped_blocks(fact);

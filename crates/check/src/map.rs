@@ -74,8 +74,8 @@ pub(crate) struct Walk<'a, 'v> {
     /// claimed nor a fault. Only its double-indirect block is claimed; `check_resize_inode` checks
     /// where the others are.
     pub(crate) owns_metadata: bool,
-    /// Whether runs of data that touch static metadata are left unclaimed: a bad block may lie in
-    /// metadata.
+    /// Whether blocks of data that lie in static metadata are left unclaimed. This is for the list
+    /// of bad blocks, which may name metadata.
     pub(crate) skips_metadata: bool,
     /// Whether runs are kept.
     pub(crate) keep_runs: bool,
@@ -208,7 +208,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             "{run:?} leaves the file system"
         );
         if self.skips_metadata && run.length > 1 {
-            // Only those blocks of the run are skipped that are metadata.
+            // Only the blocks of the run that are metadata are skipped.
             let block = |at| Run { logical: run.logical + at, physical: run.physical + at, length: 1, ..run };
             return (0..run.length).for_each(|at| self.data(block(at)));
         }

@@ -20,7 +20,7 @@ const BATCH: usize = 4096;
 const LINKS_MAX: u32 = 65_000;
 
 /// What is wrong with the connections of directories, however much that is: a repair must not
-/// depend on how many findings are kept. At most 20 bytes for each name of a directory.
+/// depend on how many findings are kept. At most 20 bytes for each directory.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Directories with several names, ascending.

@@ -160,7 +160,7 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
     // damage.
     let changes = ["", "feature ^needs_recovery", "set_inode_field / links_count 99"];
     for (change, block_size) in changes.into_iter().zip(["1024", "4096", "1024"]) {
-        // A new name each time: the kernel may still hold the image before for a moment.
+        // A new name each time: the kernel may still hold the previous image for a moment.
         let pair = Pair::make(directory.path(), &format!("dirty-{}", change.len()), block_size);
         pair.make_dirty(Stop::CutAfterCommit, seed(8));
         run("debugfs", &["-w", "-R", change, pair.image.to_str().unwrap()]);

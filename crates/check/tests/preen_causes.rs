@@ -140,7 +140,8 @@ fn indexes_of_directories() {
 fn numbers_in_the_superblock() {
     let Some(mut judged) = Judged::start() else { return };
     let fields = |field: &'static str, values: &'static [u32]| values.iter().map(move |value| (field, value));
-    // Block counts too small for the journal or the inodes, or larger than the device.
+    // Block counts that are too small, some of them for the journal or the inodes, or larger than
+    // the device.
     let blocks = fields("blocks_count", &[4095, 8194, 32_000, 32_769, 40_000, 1_000_000]);
     let inodes = fields("inodes_count", &[0, 5, 999_999]);
     for (options, (field, value)) in blocks

@@ -50,7 +50,7 @@ fn assert_kept(image: &Path, what: &str) {
 
 /// With flex_bg, bitmaps and the root follow the descriptors of a small file system directly. Once,
 /// if too many descriptor blocks were reserved, a repair wrote the lists of the resize inode over
-/// them.
+/// bitmaps and root.
 #[test]
 fn lists_of_the_resize_inode_cover_no_root() {
     if !require(&TOOLS) {
@@ -262,7 +262,7 @@ fn casefold_that_a_directory_uses_gets_its_encoding() {
     assert!(debugfs(&image, "stat folded").contains("0x40080000"), "the directory still folds case");
 }
 
-/// Byte offsets of the superblock and its backups, in groups of the usual size.
+/// Byte offsets of the superblock and of its backups with sparse_super, up to group 27.
 fn superblocks(image: &Path) -> Vec<u64> {
     let sb = superblock_at(image, 1024);
     let size = 1024 << sb.s_log_block_size.get();
@@ -275,7 +275,7 @@ fn superblocks(image: &Path) -> Vec<u64> {
     std::iter::once(1024).chain(backups.filter(|at| *at < end)).collect()
 }
 
-/// Loses all superblocks with the descriptors behind them.
+/// Zeroes every superblock and the first block of descriptors behind it.
 fn lose_heads(image: &Path) {
     let size = 1024u64 << superblock_at(image, 1024).s_log_block_size.get();
     let places = superblocks(image);

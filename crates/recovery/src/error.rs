@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// The log is not empty although the superblock does not ask for recovery.
     #[error(
-        "the log is not empty, but the superblock does not ask for recovery: it may be older than the file system"
+        "the log is not empty, but the superblock does not ask for recovery: the log may be older than the file system"
     )]
     Unflagged,
     /// The log is damaged. The list is never empty.

@@ -11,8 +11,8 @@ pub enum JournalState {
     None,
     /// Nothing is outstanding.
     Clean,
-    /// RECOVER is set and the log is empty, after a crash right after a checkpoint. Only the flag
-    /// must be cleared.
+    /// RECOVER is set and the log is empty, as after a crash right after a checkpoint. Only the
+    /// flag must be cleared.
     FlagOnly,
     /// Committed transactions may have to be replayed.
     NeedsReplay,

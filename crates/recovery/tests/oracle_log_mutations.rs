@@ -411,8 +411,8 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let has_written = !base.differences(&their_image, &bytes.image).is_empty();
     let same = match &report {
         _ if differing.is_empty() => true,
-        // What e2fsck says about a block that cannot be written, or about orphans that it finishes,
-        // does not concern the log.
+        // Neither a block that e2fsck cannot write nor, with an external journal, orphans that it
+        // finishes concern the log. (With an internal journal, debugfs replays the log instead.)
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
         // Targets in the journal: e2fsck overwrites what it has not replayed yet, and notices that
         // if there are checksums.

@@ -274,7 +274,7 @@ fn a_logged_superblock_is_verified_first_and_keeps_the_errors() {
     assert_eq!(after.s_mnt_count.get(), 55);
     assert_eq!((after.s_error_count.get(), after.s_first_error_line.get(), has_error(&after)), (3, 99, true));
 
-    // A later copy with features that are not supported.
+    // A logged superblock with features that are not supported.
     logged.set_incompat(logged.incompat() | Incompat::COMPRESSION);
     let mut image = Image::new(v3(), 1, 7);
     let (_, crc) = image.blocks(&[(1, logged.as_bytes().to_vec()), (2000, vec![1; BLOCK])], !0);

@@ -36,8 +36,8 @@ struct Sums {
     split: bool,
 }
 
-/// The seed for the checksums of an inode's tree blocks; `None` without such blocks. Nothing else
-/// that it maps has a checksum.
+/// The seed for the checksums of an inode's tree blocks; `None` without such blocks. The walk over
+/// a map verifies no other checksums.
 fn tree_seed(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> Option<u32> {
     let checksums = &cx.scan.volume.checksums;
     has_tree_blocks(raw).then(|| checksums.inode_seed(cx.inode, raw.i_generation.get())).flatten()

@@ -9,7 +9,7 @@ use crate::code::Code;
 
 /// Pointers in the inode.
 const DIRECT: usize = 12;
-/// Illegal pointers after which a map is given up.
+/// The most illegal pointers in a map. At one more, the map is given up.
 const ILLEGAL_MAX: u32 = 12;
 
 /// An indirect block on the way from the root to where the walk is.

@@ -1,6 +1,6 @@
-//! Impossible constants of a superblock of which no copy is left. They get the values that mke2fs
-//! would choose, given the other constants. The descriptors and bitmaps then show whether these
-//! values are right.
+//! Impossible constants of a superblock of which no copy is left, or of a backup that a repair
+//! takes. They get the values that mke2fs would choose, given the other constants. If no copy is
+//! left, the descriptors and bitmaps then show whether these values are right.
 
 use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::GroupFlags;

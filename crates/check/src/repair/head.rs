@@ -192,7 +192,7 @@ fn first_inode(
     overlay: &dyn BlockDevice,
     sb: &RawSuperblock,
 ) -> Result<Option<(u32, &'static str)>, Error> {
-    // None is lower than the usual one.
+    // No file system has a first ordinary inode below the usual one.
     if sb.s_rev_level.get() == 0 || sb.s_first_ino.get() <= FIRST_INODE {
         return Ok(None);
     }

@@ -161,7 +161,8 @@ impl Beside {
         }
     }
 
-    /// Whether something that e2fsck -p does before it would come to a finding takes it away.
+    /// Whether a finding is gone by the time e2fsck -p would come to it, because of what e2fsck -p
+    /// did before.
     fn never_comes_to(&self, finding: &Finding) -> bool {
         let (code, inode) = (finding.code, finding.site.inode);
         inode.is_some_and(|inode| self.gone.contains(&(inode, code)))

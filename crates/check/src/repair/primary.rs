@@ -118,8 +118,8 @@ impl Round<'_> {
         unsealed(&volume) > unsealed_here
     }
 
-    /// The first backup with sound descriptors; or else the first that has fewest groups with
-    /// misplaced tables or bitmaps, or with wrong checksums. e2fsck always takes the first backup.
+    /// The first backup with sound descriptors, or else the first of those whose descriptors have
+    /// the fewest faults. e2fsck always takes the first backup.
     pub(super) fn best_backup(&self, volume: &Volume<'_>) -> Option<Backup> {
         let mut best: Option<(usize, Backup)> = None;
         let unsealed_here = unsealed(volume);

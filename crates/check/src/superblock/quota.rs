@@ -51,7 +51,7 @@ pub(crate) fn holds(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> boo
     file.header.dqh_magic.get() == kind.magic() || file.defect.is_none()
 }
 
-/// Reads the blocks that an inode maps as those of a quota file.
+/// The content of an inode, read as that of a quota file.
 pub(crate) fn content(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<Vec<u8>>) -> QuotaFile {
     let bits = volume.geometry.block_bits();
     let runs = file_runs(volume, inode, &InodeSlot::new(slot.bytes()));

@@ -53,7 +53,7 @@ impl Reader {
     }
 
     /// The inode bitmap of a group, with its checksum verified. If the group is flagged
-    /// INODE_UNINIT, returns a bitmap in which no inode is used instead.
+    /// INODE_UNINIT, returns instead a bitmap that marks no inode as used.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].

@@ -112,8 +112,8 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
         };
         let (rating, agreed) = (rate(ed, group, here.inode_table()), agrees(here.inode_table()));
         let slots = ed.volume().geometry.inodes_per_group().min(super::RATED_MAX);
-        // The table stays where more inodes are right than wrong, or every slot is as its bitmap
-        // says.
+        // The table stays in its place if more inodes there are right than wrong, or if every slot
+        // there is as the bitmap says.
         if rating > 0 || agreed == usize_from_u32(slots) {
             continue;
         }
