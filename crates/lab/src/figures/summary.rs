@@ -47,7 +47,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
 const CHANCE: &str = "What free-running threads leave is chance and differs from run to run; --interleave overlap gives figures that \
      repeat.";
 const CHANCE_BESIDE: &str = "What free-running threads leave is chance and differs from run to run; the figures that repeat are those \
-     of the next table, where all operations of a round overlap.";
+     of the next table of placement, where all operations of a round overlap.";
 
 /// Comparable rows with a name: those of one workload under one interleaving.
 #[must_use]
@@ -412,7 +412,7 @@ pub(crate) mod tests {
         rows.push(placed(1.0, Interleave::Overlap));
         let beside = tables(&rows);
         assert_eq!(beside.len(), 4, "beside threads, only the placement of overlap is shown");
-        assert!(beside[2].notes.iter().any(|note| note.contains("next table")), "{:?}", beside[2].notes);
+        assert!(beside[2].notes.iter().any(|note| note.contains("next table of placement")), "{:?}", beside[2].notes);
         assert!(beside[3].title.contains("fallocate2, overlap: placement"), "{}", beside[3].title);
     }
 
