@@ -412,7 +412,7 @@ pub(crate) mod tests {
         rows.push(placed(1.0, Interleave::Overlap));
         let beside = tables(&rows);
         assert_eq!(beside.len(), 4, "beside threads, only the placement of overlap is shown");
-        assert!(beside[2].notes.iter().any(|note| note.contains("next table of placement")), "{:?}", beside[2].notes);
+        assert!(beside[2].notes.iter().any(|note| note.contains("next table")), "{:?}", beside[2].notes);
         assert!(beside[3].title.contains("fallocate2, overlap: placement"), "{}", beside[3].title);
     }
 
