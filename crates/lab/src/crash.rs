@@ -211,7 +211,7 @@ pub fn run(
     Ok((rows, judges))
 }
 
-/// A directory for images, in memory if there is `/dev/shm`.
+/// A directory for images: in that of the plan, or else in memory if there is `/dev/shm`.
 fn scratch(plan: &Plan) -> Result<Scratch> {
     if let Some(folder) = &plan.scratch {
         return Scratch::new("crash", folder);

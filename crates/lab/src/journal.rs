@@ -49,7 +49,7 @@ pub struct Plan {
     pub flush_us: Vec<u64>,
     /// Seed.
     pub seed: u64,
-    /// The allocation policy.
+    /// The allocation policy of the first two tables.
     pub policy: String,
 }
 

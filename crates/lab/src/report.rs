@@ -42,7 +42,7 @@ pub struct Run {
     pub rows: Vec<Row>,
     /// One row for every copy of a tree.
     pub copies: Vec<CopyRow>,
-    /// One row for every cluster size of e3.
+    /// One row for every kind of call on every file system of e3.
     pub clusters: Vec<ClusterRow>,
     /// One row for every file system of e4.
     pub passes: Vec<PassRow>,

@@ -79,7 +79,8 @@ pub struct Plan {
     pub dirty_limit: Option<u64>,
     /// The machine of [`Interleave::Virtual`]; `None` for other interleavings.
     pub machine: Option<Machine>,
-    /// How the image of each cell is aged, under the policy of the cell; `None`: not at all.
+    /// How the image of each cell is aged, under the policy of the cell (for the kernel, under the
+    /// default policy); `None`: not at all.
     pub aged: Option<Ageing>,
     /// The device model under each cell, in whose time the cell runs; `None`: no model.
     pub device: Option<DeviceModel>,

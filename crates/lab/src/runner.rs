@@ -1,4 +1,4 @@
-//! Runs the workers of a workload: in free threads, or in one thread that takes turns.
+//! Runs the workers of a workload: in free threads, or in one thread, where they take turns.
 //!
 //! Threads measure speed and are not repeatable. Lockstep and overlap run the workers' steps round
 //! by round in one thread, worker 0 first, so that the same seed gives the same image. In overlap

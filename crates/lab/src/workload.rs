@@ -27,8 +27,9 @@ pub const GIB: u64 = 1 << 30;
 /// Files that a worker of [`Workload::Churn`] keeps.
 pub const FILES_KEPT: u64 = 64;
 
-/// A workload with its sizes in bytes: the published ones, and those that reviewers of the
-/// round-robin patches asked for (`DirectAppend`, `Churn`).
+/// A workload with its sizes in bytes: the published ones, those that reviewers of the round-robin
+/// patches asked for (`DirectAppend`, `Churn`), and variants of ours (`ScanSwitch`, and fio jobs
+/// that read or write at random).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to

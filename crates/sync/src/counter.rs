@@ -173,8 +173,8 @@ impl<B: Backend> LaggedCounter<B> {
         let lowers = now.cast_signed() < 0;
         if lowers == (self.errs == Errs::Low) {
             self.central.fetch_add(now, Ordering::AcqRel);
-            // If another thread of the slot came in between, that thread also sees the limit
-            // reached.
+            // If another thread of the slot has changed the delta meanwhile, that thread decides
+            // whether to fold it.
             if delta.compare_exchange(now, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 self.central.fetch_add(now.wrapping_neg(), Ordering::AcqRel);
             }
@@ -193,7 +193,7 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// The total: exact if nobody is adding. It includes everything added before the call. An
-    /// amount folded meanwhile counts twice or not at all, whichever errs on the counter's side
+    /// amount folded meanwhile may count twice or not at all, whichever errs on the counter's side
     /// (unless several folds within one walk cancel out).
     #[must_use]
     pub fn sum(&self) -> i64 {

@@ -63,7 +63,8 @@ pub enum Op {
     Pwrite {
         /// Open file.
         fd: u32,
-        /// First byte; ignored for a file opened with `append`.
+        /// First byte. A file opened with `append` is written at its end, with the content of this
+        /// offset.
         off: u64,
         /// Bytes.
         len: u64,

@@ -66,8 +66,8 @@ impl Manner {
         inodes_max: None,
     };
 
-    /// The files of a copy (numbered from 1) in order. Each has the number of its process, and how
-    /// many files that process copied before it.
+    /// The files of copy number `copy` (from 1) in order. Each has the number of its process, and
+    /// how many files that process copied before it.
     pub(super) fn turns(&self, files: &[TreeFile], copy: u32, seed: u64) -> Vec<Turn> {
         let mut order: Vec<usize> = (0..files.len()).collect();
         if self.order == Order::Shuffled {

@@ -115,8 +115,8 @@ fn devices(rows: &[&CopyRow]) -> Option<Table> {
     }
     table.note(
         "entropy is that of the bytes written to each MiB since the copies began: 1 if each got the same; Gini is 0 then. Flash: a page \
-         map of 4 KiB with greedy collection in blocks of 32 MiB and 7.3 % of spare; thin: chunks of 1 MiB. Devices are never told of \
-         free space (none), or of what each transaction freed (online), or of all of it after each copy (periodic).",
+         map of 4 KiB with greedy collection in blocks of 32 MiB and 7.3 % of spare; thin: chunks of 1 MiB. A device is told of no \
+         free space (none), of what each transaction freed (online), or of all free space after each copy (periodic).",
     );
     Some(table)
 }

@@ -27,7 +27,7 @@ const SPREAD: f64 = 2.26;
 pub struct Tree {
     /// The parent of each directory; `None` is the root of the image.
     pub directories: Vec<Option<usize>>,
-    /// Files in the order of the tree. The manner of copying may be another one.
+    /// Files in the order of the tree. The manner of copying may choose another order.
     pub files: Vec<TreeFile>,
 }
 

@@ -1,9 +1,9 @@
 //! Watches the device under the copies: how often each address is written, how much a thin device
 //! keeps, and the work of flash.
 //!
-//! Discarding does not change the layout, so one run gives three columns. One device is told
-//! nothing (`none`), one is told what each transaction freed (`online`), and one is told all free
-//! space after each copy (`periodic`).
+//! Discarding does not change the layout, so one run gives the figures of three devices. One is
+//! told nothing (`none`), one is told what each transaction freed (`online`), and one is told all
+//! free space after each copy (`periodic`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -314,7 +314,7 @@ mod tests {
         device.write_zeroes(0, 8 * MIB).unwrap();
         device.begin();
         device.write_zeroes(0, 4 * MIB).unwrap();
-        // Three whole MiB and parts of two; then everything after the fourth.
+        // Three whole MiB and parts of two; then all used space after the fourth.
         device.discard_online(&[(MIB / 2, 4 * MIB)]);
         device.discard_periodic(&[(4 * MIB, 30 * MIB), (40 * MIB, 2 * MIB)]);
         let [none, online, periodic] = &device.told()[..] else { panic!("three") };

@@ -88,7 +88,7 @@ impl Facts {
     }
 
     /// Checks that a recovered tree keeps the newest of the first `known` facts about each thing,
-    /// and shows no other file's data. The error names what it breaks.
+    /// and that no file shows data of another. The error names what is broken.
     pub(super) fn check(&self, tree: &Tree, known: usize) -> Result<(), String> {
         let mut wants = BTreeMap::new();
         for (_, fact) in &self.0[..known] {

@@ -27,7 +27,8 @@ pub(super) struct Workload {
     work: fn(&Stage) -> Result<()>,
 }
 
-/// The file system that a workload runs on.
+/// The file system that a workload runs on. Relative sizes of images are those with blocks of up to
+/// [`LARGE`] bytes. With larger blocks, all images have the same number of blocks.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Four block groups, and the smallest possible log.

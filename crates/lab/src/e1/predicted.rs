@@ -13,8 +13,8 @@ use crate::runner::Limit;
 
 /// Operations of each worker when no number is given.
 const OPS: u64 = 1000;
-/// The machine for the contention table and append64. The machine that was measured is not
-/// published. This one's rate with one worker is nearest to the published rate.
+/// The machine for the ratios of the contention table and for append64. The machine that was
+/// measured is not published. This one's rate with one worker is nearest to the published rate.
 const UNNAMED: &str = Machine::NAMES[0];
 
 /// The same machine with workers far from each other. It is not published which CPUs the measured

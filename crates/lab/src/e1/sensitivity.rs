@@ -53,7 +53,7 @@ fn constant(name: impl Into<String>, turn: impl Fn(&mut Machine, Change) + 'stat
     Constant { name: name.into(), turn: Box::new(turn) }
 }
 
-/// Every constant of a machine that is not zero.
+/// Every constant of a machine that `fallocate2` uses and that is not zero.
 fn constants(machine: &Machine) -> Vec<Constant> {
     let levels = machine.levels.iter().enumerate().map(|(at, level)| {
         constant(level.what.as_str(), move |machine, change| change.apply(&mut machine.levels[at].move_ns))

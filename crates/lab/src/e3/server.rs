@@ -58,7 +58,7 @@ const WRITE_BYTES: u64 = MIB;
 const WRITTEN: u64 = 256;
 /// How strongly reads prefer the files allocated last.
 const NEWEST: f64 = 4.0;
-/// Calls between two commits.
+/// Fallocates and truncates between two commits.
 const COMMIT_EVERY: u64 = 32;
 /// Processor time of a call, and of each group that it considers.
 const CALL: Duration = Duration::from_micros(100);

@@ -97,7 +97,7 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
         "Our checker reads in one thread. The disk, the host and the CPU seconds are those of the table before, so the reads alone \
          make the difference. None of this was published.",
     );
-    // Rows of an earlier version have none.
+    // Rows of an earlier version have no figures of our checker.
     let has_ours = rows.iter().all(|row| row.our_checker.len() == PASSES);
     std::iter::once(e2fsck).chain(has_ours.then_some(our_checker)).collect()
 }

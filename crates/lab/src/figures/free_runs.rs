@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The free extents from one power of two of blocks to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FreeRuns {
-    /// Length of the shortest, in KiB.
+    /// That power of two, the lower bound of their lengths, in KiB.
     pub from_kb: u64,
     /// Their number.
     pub extents: u64,

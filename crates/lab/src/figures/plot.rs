@@ -46,7 +46,8 @@ const LEFT: f64 = 80.0;
 const LETTER: f64 = 7.5;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 45.0;
-/// Colours that readers with colour vision deficiencies can tell apart (Okabe and Ito).
+/// Colours of lines and bars. Readers with colour vision deficiencies can tell the first six apart
+/// (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#808080", "#8c564b"];
 

@@ -47,7 +47,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
 const CHANCE: &str = "What free-running threads leave is chance and differs from run to run; --interleave overlap gives figures that \
      repeat.";
 const CHANCE_BESIDE: &str = "What free-running threads leave is chance and differs from run to run; the figures that repeat are those \
-     of the next table, where all operations of a round overlap.";
+     of the next table of placement, where all operations of a round overlap.";
 
 /// Comparable rows with a name: those of one workload under one interleaving.
 #[must_use]

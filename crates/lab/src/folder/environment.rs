@@ -28,7 +28,7 @@ pub struct Environment {
     /// The seed, shown even when it was the default.
     #[serde(default)]
     pub seed: u64,
-    /// The name of the published experiment that the run repeats; `None` for any other run.
+    /// The name of the experiment that the run makes; `None` for any other run.
     #[serde(default)]
     pub experiment: Option<String>,
 }

@@ -127,7 +127,8 @@ impl<T> DerefMut for TicketGuard<'_, T> {
 impl<T> Drop for TicketGuard<'_, T> {
     fn drop(&mut self) {
         drop(self.value.take());
-        // Only the thread with the lock changes `called`. Partner: the acquire in `lock`.
+        // Only the thread with the lock changes `called`. Partners: the acquires in `lock` and
+        // `try_lock`.
         let called = self.mutex.called.load(Ordering::Relaxed);
         self.mutex.called.store(called.wrapping_add(1), Ordering::Release);
     }

@@ -160,8 +160,8 @@ impl State {
         None
     }
 
-    /// Begins an access to a line. Returns false if the CPU has to wait because others want it.
-    /// If it `goes_on`, it does not wait while the line moves.
+    /// Begins an access to a line. Returns false if the CPU has to wait until the line comes free.
+    /// If the CPU `goes_on`, it does not wait while the line moves.
     fn access(&mut self, costs: &Costs, cpu: usize, (line, access): (LineId, Access), goes_on: bool) -> bool {
         let record = &mut self.cpus[cpu];
         if let Some(tick) = costs.tick
@@ -469,7 +469,8 @@ impl Scheduler {
         }
     }
 
-    /// Stores that a lock is free. A waiting CPU sees it after all stores before it.
+    /// Stores that a lock is free. A CPU that waits for the lock sees this store after all earlier
+    /// ones.
     fn store_release(&self, id: LockId, access: Access) {
         if self.costs.moves_overlap && !std::thread::panicking() {
             self.wait_for_lines();
