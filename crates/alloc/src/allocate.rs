@@ -46,9 +46,10 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     /// [`AllocError::NoSpace`] when too few clusters are free for this request, or when nothing was
-    /// found although preallocations were dropped and the search was repeated. [`AllocError::Load`]
-    /// when nothing was found and a group could not be read, or when the group of a preallocation
-    /// could not be read. [`AllocError::Corrupt`] when nothing was found and a group is corrupt.
+    /// found, although preallocations were dropped and the search was repeated (not done for a
+    /// request that takes only its goal). [`AllocError::Load`] when nothing was found and a group
+    /// could not be read, or when the group of a preallocation could not be read.
+    /// [`AllocError::Corrupt`] when nothing was found and a group is corrupt.
     /// [`AllocError::BadRequest`] when the request is for no clusters.
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
         if request.clusters == 0 {

@@ -70,7 +70,9 @@ impl<B: Backend> Allocator<B> {
         context.outcome.result()
     }
 
-    /// Searches the goal's group, from the goal on, then the groups after it.
+    /// Searches the goal's group, from the goal on, then all groups in order, from the next one
+    /// round to the goal's group again. For a request that takes only its goal, searches only the
+    /// goal's group, once.
     fn search_all(&self, context: &mut Context<'_, B>, mut known: Option<&mut Reservation>) {
         let groups = context.asked.groups;
         let (first, goal) = match context.search.goal.group {

@@ -156,7 +156,8 @@ fn c9_a_stripe_can_make_the_result_much_shorter() {
     let bench = Bench::new(fresh(16, 257), 16, |config| config.stripe = 48);
     assert_eq!(bench.allocator.tunable(Tunable::GroupPrealloc), 528);
     let (place, event) = bench.ask(&data(0, 1, 1), &InodeAlloc::new());
-    // Group 1 starts at block 32768; the first multiple of 48 at or after cluster 257 is 304.
+    // Group 1 starts at block 32768. From its cluster 257 on, cluster 304 is the first whose block
+    // number is a multiple of 48.
     assert_eq!(place, (1, 304, 1));
     assert_eq!((event.criterion, event.result.len), (1, 80));
 }

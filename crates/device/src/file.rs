@@ -65,9 +65,9 @@ impl FileDevice {
     /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
-    /// As [`FileDevice::open`], but a block device that the list of mounts shows only read-only
-    /// counts as free; or the file was opened for writing only, or to append, so that the kernel
-    /// would move every write to its end.
+    /// As [`FileDevice::open`], but a block device counts as in use only if the list of mounts
+    /// shows a writable mount of it or of one of its partitions. Also if the file was opened for
+    /// writing only; or to append, because the kernel would then move every write to its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -468,7 +468,8 @@ fn rustix_exclusive() -> i32 {
     OFlags::EXCL.bits().cast_signed()
 }
 
-/// Refuses files that can hold no image before opening them: opening a pipe waits for a writer.
+/// Refuses files that can hold no image. Called before they are opened: opening a pipe waits for a
+/// writer.
 fn refuse_other_kinds(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |data| check_kind(data.file_type()))
 }
@@ -481,11 +482,11 @@ fn refuse_attached(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses like [`refuse_attached`], and also a file or block device that the kernel has mounted:
-/// a file that the caller has opened was not opened exclusively.
+/// Refuses like [`refuse_attached`], and also what has a writable mount at a place that we know:
+/// the caller may have opened it without exclusive use.
 fn refuse_in_use(path: &Path) -> io::Result<()> {
     refuse_attached(path)?;
-    // Without a mount point, the device may be in use by the caller, who opened it exclusively.
+    // Without a mount point, the device may be in use by the caller, if it was opened exclusively.
     match in_use::kernel_mount(path).and_then(|mount| mount.place) {
         Some(place) => Err(busy(format!("is mounted at {place}; unmount it first"))),
         None => Ok(()),

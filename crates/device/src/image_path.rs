@@ -89,8 +89,8 @@ impl ImagePath {
     /// device.
     ///
     /// # Errors
-    /// As [`Self::open_read_only`]; also when another writer holds the lock or the block device is
-    /// in use.
+    /// As [`Self::open_read_only`]; also when somebody holds the lock, the block device is in use,
+    /// or the file backs a loop device.
     pub fn open(&self) -> Result<FileDevice> {
         self.narrow(FileDevice::open(&self.file)?)
     }

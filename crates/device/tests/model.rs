@@ -9,7 +9,7 @@ use blockyard_device::{BlockDevice, DeviceError, FileDevice, MemoryDevice, Overl
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Not a multiple of the page size, and more than two of the 64 KiB stripes in which devices in
+/// Not a multiple of the page size, and more than three of the 64 KiB stripes in which devices in
 /// memory keep their pages.
 const SIZE: usize = 3 * 65_536 + 5000;
 

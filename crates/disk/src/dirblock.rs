@@ -403,8 +403,8 @@ pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(
 /// Points an existing entry at another inode (rename over a name, or a directory's `..`).
 ///
 /// # Errors
-/// [`DirDefect::BlockSize`] when no entry can start at `at`: it is not aligned, or too near the
-/// end. The caller must know that an entry does start there.
+/// [`DirDefect::BlockSize`] when the buffer is not one block, or no entry can start at `at`: it is
+/// not aligned, or too near the end. The caller must know that an entry does start there.
 pub fn set_inode(
     block: &mut [u8],
     layout: DirLayout,

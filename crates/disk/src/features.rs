@@ -147,7 +147,7 @@ features! {
 features! {
     /// `s_feature_ro_compat`: an unknown bit means that the image must not be written.
     RoCompat, 'R' {
-        /// Backups only in groups 0, 1 and powers of 3, 5 and 7.
+        /// Backups only in group 1 and in groups whose numbers are powers of 3, 5 and 7.
         0x1 SPARSE_SUPER "sparse_super",
         /// A file of 2 GiB or more exists.
         0x2 LARGE_FILE "large_file",

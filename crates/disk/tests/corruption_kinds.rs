@@ -1,7 +1,7 @@
 //! A valid structure with one thing wrong gives exactly the kind of corruption that is documented
-//! for it. Every kind of superblock, group descriptor, bitmap, inode, extent node, block map,
-//! orphan file and MMP block is tried, and some of directories, attributes and inline data; not
-//! those that only a walk over an image can find.
+//! for it. All kinds about the superblock, group descriptors, bitmaps, inodes, extent nodes, block
+//! maps, the orphan file and the MMP block are tried, and some about directories, attributes and
+//! inline data. Kinds that only a walk over an image can find are not tried here.
 
 #![allow(clippy::unwrap_used)]
 

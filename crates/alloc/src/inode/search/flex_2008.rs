@@ -14,8 +14,8 @@ const FREE_PERCENT: i32 = 10;
 
 impl<B: Backend> Search<'_, B> {
     /// The first good one of these: the parent's flex group, the one before it, all others from the
-    /// lowest on. If none is good, the one with the most free blocks among those with inodes, if it
-    /// has any. The parent's is left out then, unless it is the lowest.
+    /// lowest on. If none is good, the one with the most free blocks among those with free inodes;
+    /// `None` if it has no free block. The parent's is left out then, unless it is the lowest.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {
