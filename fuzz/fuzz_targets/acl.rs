@@ -13,8 +13,8 @@ fuzz_target!(|data: &[u8]| {
         list[..4].copy_from_slice(&1u32.to_le_bytes());
     }
     if let Some(shown) = acl_to_posix(&list) {
-        // A list on disk may name no user or group, or be empty. No system call can set such a
-        // list.
+        // A list on disk may be empty, or have the id that stands for no user or group. No system
+        // call can set such a list.
         if let Ok(Some(stored)) = acl_from_posix(&shown) {
             assert_eq!(stored, list);
         }

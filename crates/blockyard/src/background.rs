@@ -1,6 +1,6 @@
-//! The two threads that do the timed work of a mount. One writes back dirty data that is old or
-//! exceeds the limit. The other commits old transactions. They are separate, so that a long
-//! write-back does not delay a commit.
+//! The two threads that do the timed work of a mount. One writes back dirty data that is old, or
+//! that exceeds half of the limit. The other commits old transactions. They are separate, so that a
+//! long write-back does not delay a commit.
 
 use std::io;
 use std::sync::Arc;

@@ -100,7 +100,7 @@ impl Error {
         }
     }
 
-    /// The inode that was passed to the operation; `None` if it works by path.
+    /// The inode that was passed to the operation; `None` if none was.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -217,8 +217,8 @@ impl File {
     /// space. The file grows to cover the range. Bytes that were never written read as zeroes.
     ///
     /// # Errors
-    /// There is no space, or the file has a block map instead of extents (`EOPNOTSUPP`); otherwise
-    /// as [`File::write_at`].
+    /// There is no space, the range is empty (`EINVAL`), or the file has a block map instead of
+    /// extents (`EOPNOTSUPP`); otherwise as [`File::write_at`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -236,7 +236,7 @@ impl File {
     /// Frees the space of `len` bytes at byte `offset`. The bytes read as zeroes from then on.
     ///
     /// # Errors
-    /// As [`File::write_at`].
+    /// As [`File::fallocate`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -131,8 +131,9 @@ impl ImageOptions {
     }
 
     /// Starts threads that do the background work of a mount: they commit, and write back dirty
-    /// data that is old or exceeds the limit. Without them, data is written only when space or
-    /// memory runs short, or when a caller asks for it.
+    /// data that is old or exceeds half of [`ImageOptions::dirty_data_bytes`]. Without them, old
+    /// changes are committed by the next operation that changes something, and data that waits for
+    /// write-back is written only when space or memory runs short, or when a caller asks for it.
     ///
     /// ```
     /// use blockyard::ImageOptions;

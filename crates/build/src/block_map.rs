@@ -67,7 +67,7 @@ impl BlockMap {
                 for index in std::iter::once(way.root).chain(way.indexes).take(way.levels) {
                     node = Some(map.below(node, index, pointers, &mut places));
                 }
-                // Map all blocks in the same pointer array at once.
+                // Map direct blocks one by one, but all blocks of one indirect block at once.
                 let (at, room) = match way.levels {
                     0 => (way.root, 1),
                     levels => (way.indexes[levels - 1], pointers - way.indexes[levels - 1]),

@@ -21,7 +21,7 @@ const SMALL: u64 = 4096;
 const SMALL_READ: usize = 4097;
 
 /// Reads a file into a buffer that is one byte longer than its expected size. Returns the number of
-/// bytes up to its end. A short read proves the end, so most files take one call.
+/// bytes read. A read that fills all but the last byte proves the end, so most files take one call.
 fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     let mut done = 0;
     while done + 1 < into.len() {

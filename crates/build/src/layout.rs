@@ -356,8 +356,8 @@ impl Placing<'_> {
     }
 }
 
-/// The number of blocks of an inode that needs no index node at any position; `None` if that
-/// depends on the position.
+/// The number of blocks of an inode that needs no index node at any position; `None` if it may need
+/// one, or has holes or an attribute block of its own.
 fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     let node = content.tree.node(id);
     if content.is_inline(id) {

@@ -50,7 +50,7 @@ impl Compression {
         }))
     }
 
-    /// Copies all of `from` to `into`, compressed, to its last byte.
+    /// Copies all of `from` to `into`, compressed, and ends the compressed stream.
     ///
     /// # Errors
     /// Those of reading and writing.

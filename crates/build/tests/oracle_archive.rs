@@ -54,7 +54,7 @@ fn an_archive_gives_the_image_of_its_directory() {
     let tree = folder.path().join("tree");
     fs::create_dir(&tree).unwrap();
     fill(&tree, false);
-    // Archives cannot hold sockets.
+    // GNU tar leaves sockets out.
     fs::remove_file(tree.join("socket")).unwrap();
     fs::write(tree.join("line\nend"), b"a name of two lines").unwrap();
     let expected = image(Tree::read(&tree, 2).unwrap());

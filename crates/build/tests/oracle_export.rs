@@ -69,7 +69,7 @@ end' old; touch -d '1969-12-31 23:59:59.25 UTC' old; setfattr -n 'user.a=b%c' -v
     path
 }
 
-/// Clears the append-only and immutable flags, which would prevent removal.
+/// Clears the append-only and immutable flags.
 fn without_flags(path: &Path) {
     let mount = LoopMount::new(path, "").unwrap();
     sh(mount.path(), "chattr -ai flags/append flags/fixed");

@@ -58,8 +58,8 @@ fn age(root: &Path, rng: &mut ChaCha8Rng, budget: u64) {
     }
 }
 
-/// Gives a file content in one of five random ways. Errors may be ignored: the
-/// file system is full, or it has no extents and refuses fallocate.
+/// Gives a file content in one of five random ways. Callers may ignore errors: they mean that the
+/// file system is full, or that it has no extents and so refuses fallocate.
 fn shape(file: &File, rng: &mut ChaCha8Rng, size: u64) -> std::io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     let bytes = vec![7u8; usize::try_from(size).unwrap()];

@@ -311,8 +311,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         assert!(salvaged.status.code().unwrap() <= 1, "{salvaged:?}");
         let told = String::from_utf8_lossy(&salvaged.stderr).contains("journal is on another device");
         assert_eq!(told, nth == 0, "the journal was not given");
-        // The replay brings the name `a` back. Without the replay the name is lost, or debugfs
-        // never met it, because the kernel had not written it home.
+        // The replay brings the name `a` back. Without it, the directory may have no name, and is
+        // then in `lost+found`.
         let is_there = |place| there.join(place).exists();
         assert!(is_there("a") || nth == 0 && is_there("lost+found"), "left out: {salvaged:?}");
         assert!(content() == before, "salvage wrote");

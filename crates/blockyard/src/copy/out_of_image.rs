@@ -124,8 +124,8 @@ impl Copier<'_> {
             let mode = std::fs::Permissions::from_mode((found.mode() & !lost).into());
             on_host(dest, std::fs::set_permissions(dest, mode))?;
         }
-        // A damaged inode may hold a larger number. To Linux, some larger numbers are commands,
-        // such as UTIME_NOW.
+        // A damaged inode may hold more nanoseconds than a second has. Some of these numbers are
+        // commands to Linux, such as UTIME_NOW.
         let time = |time: Timestamp| Timespec {
             tv_sec: time.seconds,
             tv_nsec: time.nanoseconds.min(999_999_999).into(),

@@ -253,7 +253,8 @@ fn time(at: Timestamp) -> String {
     }
 }
 
-/// The name of an attribute as a key, with `=` (which would end the key) escaped as GNU tar does.
+/// The name of an attribute as a key, with `=` (which would end the key) and `%` escaped as GNU tar
+/// does.
 fn key_of(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for &byte in name {

@@ -33,8 +33,9 @@ const DIRECTORY: OFlags =
 
 impl Tree {
     /// Reads a directory of the host with `threads` threads: names, attributes and sizes, but no
-    /// content. Symbolic links are not followed, but file systems mounted inside are entered. A
-    /// relative path is resolved repeatedly, so the working directory must not change meanwhile.
+    /// content. Symbolic links inside are not followed, but file systems mounted inside are
+    /// entered. A relative path is resolved repeatedly, so the working directory must not change
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::Source`] if something cannot be read, or is of a type that no image can hold.

@@ -91,7 +91,7 @@ struct Name {
 pub(super) struct Staging {
     /// The current source's name in messages.
     source: PathBuf,
-    /// How many sources came before the current one.
+    /// The number of the current source, larger than that of each earlier one.
     number: usize,
     inodes: Vec<Inode>,
     /// Extended attributes that were left out.
@@ -321,7 +321,7 @@ impl Staging {
 
     /// Follows names as far as they exist. Returns the last directory and the missing names.
     /// Symbolic links of earlier sources are followed, as for a process whose root is the tree's.
-    /// `None` if something on the way is not a directory.
+    /// `None` if something on the way is not a directory, or after too many links.
     fn follow(&self, names: &[&[u8]]) -> Option<(usize, Vec<Vec<u8>>)> {
         let mut way: Vec<&[u8]> = names.iter().rev().copied().collect();
         let mut at = vec![ROOT];

@@ -39,8 +39,9 @@ access times are the modification times. The same tree and options give the same
 whether the tree is a directory or an archive: the \
 hash seed follows from the names, and the UUID from all content.\n\n\
 -N is the least number of inodes; there are always as many as the content needs.\n\n\
-With --size auto the file system has no blocks reserved for root and cannot grow (no resize_inode), unless -m, -O or -E say otherwise; its \
-journal is the one that mke2fs makes for that size. Other defaults are those of blockyard mkfs, except for the block size: 4096.\n\n\
+Unless -m, -O or -E say otherwise, the file system has no blocks reserved for root and cannot \
+grow (no resize_inode). Its journal is the one that mke2fs makes for the size of the image. Other \
+defaults are those of blockyard mkfs, except for the block size: 4096.\n\n\
 JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, content_bytes, free_bytes, uuid, inodes, \
 journal_blocks, overhead in bytes (directories, maps, attributes, slack, inode_tables, journal, other), seconds (read, layout, write, and \
 of write: data, metadata, finish).\n\n\

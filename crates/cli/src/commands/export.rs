@@ -38,7 +38,7 @@ pub(crate) struct Args {
     image: ImagePath,
     /// What to make: a directory (missing or empty), or a file; - is standard output
     dest: PathBuf,
-    /// What to export: a directory with everything in it, or a file
+    /// What to export: a directory with everything in it, or (only as tar or oci) a file
     #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: OsString,
     /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which

@@ -44,7 +44,7 @@ pub(super) fn watch() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The signals to take; HUP unless it is ignored (nohup).
+/// The signals to take: INT, TERM, and HUP unless it is ignored (nohup).
 pub(super) fn taken_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored =

@@ -34,7 +34,7 @@ enum Command {
     Agree(Box<agree::Args>),
     /// Count the locks that allocation and freeing share, for each patch of the scalability series
     Census(census::Args),
-    /// Cut the power at every write of a workload, and check the results of three recoveries
+    /// Cut the power at drawn points of a workload, and check the results of three recoveries
     Crash(crash::Args),
     /// Print the models of devices, or play recorded requests on one
     Device(device::Args),

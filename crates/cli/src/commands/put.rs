@@ -65,7 +65,8 @@ pub(crate) struct Args {
     #[arg(short = 'P', long)]
     no_dereference: bool,
     /// Owner and group of everything copied: USER, USER:GROUP or :GROUP, as names in the image or
-    /// numbers [default: those of the source; 0:0 for a pipe or device]
+    /// numbers [default: those of the source; 0:0 for standard input, and for what is read from a
+    /// pipe or device]
     #[arg(long, value_name = "OWNER")]
     owner: Option<Owner>,
     /// Leave extended attributes out

@@ -68,7 +68,7 @@ pub(in crate::source) fn decompressed<T>(
 /// does this function. The thread then lives on until the stream delivers something or ends.
 ///
 /// # Errors
-/// As [`decompressed`].
+/// As [`decompressed`]; or the thread cannot be started.
 pub(super) fn decompressed_apart<T>(
     mut stream: impl BufRead + Send + 'static,
     consume: impl FnOnce(&mut dyn BufRead) -> T,
@@ -122,7 +122,7 @@ impl<S: BufRead> Ahead<S> {
     }
 }
 
-/// Reads until the buffer is full, or until it holds something and the next byte would need a read
+/// Reads until the buffer is full, or until it holds something and the next byte may need a read
 /// from the stream. Returns the number of bytes (0 at the end), and the error that stopped it.
 fn fill(decoder: &mut impl Read, at_hand: &AtHand, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut len = 0;
@@ -152,7 +152,7 @@ struct Arriving {
 impl BufRead for Arriving {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at == self.buffer.len() && !self.has_ended {
-            // The sender is gone only if the thread has panicked, so the content is incomplete.
+            // The sender is gone only after an error or a panic: the content is incomplete.
             let next = self.arriving.recv().unwrap_or_else(|_| Err(io::Error::other("cannot decompress")))?;
             self.has_ended = next.is_empty();
             let read = std::mem::replace(&mut self.buffer, next);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most levels of nested indexes.
+/// The most levels of nested indexes, the outermost included.
 const DEPTH_MAX: u32 = 4;
 /// The most entries that an index and all indexes nested in it may have together.
 const ENTRIES_MAX: usize = 1 << 16;

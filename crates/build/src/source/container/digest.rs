@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256, Sha512};
 use std::io::{self, Read};
 
-/// A digest, as `sha256:` and hexadecimal digits.
+/// A digest, as `sha256:` or `sha512:` and hexadecimal digits.
 #[derive(Clone)]
 pub(super) struct Digest(pub(super) String);
 

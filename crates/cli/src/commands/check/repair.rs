@@ -132,7 +132,7 @@ fn print_and_write(
     (undo, lost): (Option<PathBuf>, Option<Lost>),
 ) -> anyhow::Result<ExitCode> {
     let name = args.image.display();
-    // With questions, it was printed before the first one.
+    // With questions, the findings were printed before the first one.
     if !args.asks() {
         print(&plan.before, output);
     }
@@ -637,7 +637,7 @@ fn write_lost(lost: Option<Lost>, actions: &[Action], output: &Output) -> anyhow
     lost.complete(list.as_bytes())
 }
 
-/// The byte ranges of a file that an action concerns, as columns: first and last.
+/// The byte ranges of a file that an action concerns, as one more column: first and last bytes.
 fn ranges(action: &Action) -> String {
     let ranges: Vec<String> =
         action.ranges.iter().map(|range| format!("{}-{}", range.start, range.end - 1)).collect();

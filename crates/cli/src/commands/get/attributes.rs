@@ -1,8 +1,9 @@
 //! Attributes of copies on the host: owner, permissions, extended attributes, times, flags.
 //!
-//! What the host refuses to users other than root is left out and reported, as with cp -p. No copy
-//! may gain privileges on the host: a program that does not get its original owner loses its set-id
-//! bits, with which it would run as its new owner.
+//! What the host refuses to users other than root is left out, as with cp -p. The summary counts
+//! the set-id bits and extended attributes that are left out. No copy may gain privileges on the
+//! host: a program that does not get its original owner loses its set-id bits, with which it would
+//! run as its new owner.
 
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
