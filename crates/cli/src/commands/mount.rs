@@ -40,8 +40,8 @@ const HELPER: &str = "mount.fuse.blockyard";
                   opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as in mount(8).",
     after_long_help = "Options are those of ext4 and FUSE: ro, noatime, relatime, strictatime, commit=SECONDS, policy=POLICY, \
                        nodelalloc, mb_optimize_scan=0|1, data=ordered|writeback|journal, errors=continue|remount-ro, allow_other, \
-                       offset=BYTES, remount (ro, rw), nodev, nosuid, noexec. Options of ext4 that this mount \
-                       lacks are refused by name.\n\n\
+                       offset=BYTES, nodev, nosuid, noexec, remount (with ro, rw, noatime, nodev, nosuid, noexec). Options of ext4 \
+                       that this mount lacks are refused by name.\n\n\
                        TERM, INT and HUP unmount; USR1 logs how many requests came and how long they took.\n\n\
                        Examples:\n  blockyard mount disk.img mnt\n  blockyard mount -o ro,noatime disk.img?offset=1048576 mnt\n  \
                        umount mnt\n\n\
