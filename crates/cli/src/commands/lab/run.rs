@@ -117,7 +117,7 @@ pub(crate) struct Args {
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in
     /// turn, but each keeps the lock of its group until all have had their turn). The placement of
     /// the last two repeats to the byte; their rates are those of one thread [default: threads,
-    /// plus overlap to show where blocks go, which threads leave to chance; lockstep with --device].
+    /// plus overlap to show where blocks go, which threads leave to chance; on a device lockstep].
     /// Or virtual: each worker runs on a CPU of a modelled machine (--machine), in virtual time, 1
     /// to 1024 of them; rates are predictions and repeat to the byte; fallocate2, scanswitch and
     /// append64 only. CPUs switch workers only between operations, so nobody loses its CPU while it
