@@ -52,7 +52,8 @@ fio's parent preallocates every file before a job starts; seqwrite:fallocate=non
 Published experiments, printed as the published tables next to our figures:
   e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes; with
                --sensitivity only the constants of the modelled machines, each by half and double, and other assumptions
-  e1-patches   each patch of that series alone on the base and left out of the whole, and patch upon patch, on 96 virtual CPUs
+  e1-patches   each patch of that series alone on the base and left out of the whole, on 96 virtual CPUs; and patch upon patch,
+               on 80 and 96
   e2           the three fio jobs under the eight arms of the discussion (or --policy), with fio's preallocation and without,
                directappend and churn; with --device on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
@@ -116,10 +117,11 @@ pub(crate) struct Args {
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in
     /// turn, but each keeps the lock of its group until all have had their turn). The placement of
     /// the last two repeats to the byte; their rates are those of one thread [default: threads,
-    /// plus overlap to show where blocks go, which threads leave to chance]. Or virtual: each
-    /// worker runs on a CPU of a modelled machine (--machine), in virtual time, 1 to 1024 of them;
-    /// rates are predictions and repeat to the byte; fallocate2, scanswitch and append64 only. CPUs
-    /// switch workers only between operations, so nobody loses its CPU while it holds a lock
+    /// plus overlap to show where blocks go, which threads leave to chance; on a device lockstep].
+    /// Or virtual: each worker runs on a CPU of a modelled machine (--machine), in virtual time, 1
+    /// to 1024 of them; rates are predictions and repeat to the byte; fallocate2, scanswitch and
+    /// append64 only. CPUs switch workers only between operations, so nobody loses its CPU while it
+    /// holds a lock
     #[arg(long)]
     interleave: Option<String>,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine).
