@@ -118,6 +118,7 @@ codes! {
     DEVICE_SHORT 0x00_0005 Error "the file system is larger than the device";
     SUPERBLOCK_CONSTANT 0x00_000b Error "superblock constant out of range";
     INODES_COUNT 0x00_000d Error "inode count is not groups times inodes per group";
+    HURD_FILETYPE 0x00_000e Note "the Hurd made the file system, and has no types in names (filetype)";
     JOURNAL_INODE 0x00_000f Error "journal inode is unusable";
     JOURNAL_SHARED 0x00_0010 Error "external journal serves several file systems";
     EXTERNAL_JOURNAL 0x00_0011 Error "external journal was not given";

@@ -184,12 +184,8 @@ impl<'a, 'v> Walk<'a, 'v> {
         }
     }
 
-    /// Claims the block of a Hurd translator, which is not part of the content. Its number is where
-    /// Linux keeps `i_version`.
+    /// Claims the block of a Hurd translator, which is not part of the content.
     pub(crate) fn translator(&mut self, block: BlockNr) {
-        if block == BlockNr::ZERO {
-            return;
-        }
         if self.volume.contains(block) {
             if !self.owns_metadata || !touches(self.system, block, 1) {
                 self.claims.claim(self.volume.geometry.cluster_of(block).raw(), 1);

@@ -207,6 +207,8 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     let resize = volume.compat.contains(Compat::RESIZE_INODE);
     let meta_bg = volume.incompat.contains(Incompat::META_BG);
     add(resize && meta_bg, Code::RESIZE_WITH_META_BG, String::new());
+    let filetype = volume.incompat.contains(Incompat::FILETYPE);
+    add(volume.is_hurd() && filetype, Code::HURD_FILETYPE, String::new());
     for (kind, inode) in QuotaType::ALL.into_iter().zip(quota_inodes(sb)) {
         add(!quota::is_possible(volume, kind, inode), Code::QUOTA_INODE, format!("inode {inode}"));
         add(inode == InodeNr::ROOT.raw(), Code::QUOTA_IS_ROOT, String::new());

@@ -8,7 +8,7 @@
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
-use blockyard_disk::inode::RawInode;
+use blockyard_disk::inode::{InodeFlags, RawInode};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{
@@ -84,6 +84,14 @@ impl Volume<'_> {
     /// their `i_blocks` are not checked.
     pub(crate) fn is_hurd(&self) -> bool {
         self.sb.s_creator_os.get() == CREATOR_HURD
+    }
+
+    /// The block of an inode's translator on a file system of the Hurd. Its number is where Linux
+    /// keeps `i_version`.
+    pub(crate) fn translator(&self, raw: &RawInode) -> Option<BlockNr> {
+        let block = BlockNr::new(u64_from_u32(raw.i_version.get()));
+        let is_mapped_by_blocks = !raw.flags().contains(InodeFlags::EXTENTS);
+        Some(block).filter(|block| self.is_hurd() && is_mapped_by_blocks && *block != BlockNr::ZERO)
     }
 
     /// The attribute block of an inode. Without 64bit the high half of its number is ignored.

@@ -48,6 +48,33 @@ fn a_directory_with_a_hole_of_any_size_stays() {
     }
 }
 
+/// A file of the Hurd may have the block of a translator, where Linux keeps `i_version`. The Hurd has
+/// no types in names, so names with types say who made the file system.
+#[test]
+fn the_creator_is_the_one_whose_names_have_types() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (feature, creator) in [("filetype", "Linux"), ("^filetype", "Hurd")] {
+        let image = made(folder.path(), &["-t", "ext2", "-b", "1024", "-O", feature]);
+        // Two blocks of metadata, and one outside the file system.
+        debugfs(&image, "set_inode_field one version 1");
+        debugfs(&image, "set_inode_field one/two version 5");
+        debugfs(&image, "set_inode_field lost+found version 99999999");
+        debugfs(&image, "set_super_value creator_os 1");
+        debugfs(&image, "feature filetype");
+        let device = FileDevice::open(&image).unwrap();
+        assert_eq!(plan(&device, &RepairOptions::default()).unwrap().preened_ending().exit_code(), 4);
+        drop(device);
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{creator}: its name is there");
+        let header = debugfs(&image, "show_super_stats -h");
+        let made_by = header.lines().find(|line| line.contains("OS type")).unwrap();
+        assert!(made_by.contains(creator), "{made_by}");
+    }
+}
+
 /// A logical cluster lies in one cluster of the device. The content of an extent that splits one is
 /// copied to where the cluster is, as e2fsck does.
 #[test]

@@ -53,8 +53,8 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
     if raw.flags().contains(InodeFlags::EXTENTS) {
         walk_extents(&mut walk, &raw.i_block);
     } else {
-        if volume.is_hurd() {
-            walk.translator(BlockNr::new(u64_from_u32(raw.i_version.get())));
+        if let Some(block) = volume.translator(raw) {
+            walk.translator(block);
         }
         walk_indirect(&mut walk, &raw.block_words());
     }

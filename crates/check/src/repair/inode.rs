@@ -531,6 +531,12 @@ fn mend_map(
     if code == Code::INLINE_NO_ATTRIBUTE {
         return Ok(attributes::without_inline_data(ed, inode, slot));
     }
+    let translator = ed.volume().translator(slot.raw());
+    if translator.is_some_and(|block| !ed.volume().contains(block)) {
+        slot.raw_mut().i_version = U32::new(0);
+        ed.add(code, site, Cost::Cut, "translator outside the file system removed");
+        return Ok(Outcome::Rewritten);
+    }
     let map = maps::read(ed, inode, slot.raw());
     let mut runs = map.runs;
     if slot.raw().file_type() == Some(FileType::Directory) {

@@ -185,6 +185,7 @@ impl Beside {
             // It stops at descriptors from a backup, at a log without the recovery flag, at what it
             // asks about the superblock, and at the resize inode.
             Code::DESCRIPTORS_BACKUP
+            | Code::HURD_FILETYPE
             | Code::LOG_NOT_EMPTY
             | Code::QUOTA_INODE
             | Code::MIN_EXTRA_ISIZE

@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 use blockyard_device::DeviceError;
 use blockyard_disk::extent::block_capacity;
 use blockyard_disk::inode::{InodeFlags, RawInode};
-use blockyard_disk::num::{u64_from_u32, u64_from_usize};
+use blockyard_disk::num::{low32, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Compat, InodeNr};
+
+use zerocopy::little_endian::U32;
 
 use super::editor::Editor;
 use super::inode;
@@ -160,7 +162,8 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     let site = Site::inode(inode);
     let mut slot = ed.slot(inode)?;
     let own_attributes = part_attributes(ed, inode, owned)?;
-    if own_attributes {
+    let own_translator = part_translator(ed, inode, owned)?;
+    if own_attributes || own_translator {
         slot = ed.slot(inode)?;
     }
     if !maps::has_map(slot.raw()) || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
@@ -316,6 +319,33 @@ pub(super) fn push(runs: &mut Vec<Run>, block: Run) {
         }
         _ => runs.push(block),
     }
+}
+
+/// Gives an inode a copy of its translator's block when another owner keeps the present one. If no
+/// copy is wanted, or without space, the inode loses its translator. Returns whether the inode was
+/// written.
+fn part_translator(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
+    let mut slot = ed.slot(inode)?;
+    let Some(block) = ed.volume().translator(slot.raw()).filter(|block| ed.volume().contains(*block)) else {
+        return Ok(false);
+    };
+    if !is_anothers(ed, block, &BTreeSet::new(), owned) {
+        return Ok(false);
+    }
+    let new = place_of_copy(ed);
+    if let Some(new) = new {
+        let bytes = ed.volume().block(block)?;
+        ed.put_block(new, &bytes)?;
+    }
+    let to = new.unwrap_or(BlockNr::ZERO);
+    slot.raw_mut().i_version = U32::new(low32(to.raw()));
+    ed.put_slot(inode, &mut slot)?;
+    let (cost, what) = match new {
+        Some(_) => (Cost::Doubtful, "translator's block copied"),
+        None => (Cost::Cut, "translator removed"),
+    };
+    ed.add(Code::SHARED_BLOCKS, Site::inode(inode), cost, what);
+    Ok(true)
 }
 
 /// Gives an inode a new attribute block when another owner keeps the present one. If no copy is

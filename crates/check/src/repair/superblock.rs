@@ -25,6 +25,8 @@ use crate::map::Run;
 use crate::superblock::quota::{self, quota_inodes};
 use crate::volume::Volume;
 
+/// `s_creator_os` of Linux.
+const CREATOR_LINUX: u32 = 0;
 /// Smallest journal in blocks.
 const JOURNAL_MIN: u64 = 1024;
 
@@ -86,6 +88,14 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         Code::ORPHAN_PRESENT_EMPTY | Code::ORPHAN_PRESENT_NO_FILE => {
             ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat().difference(RoCompat::ORPHAN_PRESENT)))?;
         }
+        Code::HURD_FILETYPE if names_have_types(ed)? => {
+            ed.change_superblock(|sb| sb.s_creator_os = U32::new(CREATOR_LINUX))?;
+            what = "creator set to Linux, because names have types";
+        }
+        Code::HURD_FILETYPE => {
+            ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::FILETYPE)))?;
+            what = "feature filetype removed, because names have no types";
+        }
         _ if mend_value(ed, code)? => {}
         _ => return Ok(()),
     }
@@ -98,7 +108,8 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
 pub(crate) fn is_worth_mending(code: Code) -> bool {
     matches!(
         code,
-        Code::QUOTA_INODE
+        Code::HURD_FILETYPE
+            | Code::QUOTA_INODE
             | Code::RESIZE_WITH_META_BG
             | Code::LOG_NOT_EMPTY
             | Code::MIN_EXTRA_ISIZE
@@ -164,6 +175,18 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
         _ => sb.set_write_time(now),
     })?;
     Ok(true)
+}
+
+/// Whether `.` of the root directory has a type.
+fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
+    let slot = ed.slot(InodeNr::ROOT)?;
+    if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
+        // The Hurd has no inline data.
+        return Ok(true);
+    }
+    let map = maps::read(ed, InodeNr::ROOT, slot.raw());
+    let Some(run) = map.runs.first() else { return Ok(true) };
+    Ok(ed.volume().block(BlockNr::new(run.physical))?[7] != 0)
 }
 
 /// Where the superblock cannot be right about the quota file of a type, names the reserved inode if
