@@ -13,7 +13,7 @@
 //! - no periodic commits (the kernel's interval is a day),
 //! - one CPU for each worker,
 //! - bitmaps loaded the same way ([`Loading`]),
-//! - a device without seek times.
+//! - a device that reports the same about seek times ([`Plan::rotational`]).
 //!
 //! The engine is told what it cannot know: the number of possible CPUs and, as [`Given`], the
 //! colour of the player's thread, the time of each line, the commits that the kernel made of its
@@ -56,7 +56,7 @@ use self::decisions::{Collector, Commit, Decision, DecisionShares};
 use self::io_ends::Schedule;
 use self::layout::Layout;
 use self::mount_options::MountOptions;
-use self::mounted::{Mounted, Played};
+use self::mounted::{Mounted, Mounting, Played};
 use self::vfs::Passed;
 use self::write_back::Quiet;
 use super::command::{run, text};
@@ -93,6 +93,9 @@ pub struct Plan {
     pub mount: String,
     /// When bitmaps are loaded.
     pub loading: Loading,
+    /// Whether the device reports itself as one with seek times, so that the allocator looks at a
+    /// few groups in order first (the linear prefix).
+    pub rotational: bool,
     /// Seed of the content.
     pub seed: u64,
     /// Who plays the second copy.
@@ -303,8 +306,14 @@ fn lived_through(plan: &Plan, lived: &Ageing, device: MemoryDevice) -> Result<Me
     Ok(Arc::try_unwrap(device).unwrap_or_else(|shared| shared.duplicate()))
 }
 
-fn mounting<'p>(plan: &'p Plan, image: &MemoryDevice) -> Result<(&'p str, Loading, bool)> {
-    Ok((&plan.mount, plan.loading, has_journal(image)?))
+fn mounting<'p>(plan: &'p Plan, image: &MemoryDevice) -> Result<Mounting<'p>> {
+    let Plan { mount, loading, rotational, .. } = plan;
+    Ok(Mounting {
+        options: mount,
+        loading: *loading,
+        has_journal: has_journal(image)?,
+        rotational: *rotational,
+    })
 }
 
 fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
@@ -433,7 +442,7 @@ fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
 fn like(plan: &Plan, image: &MemoryDevice) -> Result<OpenOptions> {
     let options = OpenOptions {
         cpus: kernel::possible_cpus()?,
-        rotational: false,
+        rotational: plan.rotational,
         cache_bytes: 1 << 30,
         dirty_data_bytes: 6 << 30,
         inodes_max: 1 << 20,

@@ -9,14 +9,24 @@ use blockyard_testkit::{full_matrix, require, seed};
 use blockyard_trace::Line;
 
 fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreement> {
-    agree_on(kind, (mke2fs, None), mount, other)
+    agree_on(kind, Image { mke2fs, ..Image::default() }, mount, other)
 }
 
-/// Compares a trace on both sides, on an image that mke2fs makes with these arguments. The image is
-/// aged first if a life is given. `None` when root or a program is missing.
+/// An image, and the device that it lies on.
+#[derive(Clone, Copy, Default)]
+struct Image<'a> {
+    /// Arguments of mke2fs.
+    mke2fs: &'a str,
+    /// How the image is aged.
+    life: Option<&'a str>,
+    /// Whether the device reports itself as one with seek times.
+    rotational: bool,
+}
+
+/// Compares a trace on both sides. `None` when root or a program is missing.
 fn agree_on(
     kind: &str,
-    (mke2fs, life): (&str, Option<&str>),
+    Image { mke2fs, life, rotational }: Image<'_>,
     mount: &str,
     other: Other,
 ) -> Option<Agreement> {
@@ -30,6 +40,7 @@ fn agree_on(
         size: 1 << 30,
         mount: mount.to_owned(),
         loading: Loading::All,
+        rotational,
         seed,
         other,
         ageing: None,
@@ -55,12 +66,12 @@ fn lines_of(kind: &str, seed: u64) -> Vec<Line> {
 }
 
 fn assert_equal(kind: &str, mke2fs: &str, mount: &str) {
-    assert_equal_on(kind, (mke2fs, None), mount);
+    assert_equal_on(kind, Image { mke2fs, ..Image::default() }, mount);
 }
 
-fn assert_equal_on(kind: &str, image: (&str, Option<&str>), mount: &str) {
+fn assert_equal_on(kind: &str, image: Image<'_>, mount: &str) {
     let Some(agreement) = agree_on(kind, image, mount, Other::Engine) else { return };
-    let mke2fs = image.0;
+    let mke2fs = image.mke2fs;
     let what = format!("{kind} [{mke2fs}] [{mount}]: {:?} {:#?}", agreement.first, agreement.files);
     for share in [
         agreement.shares.inodes,
@@ -101,9 +112,19 @@ fn ranges_at_edges_are_mapped_alike() {
 /// the kernel plays on them (`Plan::ageing`).
 #[test]
 fn files_on_an_image_that_lived_lie_where_linux_puts_them() {
-    assert_equal_on("untar", ("", Some("mail:3000:60%")), "mb_optimize_scan=1");
-    assert_equal_on("mixed", ("", Some("build:3000:60%")), "mb_optimize_scan=0");
-    assert_equal_on("random-sparse", ("-b 1024", Some("database:2000:60%")), "mb_optimize_scan=1,nodelalloc");
+    let lived = |mke2fs, life| Image { mke2fs, life: Some(life), ..Image::default() };
+    assert_equal_on("untar", lived("", "mail:3000:60%"), "mb_optimize_scan=1");
+    assert_equal_on("mixed", lived("", "build:3000:60%"), "mb_optimize_scan=0");
+    let image = lived("-b 1024", "database:2000:60%");
+    assert_equal_on("random-sparse", image, "mb_optimize_scan=1,nodelalloc");
+}
+
+/// On a device with seek times the allocator looks at a few groups in order first.
+#[test]
+fn files_on_a_device_with_seek_times_lie_where_linux_puts_them() {
+    let image = Image { mke2fs: "-g 4096", rotational: true, ..Image::default() };
+    assert_equal_on("untar", image, "mb_optimize_scan=1");
+    assert_equal_on("mixed", image, "mb_optimize_scan=1");
 }
 
 #[test]

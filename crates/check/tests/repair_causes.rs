@@ -48,6 +48,26 @@ fn a_directory_with_a_hole_of_any_size_stays() {
     }
 }
 
+/// The length of `.` takes in `..` and all or part of the entry after it.
+#[test]
+fn an_entry_for_dot_that_is_too_long_hides_no_names() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for length in [24u16, 28, 32, 36, 1024] {
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+        debugfs(&image, "mkdir one/three");
+        let block: u64 = debugfs(&image, "bmap one 0").trim().parse().unwrap();
+        let device = FileDevice::open(&image).unwrap();
+        device.write_at((block << 10) + 4, &length.to_le_bytes()).unwrap();
+        drop(device);
+        repair(&image);
+        let names = debugfs(&image, "ls -p one");
+        assert!(names.contains("/two/") && names.contains("/three/"), "{length}: {names}");
+    }
+}
+
 /// A file of the Hurd may have the block of a translator, where Linux keeps `i_version`. The Hurd has
 /// no types in names, so names with types say who made the file system.
 #[test]

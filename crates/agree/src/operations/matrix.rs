@@ -245,6 +245,7 @@ impl Runs<'_> {
             size: mib << 20,
             mount: mount.to_owned(),
             loading: Loading::All,
+            rotational: false,
             seed,
             other: Other::Engine,
             ageing,

@@ -84,6 +84,17 @@ impl Mount {
     }
 }
 
+/// How to mount an image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mounting<'o> {
+    /// Mount options, comma-separated.
+    pub(super) options: &'o str,
+    pub(super) loading: Loading,
+    pub(super) has_journal: bool,
+    /// Whether the device reports itself as one with seek times.
+    pub(super) rotational: bool,
+}
+
 /// A mounted image.
 pub(super) struct Mounted {
     work: WorkDirectory,
@@ -99,15 +110,12 @@ impl Mounted {
     ///
     /// # Errors
     /// The message of the program or kernel that refused.
-    pub(super) fn start(
-        image: &MemoryDevice,
-        (options, loading, journal): (&str, Loading, bool),
-        scratch: &Path,
-    ) -> Result<Self> {
+    pub(super) fn start(image: &MemoryDevice, how: Mounting<'_>, scratch: &Path) -> Result<Self> {
+        let Mounting { options, loading, .. } = how;
         let work = WorkDirectory::new(scratch)?;
         image.save(&work.image())?;
-        let device = work.attach(false)?;
-        let journal = if journal { format!(",commit={COMMIT_SECONDS}") } else { String::new() };
+        let device = work.attach(how.rotational)?;
+        let journal = if how.has_journal { format!(",commit={COMMIT_SECONDS}") } else { String::new() };
         let comma = if options.is_empty() { "" } else { "," };
         let options = format!("{COMMON}{journal}{comma}{options}");
         let mount = Mount { device, point: work.mount_point(), options, loading };
@@ -246,7 +254,8 @@ mod tests {
             |at: u32| format!(r#"{{"op":"fallocate","fd":1,"mode":"","off":{},"len":4096}}"#, at * 8192);
         lines.extend((0..LINES).map(|at| line(&piece(at))));
         let scratch = tempfile::tempdir().unwrap();
-        let mut mounted = Mounted::start(&image, ("", Loading::All, true), scratch.path()).unwrap();
+        let how = Mounting { options: "", loading: Loading::All, has_journal: true, rotational: false };
+        let mut mounted = Mounted::start(&image, how, scratch.path()).unwrap();
         mounted.observe_in(128).unwrap();
         mounted.play(&lines, 1).unwrap();
         let text = mounted.recorded().unwrap();

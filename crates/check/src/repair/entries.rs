@@ -31,10 +31,11 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
         let length = DirLayout::entry_len(usize::from(block[at + 6]));
         let own = if length <= left { name_at(ed, block, at) } else { None };
         if fits && length <= rec_len {
-            // An entry for `.` that is too long hides the entries after it. Deletions never leave
-            // such an entry.
+            // An entry for `.` that is too long hides the entries after it, and may end inside one of
+            // them. Deletions never leave such an entry.
             let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
-            let hides = is_dot && rec_len > length && is_chain(ed, block, at + length, at + rec_len);
+            let leads_to = |to| is_chain(ed, block, at + length, to);
+            let hides = is_dot && rec_len > length && (leads_to(at + rec_len) || leads_to(end));
             names.extend(own);
             at += if hides { length } else { rec_len };
             continue;

@@ -73,6 +73,16 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let rotational = ("--rotational", self.operations.rotational);
+        let refused = match self.level {
+            _ if self.operations.are_given() => Ok(()),
+            2 => super::run::refuse("--trace and --make", &[rotational]),
+            _ => super::run::refuse("--level 2", &[("--age, --aged", self.operations.ages()), rotational]),
+        };
+        if let Err(error) = refused {
+            eprintln!("blockyard: {error:#}");
+            return Ok(ExitCode::from(super::run::EXIT_USAGE));
+        }
         if self.level == 2 || self.operations.are_given() {
             let common = operations::Common {
                 loads: self.loads,
@@ -85,10 +95,6 @@ impl Args {
                 form: Form::of(self.markdown),
             };
             return self.operations.run(&common, output);
-        }
-        if let Err(error) = super::run::refuse("--level 2", &[("--age, --aged", self.operations.ages())]) {
-            eprintln!("blockyard: {error:#}");
-            return Ok(ExitCode::from(super::run::EXIT_USAGE));
         }
         let results = if self.replay.is_empty() { self.measure(output)? } else { self.replay_files(output)? };
         if !output.json && !output.quiet {

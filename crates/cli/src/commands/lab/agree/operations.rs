@@ -62,6 +62,10 @@ pub(crate) struct OperationArgs {
     /// Load bitmaps on demand, not all of them after each mount
     #[arg(long)]
     lazy: bool,
+    /// Let the device report seek times (with --trace or --make): Linux's allocator then looks at a
+    /// few groups in order first, the linear prefix
+    #[arg(long)]
+    pub(super) rotational: bool,
     /// Compare the kernel with itself: the most that can be reached
     #[arg(long)]
     ceiling: bool,
@@ -138,6 +142,7 @@ impl OperationArgs {
             size: self.mib << 20,
             mount: self.mount.clone(),
             loading: if self.lazy { Loading::Lazy } else { Loading::All },
+            rotational: self.rotational,
             seed: common.seed,
             other: if self.ceiling { Other::Kernel } else { Other::Engine },
             ageing: self.ageing(common)?,
