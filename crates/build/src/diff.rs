@@ -92,8 +92,8 @@ impl Differences {
 
 impl Tree {
     /// Compares two trees and passes the differences to `tell`, directory by directory, sorted by
-    /// name in each. Inode numbers, the positions of holes, access and creation times, and anything
-    /// that only an image stores are not compared.
+    /// name in each. Inode numbers, the positions of holes, access, change and creation times, and
+    /// anything that only an image stores are not compared.
     ///
     /// # Errors
     /// The content cannot be read; an error of `tell` ends the comparison.

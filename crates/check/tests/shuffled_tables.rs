@@ -1,5 +1,5 @@
-//! Swapped blocks of inodes go home, and copies over other blocks do not become files. Tables stay
-//! where they are if only the primary descriptor says otherwise.
+//! A repair puts swapped blocks of inode tables back, and makes no files of a table's block that was
+//! copied over another. Tables stay where they are if only the primary descriptor says otherwise.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -105,8 +105,8 @@ fn a_table_that_its_descriptor_alone_puts_elsewhere_is_found() {
     assert!(all > 1, "groups are tried");
 }
 
-/// Without checksums, a table that its descriptor puts one block too far begins with ordinary
-/// files, which look like reserved ones. There is one group, so nothing has a backup.
+/// A table that its descriptor puts one block too far begins with ordinary files, where reserved
+/// inodes should be. No checksum tells them apart here. There is one group, so nothing has a backup.
 #[test]
 fn a_first_table_one_block_too_far_is_found() {
     if !require(&["root", "mke2fs"]) {

@@ -1,7 +1,7 @@
 //! The walk over the ordered group indexes (`visit=scan`): each entry is visited as it is met.
 //!
 //! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes
-//! through all orders from the start to the last group, then through all orders below the start.
+//! through all orders in the groups from the start to the last, then in the groups before the start.
 //! `sweep=per-set` wraps inside each set. Both depend only on the start and the content of the
 //! sets.
 
@@ -27,7 +27,8 @@ struct Step {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// One pass of a cheap criterion. Returns the next criterion if nothing was found.
+    /// One pass of a cheap criterion. Returns the criterion to go on with: the same
+    /// one if the search is over, the next if nothing was found, `None` after the last.
     ///
     /// # Errors
     /// As [`Self::visit`].

@@ -176,8 +176,8 @@ fn files_that_have_no_room_beside_their_directory_go_to_one_other_group() {
     replica.allocator.set_goal(None);
     let files: BTreeSet<u32> =
         (0..9).map(|n| group_of(replica.create(parent, &format!("{n}"), false).unwrap())).collect();
-    // The probe starts as many groups after the parent's as the parent's inode number says. Its
-    // first step is one group.
+    // The probe starts at the parent's group plus the parent's inode number, and its first step is
+    // one group.
     assert_eq!(files, BTreeSet::from([(5 + parent + 1) % GROUPS]));
 }
 

@@ -1,8 +1,7 @@
-//! Pass 1, the inodes below the first ordinary one that this file system does not use, and the list
-//! of bad blocks.
+//! Pass 1: reserved inodes that this file system does not use, and the list of bad blocks.
 //!
 //! As observed, e2fsck looks at these inodes whatever their link counts say. It checks little of
-//! each, and leaves out what it checks only in inodes that directories may name.
+//! each: directories cannot name them, so checks of what directories name are not made.
 
 use std::collections::BTreeSet;
 
@@ -67,13 +66,14 @@ fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     flags.contains(InodeFlags::INLINE_DATA) || (flags.contains(InodeFlags::EXTENTS) && !extents)
 }
 
-/// A link with attributes is not a short one, so e2fsck reads its map.
+/// A link with an attribute block is not a short one, so e2fsck reads its map.
 fn is_mapped_link(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let has_attributes = cx.scan.volume.file_acl(raw) != BlockNr::ZERO;
     has_attributes && raw.size() != 0 && !is_unmapped(cx, raw)
 }
 
-/// A link with attributes is not a short one, and e2fsck stops at its inline data.
+/// A link with an attribute block is not a short one. e2fsck reports its inline data, or the
+/// attribute block if that is outside the file system.
 fn check_inline_link(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let attributes = cx.scan.volume.file_acl(raw);
     let inline = raw.flags().contains(InodeFlags::INLINE_DATA);

@@ -1,8 +1,8 @@
 //! One directory: its names are read as far as possible, judged, and written back.
 //!
 //! Names stay in their blocks where they can. If the index is broken or more room is needed, the
-//! directory is written anew. If it then has several blocks, it goes into fresh ones, so that the
-//! old ones stay valid until the inode refers to the new ones.
+//! directory is written anew. If it then has several blocks and there is space, it goes into
+//! fresh ones, so that the old ones stay valid until the inode refers to the new ones.
 
 mod build;
 mod names;

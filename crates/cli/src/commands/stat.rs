@@ -24,7 +24,8 @@ superblock, descriptors, reserved, block_bitmap, inode_bitmap, inode_table, free
 unused_inodes, free_block_ranges, free_inode_ranges (ranges as [first, last]). With PATH: inode, type, mode, uid, gid, \
 links, size, sectors, flags, generation, project, accessed, modified, changed, created (as [seconds, nanoseconds]), map, \
 target (if it is not UTF-8, target_bytes has its bytes in hexadecimal), device, xattrs (values in hexadecimal; so is a \
-name that is not UTF-8, after hex:). Labels that are not UTF-8 have a second key, as target does.";
+name that is not UTF-8, after hex:). Other text that is not UTF-8, such as the volume name, has \
+a second key, as target does.";
 
 /// Arguments of `blockyard stat`.
 #[derive(clap::Args)]

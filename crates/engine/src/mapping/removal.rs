@@ -1,5 +1,6 @@
-//! Frees unmapped blocks in Linux's order. The order affects how far the counter of free clusters
-//! lags, which decides whether writes are delayed when space gets short.
+//! Frees unmapped blocks in Linux's order. Each CPU counts frees by itself for a while, so the order
+//! affects how far the counter of free clusters is behind. When space gets short, that counter
+//! decides whether writes use delayed allocation.
 //!
 //! Extents go from right to left, each tree block after the extents that it held (observed on
 //! 6.18). See [`Mapping::free_piece`] for clusters that several extents share.
@@ -13,7 +14,7 @@ use blockyard_disk::BlockNr;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// What was removed from a mapping, in order.
+/// One thing that was removed from a mapping.
 pub(crate) enum Gone {
     /// Mapped blocks.
     Piece(Extent),
@@ -29,7 +30,8 @@ struct FirstCluster {
 }
 
 impl Mapping {
-    /// Unmaps a range and frees clusters that no block uses any more. The bitmaps are in memory.
+    /// Unmaps a range and frees clusters that no block uses any more. The caller has loaded the
+    /// bitmaps.
     pub(crate) fn remove_and_free(
         &self,
         ctx: &OpContext,

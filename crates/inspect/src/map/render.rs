@@ -36,12 +36,12 @@ impl AllocationMap {
     }
 
     /// The map as an `<svg>` element with its legend. If `files`, the map of the content of files,
-    /// is given, that content has a colour of its own. The height of the element follows the number
-    /// of rows: long stretches of empty groups have no rows, and in a large image several groups
-    /// share a row.
+    /// is given, that content has a colour of its own. Rows fill columns of at most 1000 pixels.
+    /// Four or more groups in a row without content of files (without `files`: without used
+    /// clusters) become a line of text. In a large image several groups share a row.
     ///
-    /// Used squares that are not full are translucent, so that a page can choose the colours of the
-    /// classes `paper` and `free`.
+    /// Used squares that are not full are translucent over the `free` rectangle of their row, so a
+    /// page can choose the colours of the classes `paper` and `free`.
     #[must_use]
     pub fn svg(&self, title: &str, files: Option<&Self>) -> String {
         Picture { title, used: self, files }.svg()

@@ -51,7 +51,7 @@ impl DeviceStack {
     /// A stack over an image.
     ///
     /// # Errors
-    /// When the model cannot have that size, and those of the image.
+    /// When the model cannot have the size of the image, and those of reading the image.
     pub(super) fn new(below: Arc<dyn BlockDevice>, model: &DeviceModel) -> Result<Self> {
         let modelled = Modelled::new(below, &model.parameters)?;
         let metered = Arc::new(Metered::new(modelled));
