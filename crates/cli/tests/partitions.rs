@@ -270,6 +270,35 @@ fn a_partition_is_worked_on_as_an_image_is() {
     }
 }
 
+/// A disk is busy while one of its partitions is mounted. The place of that mount was not looked
+/// for, so a file that was opened before was taken for one that its owner uses exclusively.
+#[test]
+fn a_disk_with_a_mounted_partition_is_refused() {
+    if !require(&["root", "losetup", "addpart", "mke2fs", "mount"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, place) = (folder.path().join("disk.img"), folder.path().join("mnt"));
+    std::fs::create_dir(&place).unwrap();
+    File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
+    let output = run("losetup", &["-f", "--show", disk.to_str().unwrap()]);
+    let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    // Not every kernel reads partition tables.
+    assert!(run("addpart", &[&device, "1", "2048", "65536"]).status.success(), "{device}");
+    let partition = format!("{device}p1");
+    assert!(run("mke2fs", &["-q", &partition]).status.success(), "{partition}");
+    let file = File::options().read(true).write(true).open(&device).unwrap();
+    assert!(run("mount", &[&partition, place.to_str().unwrap()]).status.success());
+    let refused = FileDevice::from_file(file).map(drop).map_err(|error| error.to_string());
+    assert!(run("umount", &[place.to_str().unwrap()]).status.success());
+    assert!(run("delpart", &[&device, "1"]).status.success());
+    let free = FileDevice::from_file(File::options().read(true).write(true).open(&device).unwrap());
+    drop(free.unwrap());
+    assert!(run("losetup", &["-d", &device]).status.success());
+    let said = refused.unwrap_err();
+    assert!(said.contains(place.to_str().unwrap()), "{said}");
+}
+
 fn works_there(folder: &Path, image: &str) {
     let text = folder.join("text");
     std::fs::write(&text, "content").unwrap();

@@ -110,8 +110,8 @@ impl FileDevice {
     /// Creates a sparse file of `size` bytes, or empties and resizes an existing one, with the
     /// exclusive lock.
     ///
-    /// The content is dropped only once the lock is held. A block device keeps its content and its
-    /// size, which must be sufficient.
+    /// The content is dropped only once the lock is held. A block device keeps its content, and must
+    /// have `size` bytes; if it has more, only the first `size` are used.
     ///
     /// # Errors
     /// [`DeviceError::Open`]; [`DeviceError::OutOfRange`] for a block device that is too small.
@@ -150,7 +150,7 @@ impl FileDevice {
         };
         let device: Self = create().map_err(|source| open_error(path, source))?;
         check_range("create", start, size, device.size)?;
-        device.window(start, None)
+        device.window(start, Some(size))
     }
 
     /// The part that begins at byte `start` and has at most `bytes` bytes; `None` for all the rest.

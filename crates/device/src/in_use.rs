@@ -28,10 +28,13 @@ struct Device {
     minor: u32,
 }
 
-/// The kernel's mount through which an image may be changing; `None` if there is none.
+/// The kernel's mount through which an image may be changing; `None` if there is none. One with a
+/// known place comes first: a disk is only known to be in use when one of its partitions is mounted.
 #[must_use]
 pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
-    devices_of(image).into_iter().find_map(mount_of)
+    let mounts: Vec<KernelMount> = devices_of(image).into_iter().filter_map(mount_of).collect();
+    let with_place = mounts.iter().position(|mount| mount.place.is_some());
+    mounts.into_iter().nth(with_place.unwrap_or(0))
 }
 
 /// The loop device that a file backs, if there is one. While there is, only the kernel may write to

@@ -187,7 +187,7 @@ fn bottlenecks(rows: &[Row]) -> Table {
     }
     table.note(
         "Of the measured operations, without the warm-up. More CPUs than the machine has are further sockets of the same kind. \
-         The file system is the published one and has 512 groups, so beyond 128 CPUs several CPUs share a stream goal.",
+         The file system of these cells has 512 groups, so beyond 128 CPUs several CPUs share a stream goal.",
     );
     table
 }
