@@ -48,6 +48,31 @@ fn a_directory_with_a_hole_of_any_size_stays() {
     }
 }
 
+/// If the superblock names a directory or an ordinary file as the orphan file, the number is wrong,
+/// and they stay.
+#[test]
+fn what_is_no_orphan_file_is_not_removed_as_one() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, vec![7; 8192]).unwrap();
+    for name in ["one", "file"] {
+        let image = made(folder.path(), &["-t", "ext4", "-O", "orphan_file"]);
+        debugfs(&image, &format!("write {} file", file.display()));
+        let stat = debugfs(&image, &format!("stat {name}"));
+        let inode = stat.split_whitespace().nth(1).unwrap();
+        debugfs(&image, &format!("set_super_value orphan_file_inum {inode}"));
+        assert!(!is_clean(&image), "{name}");
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{name}: its name is there");
+        let kept = folder.path().join("kept");
+        debugfs(&image, &format!("dump file {}", kept.display()));
+        assert!(std::fs::read(kept).unwrap() == vec![7; 8192], "{name}: its content is there");
+    }
+}
+
 /// The length of `.` takes in `..` and all or part of the entry after it.
 #[test]
 fn an_entry_for_dot_that_is_too_long_hides_no_names() {

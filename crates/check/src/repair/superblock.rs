@@ -2,10 +2,11 @@
 //! file.
 
 use blockyard_device::{BlockDevice, DeviceError};
-use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
 use blockyard_disk::jbd2::{self, BlockKind, RawHeader, RawJournalSuperblock};
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
+use blockyard_disk::orphan_file::OrphanBlock;
 use blockyard_disk::quota::QuotaType;
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat, TxnId};
@@ -375,18 +376,37 @@ fn forget_journal_device(sb: &mut RawSuperblock) {
     sb.s_journal_dev = U32::new(0);
 }
 
+/// Removes the feature, and the orphan file if the superblock names one. An inode that is none is
+/// left alone: the number is what is wrong.
 fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     let number = InodeNr::new(ed.volume().sb.s_orphan_file_inum.get());
     if number.raw() >= ed.volume().first_inode() && number.raw() <= ed.volume().geometry.inodes_count() {
         let mut slot = ed.slot(number)?;
-        slot.bytes_mut().fill(0);
-        ed.put_slot(number, &mut slot)?;
+        if holds_orphans(ed, number, slot.raw()) {
+            slot.bytes_mut().fill(0);
+            ed.put_slot(number, &mut slot)?;
+        }
     }
     ed.change_superblock(|sb| {
         sb.set_compat(sb.compat().difference(Compat::ORPHAN_FILE));
         sb.set_ro_compat(sb.ro_compat().difference(RoCompat::ORPHAN_PRESENT));
         sb.s_orphan_file_inum = U32::new(0);
     })
+}
+
+/// Whether an inode is a regular file with a block of an orphan file.
+fn holds_orphans(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> bool {
+    let is_orphan_block = |place| {
+        let block = ed.volume().block(place);
+        block.is_ok_and(|block| OrphanBlock::parse(&block).is_ok())
+    };
+    raw.file_type() == Some(FileType::Regular)
+        && maps::read(ed, inode, raw)
+            .runs
+            .iter()
+            .flat_map(maps::blocks_of)
+            .take(512)
+            .any(|block| is_orphan_block(BlockNr::new(block.physical)))
 }
 
 /// Makes a journal where the repair removed a broken one, with as many blocks as mke2fs would give

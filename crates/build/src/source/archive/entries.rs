@@ -64,7 +64,14 @@ impl<R: Read> Entries<R> {
             }
             match header.entry_type() {
                 EntryType::XHeader => said.extensions = self.whole(size)?,
-                EntryType::XGlobalHeader => self.global = self.whole(size)?,
+                EntryType::XGlobalHeader => {
+                    // A later list adds to the ones before; of two values of a key the later counts.
+                    let mut list = self.whole(size)?;
+                    self.global.append(&mut list);
+                    if u64_from_usize(self.global.len()) > LONG_MAX {
+                        return Err(pax::malformed("lists for all entries"));
+                    }
+                }
                 EntryType::GNULongName => said.path = Some(text(self.whole(size)?)),
                 EntryType::GNULongLink => said.link = Some(text(self.whole(size)?)),
                 kind if kind.as_byte() == VOLUME_LABEL => {
@@ -249,4 +256,38 @@ fn modified(header: &Header) -> io::Result<Timestamp> {
         i64::try_from(header.mtime()?).map_err(|_| pax::malformed("a time"))?
     };
     Ok(Timestamp { seconds, nanoseconds: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: EntryType, content: &[u8]) -> Vec<u8> {
+        let mut header = Header::new_ustar();
+        header.as_old_mut().name[..4].copy_from_slice(b"name");
+        header.set_entry_type(kind);
+        header.set_mtime(7);
+        header.set_size(u64_from_usize(content.len()));
+        header.set_cksum();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(RECORD), 0);
+        bytes
+    }
+
+    /// POSIX: values of a global header apply until another global header gives the key a value. The
+    /// last header once replaced the others whole.
+    #[test]
+    fn global_headers_add_up() {
+        let modified = |globals: &[&[u8]]| {
+            let headers = globals.iter().flat_map(|list| record(EntryType::XGlobalHeader, list));
+            let stream: Vec<u8> = headers.chain(record(EntryType::Regular, b"")).collect();
+            let entry = Entries::new(&stream[..]).next().unwrap().unwrap();
+            entry.extensions.modified
+        };
+        let hundred = modified(&[b"13 mtime=100\n"]);
+        assert_ne!(hundred, modified(&[]));
+        assert_eq!(hundred, modified(&[b"13 mtime=100\n", b"13 comment=x\n"]));
+        assert_eq!(hundred, modified(&[b"13 mtime=200\n", b"13 mtime=100\n"]));
+    }
 }
