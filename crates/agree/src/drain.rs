@@ -1,7 +1,7 @@
 //! Drains the kernel's trace buffers while a trace is played, so that the size of the buffers does
-//! not limit the length of the trace. The player drains them between two lines, when a buffer is
-//! more than half full. A separate reader would run at the same time as the kernel's work on the
-//! file system.
+//! not limit the length of the trace. After every 64th line, the player drains all buffers if one
+//! of them is more than half full. No separate reader does this, because it would run at the same
+//! time as the kernel's work on the file system.
 
 use std::fs;
 use std::io::{ErrorKind, Read};

@@ -1,8 +1,8 @@
 //! File operations of the load generators. They also write markers into the trace for what no
 //! tracepoint shows.
 //!
-//! Running out of space is a normal result here: operations return `Ok(false)` for it, and opening
-//! returns `Ok(None)`. So a load can go on against a full file system.
+//! Running out of space or quota is a normal result here: operations return `Ok(false)` for it, and
+//! opening returns `Ok(None)`. So a load can go on against a full file system.
 //!
 //! - Every operation that can change a file's size is followed by a `ba size` marker.
 //! - Opening for writing is followed by `ba open`, closing by `ba close`, both after the kernel's
@@ -43,7 +43,7 @@ pub(crate) struct Driver {
     pub(crate) operations: u32,
     /// Block size in bytes.
     pub(crate) block: u64,
-    /// Whether the files are mapped by indirect blocks (no `fallocate`).
+    /// Whether the files are mapped by indirect blocks. If so, loads must not call `fallocate`.
     pub(crate) indirect: bool,
 }
 
@@ -90,13 +90,15 @@ impl Driver {
         self.rng.random_range(0..limit)
     }
 
-    /// A source of ranges in the image's files, up to `reach` bytes.
+    /// A source of ranges in one of the image's files, within its first `reach` bytes and the byte
+    /// after them.
     pub(crate) fn ranges(&self, reach: u64) -> Ranges {
         let edges = if self.indirect { Edges::indirect(self.block) } else { Edges::extents(self.block) };
         Ranges::new(edges.up_to(reach))
     }
 
-    /// An offset and a length in bytes for an operation on a file, mostly at an edge.
+    /// An offset and a length in bytes, at most `longest`, for an operation on a file. Most of
+    /// these ranges begin or end at an edge or a byte beside it.
     pub(crate) fn range(
         &mut self,
         ranges: &mut Ranges,
@@ -109,7 +111,7 @@ impl Driver {
     }
 
     /// Opens a file for reading and writing, and creates it when it is missing; `None` when there
-    /// is no space for it.
+    /// is no space or quota for it.
     pub(crate) fn open(&mut self, path: &str) -> anyhow::Result<Option<Open>> {
         self.open_with(path, 0)
     }
@@ -160,8 +162,8 @@ impl Driver {
         Ok(true)
     }
 
-    /// Writes with direct I/O. Position and length are multiples of 4 KiB, the length at most 4
-    /// MiB.
+    /// Writes with direct I/O. Position and length must be multiples of 4 KiB, and the length at
+    /// most 4 MiB.
     pub(crate) fn write_direct(&mut self, open: &Open, at: u64, len: u64) -> Done {
         let skip = self.content.as_ptr().align_offset(DIRECT_ALIGNMENT);
         let wrote = space(open.file.write_all_at(&self.content[skip..skip + usize_from_u64(len)], at))?;
@@ -179,7 +181,7 @@ impl Driver {
         self.fallocate(open, FallocateFlags::KEEP_SIZE, at, len)
     }
 
-    /// Deallocates the blocks of a range.
+    /// Punches a hole: deallocates the whole blocks in a range and zeroes the rest of the range.
     pub(crate) fn punch(&mut self, open: &Open, at: u64, len: u64) -> Done {
         self.fallocate(open, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
     }
@@ -208,7 +210,8 @@ impl Driver {
         space(rustix::fs::syncfs(&root).map_err(Into::into))
     }
 
-    /// Creates, writes and closes a file; false when the space ran out.
+    /// Opens a file, writes `len` bytes at its beginning, syncs it if `sync` says so, and closes
+    /// it. Returns false when space or quota ran out.
     pub(crate) fn put(&mut self, path: &str, len: u64, sync: bool) -> Done {
         let Some(open) = self.open(path)? else { return Ok(false) };
         let mut done = self.write(&open, 0, len)?;

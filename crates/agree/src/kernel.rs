@@ -41,7 +41,7 @@ const EVENTS: [&str; 20] = [
 /// KiB of trace buffer for each CPU: about a million events.
 const BUFFER_KIB: u32 = 96 * 1024;
 
-/// What this machine lacks for recording, or `None`.
+/// The first thing that this machine lacks for recording; `None` if it has all.
 #[must_use]
 pub fn missing() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -75,7 +75,9 @@ impl Session {
     /// Creates and mounts an image, and starts to observe it.
     ///
     /// # Errors
-    /// The message of the program or kernel that refused.
+    /// When a program or the kernel refuses, when a program's output or a file of the kernel does
+    /// not look as documented, or when the free extents of the image do not match the kernel's
+    /// counts.
     pub fn start(kind: ImageKind, scratch: &Path) -> anyhow::Result<Self> {
         let work = WorkDirectory::new(scratch)?;
         let image_path = work.image();
@@ -123,7 +125,7 @@ impl Session {
     /// The kernel's own view of the groups, and its statistics. The caller fills in `overlaps`.
     ///
     /// # Errors
-    /// When a file of `/proc/fs/ext4` is missing or does not look as documented.
+    /// When a file of `/proc/fs/ext4` is missing, or `mb_groups` does not look as documented.
     pub fn end(&self) -> anyhow::Result<End> {
         // Read `mb_groups` first: that initialises the remaining groups, and the other files report
         // on these too.

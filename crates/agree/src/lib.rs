@@ -1,9 +1,10 @@
 //! Agreement with the kernel's allocator, level 1: the same requests, decision by decision.
 //!
 //! [`record`](record::record) runs a load on a loop image under the running kernel's ext4. It
-//! writes down every input of the kernel's block allocator and what the kernel decided. The replay
-//! feeds these inputs to `blockyard_alloc` and compares placement, criterion, candidates and groups
-//! scanned. At the end it compares `mb_groups`, `mb_structs_summary` and `mb_stats`.
+//! writes down every input of the kernel's block allocator and what the kernel decided.
+//! [`replay`](replay::replay) feeds these inputs to `blockyard_alloc` and compares the placement of
+//! each request. For a request that searched, it also compares goal, criterion, candidates, groups
+//! scanned and flags. At the end it compares `mb_groups`, `mb_structs_summary` and `mb_stats`.
 //!
 //! [`operations`] is level 2: whole operations.
 //!

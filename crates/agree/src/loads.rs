@@ -2,7 +2,7 @@
 //!
 //! The driver's seed, its operation count and the image determine what a load does. Sizes are
 //! chosen so that an operation makes one block request or a few. With 300 operations, a load writes
-//! at most about 140 MiB.
+//! at most about 140 MiB, not counting what it allocates with `fallocate`.
 
 use blockyard_ranges::Ranges;
 
@@ -15,7 +15,8 @@ pub struct Load {
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// Whether it needs `fallocate`, which files mapped by indirect blocks do not support.
+    /// Whether it cannot do without allocating by `fallocate`, which files mapped by indirect
+    /// blocks do not support.
     pub(super) allocates: bool,
     pub(super) run: fn(&mut Driver) -> anyhow::Result<()>,
 }
@@ -41,14 +42,14 @@ pub const LOADS: [Load; 18] = [
     allocating(load("fallocate-large", "fallocate of 1 to 200 MiB", fallocate_large)),
     allocating(load("fallocate2", "128 appends of 8 KiB by fallocate, truncate, again", fallocate2)),
     allocating(load("append64", "fallocate of 8 KiB to 64 files in turn", append64)),
-    load("sparse", "short and long runs of large files, most at edges of blocks and maps", sparse),
+    load("sparse", "short and long writes to sparse files, most at edges of blocks and maps", sparse),
     load("log-rotate", "appends with syncs, rename, a new log, the oldest removed", log_rotate),
     load("untar", "bursts of directories, files and links, a sync after each hundred", untar),
-    load("directories", "many names in few directories and many directories", directories),
+    load("directories", "many names in one directory, and many directories, some nested", directories),
     load("attributes", "attribute blocks of different content", attributes),
-    load("refill", "fill, remove every second file, fill the holes with larger ones", refill),
-    allocating(load("fill", "everything until the space is used up, twice", fill)),
-    allocating(load("punch", "write, punch, truncate, rewrite at edges of blocks and maps", punch)),
+    load("refill", "write files, remove every second one, write larger ones", refill),
+    allocating(load("fill", "synced files and fallocate until the space is used up, twice", fill)),
+    allocating(load("punch", "write, fallocate, punch, truncate at edges of blocks and maps", punch)),
     load("deep-extents", "every second block of a file, so that its extent tree grows", deep_extents),
     load("closed-tails", "files closed before they are written back", closed_tails),
     load("mixed", "a random mix of the operations above", mixed),

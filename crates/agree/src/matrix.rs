@@ -33,7 +33,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The pairs of image kind and load to record, in order.
+    /// The pairs of image kind and load to record, in order, without loads that cannot run on the
+    /// image kind.
     ///
     /// # Errors
     /// The first unknown name, and the known names.
@@ -56,8 +57,8 @@ impl Plan {
 /// gets every result as soon as it is known.
 ///
 /// # Errors
-/// When this machine lacks something (the message names it), a name is unknown, or recording or
-/// replay fails.
+/// When this machine lacks something (the message names it), a name is unknown, or a recording
+/// cannot be made, kept or replayed.
 pub fn run(
     plan: &Plan,
     mut progress: impl FnMut(usize, &str),

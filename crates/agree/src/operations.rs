@@ -3,9 +3,9 @@
 //!
 //! One start image is copied. The running kernel plays a trace on one copy (loop mount, root), the
 //! engine plays it on the other under `linux-6.18`. Then the layouts of both images, read from
-//! their bytes, are compared, and so are the kernel's decision records and our events. With
-//! [`Other::Kernel`] the kernel plays the second copy, too: its agreement with itself is the
-//! ceiling.
+//! their bytes, are compared. So are the decisions (the kernel's trace records with our events),
+//! the outcomes of the lines, and the counters of `mb_stats`. With [`Other::Kernel`] the kernel
+//! plays on the second copy, too: its agreement with itself is the ceiling.
 //!
 //! To be comparable, both sides run with the following:
 //!
@@ -89,7 +89,8 @@ pub struct Plan {
     pub mke2fs: String,
     /// Bytes of the image.
     pub size: u64,
-    /// Mount options, comma-separated. The engine follows them, or the plan is refused.
+    /// Mount options, comma-separated. A plan with an option that the engine does not follow is
+    /// refused, unless the kernel plays the second copy.
     pub mount: String,
     /// When bitmaps are loaded.
     pub loading: Loading,
@@ -100,16 +101,16 @@ pub struct Plan {
     pub seed: u64,
     /// Who plays the second copy.
     pub other: Other,
-    /// A trace that the kernel plays first, on the image that both sides start from.
+    /// A trace that the kernel plays first, on a new image; both sides start from the result.
     pub ageing: Option<Vec<Line>>,
-    /// How to age the image in the engine instead; both sides start from the result.
+    /// How to age a new image in the engine. Then `ageing` is not used.
     pub lived: Option<Ageing>,
     /// Directory for images; each comparison creates its own directory there.
     pub scratch: PathBuf,
-    /// An image to start from instead of a new one; it is copied.
+    /// An image to start from instead of a new one. It is copied, and not aged.
     pub start: Option<PathBuf>,
     /// Directory to keep the images in, as `start`, `theirs` and `ours`, with the decisions and
-    /// `mb_stats` of both sides and the kernel's trace.
+    /// `mb_stats` of both sides and what the kernel's tracepoints said.
     pub keep: Option<PathBuf>,
 }
 
@@ -195,9 +196,9 @@ const DISTURBED_MAX: u32 = 3;
 struct Given {
     /// Colour and times; the outcomes are not used.
     played: Played,
-    /// The kernel's commits.
+    /// The kernel's commits. The engine gets only those of the kernel's own accord.
     commits: Vec<Commit>,
-    /// When I/O ended.
+    /// When the I/O of the kernel's write-back ended.
     conversions: Vec<Conversion>,
 }
 
@@ -220,7 +221,8 @@ impl Session {
     /// Waits until no other comparison runs.
     ///
     /// # Errors
-    /// What this machine lacks: root, ext4, loop devices, tracefs, a program.
+    /// When this machine lacks something (root, a program, ext4, tracefs), or the settings of
+    /// write-back cannot be changed.
     pub fn start() -> Result<Self> {
         if let Some(missing) = kernel::missing() {
             bail!("cannot compare with the kernel here: missing {missing}");
@@ -232,7 +234,8 @@ impl Session {
     /// Plays a trace on both sides and compares.
     ///
     /// # Errors
-    /// When a program or the kernel refuses, or the trace cannot be played.
+    /// When a program or the kernel refuses, the engine does not follow a mount option, the trace
+    /// cannot be played, or an image cannot be read or kept.
     pub fn compare(&self, plan: &Plan, lines: &[Line]) -> Result<Agreement> {
         self.compare_from(plan, &self.start_image(plan)?, lines)
     }
@@ -333,8 +336,8 @@ fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side,
     Ok((side, Given { played, commits: recorded.commits, conversions: recorded.conversions }))
 }
 
-/// Plays on the kernel, and again when a `sync` elsewhere on the machine made it write back
-/// everything.
+/// Plays on the kernel, and again when it seems that a `sync` elsewhere on the machine made it
+/// write back everything. The last of [`DISTURBED_MAX`] runs counts even if it was disturbed.
 fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
     const DELALLOC_RESERVED: u16 = 0x400;
     let mut tries = 0;
@@ -392,7 +395,8 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         collector.begin_line(number);
         player.set_time(*now);
         player.end_io()?;
-        // When space runs out, both sides commit on their own to get freed clusters back.
+        // When space runs out, both sides commit on their own to get freed clusters back. So the
+        // engine is not told to begin such a commit.
         let runs_out = may_run_out(player.file_system()?, line);
         while let Some((_, begins)) = commits.next_if(|(at, _)| *at <= u32_from_usize(number)) {
             match begins {
@@ -409,8 +413,8 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         player.end_io()?;
     }
     let stats = player.file_system()?.allocator().mb_stats();
-    // Decisions for data that is still dirty are not part of the trace: the kernel's decisions were
-    // also collected before the image was unmounted.
+    // The decisions that closing makes for data that is still dirty are not compared: the kernel's
+    // decisions were also collected before the image was unmounted.
     let decisions = collector.take();
     player.close()?;
     drop(player);
@@ -449,7 +453,8 @@ fn like(plan: &Plan, image: &MemoryDevice) -> Result<OpenOptions> {
         // Without a journal, what Linux frees is free at once.
         commit_point_handles: if has_journal(image)? { u64::MAX } else { 1 },
         commit_interval_seconds: i64::MAX,
-        // Commits come from the kernel's run only.
+        // A transaction that becomes long is committed as late as possible: the engine is told when
+        // the kernel committed.
         instruments: Instruments { transaction_blocks: Some(usize::MAX), ..Instruments::page_cache() },
         ..OpenOptions::default()
     };
@@ -510,8 +515,8 @@ fn explain(lines: &[Line], theirs: Option<&Decision>, ours: Option<&Decision>) -
     format!("line {}: {}\n  kernel: {}\n  other:  {}", at + 1, show(lines, at), side(theirs), side(ours))
 }
 
-/// The counters of two texts of `mb_stats` side by side. The names of those in a section are
-/// prefixed with the section.
+/// The counters of two texts of `mb_stats` side by side; 0 for a counter that one text lacks. The
+/// name of a counter in a section is prefixed with the section.
 fn beside(theirs: &str, ours: &str) -> BTreeMap<String, (u64, u64)> {
     let mut both = BTreeMap::new();
     for (name, count) in counters(theirs) {
@@ -559,7 +564,7 @@ fn keep(directory: &Path, start: &MemoryDevice, theirs: &Side, ours: &Side) -> R
     Ok(())
 }
 
-/// Copies a device, leaving holes where there are only zeroes.
+/// Copies a device onto one that holds only zeroes. Leaves a hole for each MiB of zeroes.
 fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice) -> Result<()> {
     const STEP: usize = 1 << 20;
     let mut bytes = vec![0; STEP];

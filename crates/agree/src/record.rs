@@ -14,7 +14,8 @@ use super::trace_text::{self, Rules};
 /// Records `load` on an image of `kind`. The load runs on one CPU; the image lies under `scratch`.
 ///
 /// # Errors
-/// What the kernel or a program refused. Lack of space during the load is not an error.
+/// When the kernel or a program refuses something, or the trace has gaps or cannot be parsed. Lack
+/// of space during the load is not an error.
 pub fn record(
     kind: ImageKind,
     load: Load,

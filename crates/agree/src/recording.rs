@@ -20,7 +20,7 @@
 //! Where the inputs come from:
 //!
 //! - Length, logical block, goal, neighbours, flags, inode and CPU: from the tracepoints.
-//! - Transaction ids: from the handle that the same thread started last.
+//! - Transaction of a free: from the handle that the same thread started or restarted last.
 //! - File size: from the write-end tracepoints, and from the load generator, which reports it after
 //!   each operation that can change it.
 //! - Whether a writer has the file open: from the load generator's opens and closes.
@@ -126,7 +126,7 @@ pub struct Tunables {
     pub group_prealloc: u32,
     /// Groups visited linearly before the index is used.
     pub max_linear_groups: u32,
-    /// How many orders the best-available criterion trims.
+    /// How many orders the best-available criterion trims at most.
     pub best_avail_max_trim_order: u32,
 }
 
@@ -177,7 +177,8 @@ pub struct Outcome {
     pub via: Via,
     /// The request after admission and clamping.
     pub orig: Spot,
-    /// The goal after normalisation, or the stream goal that replaced it (searches only).
+    /// The goal when the search ended: after normalisation, and after the stream goal and trimming
+    /// have changed it, if they did (searches only).
     pub goal: Spot,
     /// What was found (searches) or taken (preallocations).
     pub result: Spot,

@@ -47,8 +47,7 @@ pub struct Agreement {
     pub candidates: u64,
     /// Searches with an equal number of groups scanned.
     pub groups: u64,
-    /// Searches with equal request after admission, goal after normalisation, found extent and
-    /// final flags.
+    /// Searches with equal request after admission, final goal, found extent and final flags.
     pub decisions: u64,
     /// Whether `mb_groups` is equal at the end.
     pub mb_groups: bool,
@@ -83,8 +82,9 @@ pub fn share(part: u64, whole: u64) -> f64 {
 /// Replays a recording and compares every decision.
 ///
 /// # Errors
-/// When the recorded geometry is invalid, the recording names a group that does not exist, or the
-/// allocator fails for a reason other than lack of space.
+/// When the recorded geometry is invalid, the image line names a group that does not exist, or the
+/// allocator fails for a reason other than lack of space. A free or a reservation that fails is no
+/// error but a difference.
 pub fn replay(recording: &Recording) -> anyhow::Result<Agreement> {
     let mut replay = Replay::new(&recording.image)?;
     for line in &recording.events {
@@ -262,7 +262,7 @@ impl Replay {
 
     fn compare(&mut self, theirs: &Request, ours: Option<(u64, u32)>, event: Option<&AllocEvent>) {
         let did = &theirs.did;
-        // Failed searches are traced too, with length 0.
+        // A request that failed has length 0, even if the kernel searched for it.
         let placed = ours == (did.len > 0).then_some((did.block, did.len));
         let agreement = &mut self.agreement;
         agreement.requests += 1;

@@ -31,8 +31,8 @@ impl WorkDirectory {
         self.0.path().join("mnt")
     }
 
-    /// Attaches the image to a loop device that reports itself as rotational or not. Returns the
-    /// device's name, without `/dev/`.
+    /// Creates the mount points of the image and of tracefs. Attaches the image to a loop device
+    /// that reports itself as rotational or not. Returns the device's name, without `/dev/`.
     pub(super) fn attach(&self, rotational: bool) -> Result<String> {
         for name in ["mnt", "trace"] {
             fs::create_dir(self.0.path().join(name))?;

@@ -198,7 +198,7 @@ impl<B: Backend> Admission<B> {
         self.reserved.store(clusters, Ordering::Relaxed);
     }
 
-    /// Exact values.
+    /// The sums of the counters: exact if nobody changes them meanwhile.
     pub(crate) fn figures(&self) -> FreeClusters {
         FreeClusters {
             free: self.free.sum().max(0).unsigned_abs(),

@@ -81,7 +81,8 @@ impl Aim {
     }
 }
 
-/// The block right after the extent that a data request continues.
+/// The block right after the extent that a data request continues. `None` if the request continues
+/// none, or if that block lies outside the file system.
 fn continued<B: Backend>(geometry: &Geometry, asked: &Asked<'_, B>) -> Option<BlockNr> {
     let left = asked.request.left.filter(|_| asked.is_data())?;
     let next = BlockNr::new(left.physical.raw() + 1);

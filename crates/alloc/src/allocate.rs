@@ -45,10 +45,10 @@ impl<B: Backend> Allocator<B> {
     /// Allocates clusters for one inode. The claim may be shorter than asked; it is never empty.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] when too few clusters are free for this request, or when nothing was
-    /// found, although preallocations were dropped and the search was repeated (not done for a
-    /// request that takes only its goal). [`AllocError::Load`] when nothing was found and a group
-    /// could not be read, or when the group of a preallocation could not be read.
+    /// [`AllocError::NoSpace`] when this request may have none of the free clusters, or when
+    /// nothing was found, although preallocations were dropped and the search was repeated (not
+    /// done for a request that takes only its goal). [`AllocError::Load`] when nothing was found
+    /// and a group could not be read, or when the group of a preallocation could not be read.
     /// [`AllocError::Corrupt`] when nothing was found and a group is corrupt.
     /// [`AllocError::BadRequest`] when the request is for no clusters.
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
@@ -221,8 +221,8 @@ impl<B: Backend> Allocator<B> {
     /// only its goal is searched for once.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
-        // must not read every CPU's count. So the first strict search always runs, and the second
-        // one runs only after a change.
+        // must not read every CPU's count. So the first strict search needs no change, and the
+        // second one runs only after a change.
         let mut changes = None;
         let (mut retries, mut strict_retries) = (0, 0);
         loop {
@@ -253,8 +253,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Drops preallocations group by group until `needed` clusters were given back. Returns how
-    /// many clusters were given back.
+    /// Drops preallocations group by group until `needed` clusters were given back, in at most
+    /// [`DISCARD_PASSES`] passes over the groups. Returns how many clusters were given back.
     fn discard_preallocations(&self, needed: u32, cpu: CpuSlot) -> u64 {
         let mut freed = 0;
         for _ in 0..DISCARD_PASSES {

@@ -168,8 +168,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Notes that the bitmap of a `BLOCK_UNINIT` group was written because an inode was created in
-    /// the group. None of its blocks was claimed or freed. From now on, loading the group needs
-    /// I/O, so the cheap criteria pass it over until it is loaded.
+    /// the group. (After a claim or a free of its blocks this call is not needed.) From now on,
+    /// loading the group needs I/O, so the cheap criteria may pass it over until it is loaded.
     pub fn note_bitmap_written(&self, group: GroupNr) {
         self.table.group(group).clear_block_uninit();
     }
@@ -274,8 +274,8 @@ impl<B: Backend> Allocator<B> {
         evicted
     }
 
-    /// Sets or removes a model that says which group locks look held. The only entry point for
-    /// models of overlapping operations.
+    /// Sets or removes a model that says which group locks look held, for operations that overlap
+    /// on one thread.
     #[doc(hidden)]
     pub fn set_lock_model(&self, model: Option<Arc<dyn LockModel>>) {
         self.table.modelled.set(model);

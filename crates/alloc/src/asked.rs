@@ -94,7 +94,7 @@ impl<'a, B: Backend> Asked<'a, B> {
     }
 }
 
-/// The most clusters that a request may ask for.
+/// The most clusters that one request can get. Longer requests are cut to it.
 fn most(policy: &Policy, geometry: &Geometry) -> u32 {
     match policy.longest {
         Longest::Group => geometry.clusters_per_group(),

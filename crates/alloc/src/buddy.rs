@@ -22,10 +22,10 @@ pub(crate) const ORDERS_MAX: usize = 18;
 /// Words of padding after the last level: two cache lines.
 const PADDING: usize = 16;
 
-/// A range to be freed has clusters that are free already.
+/// A range to be freed has clusters that are free already, or were freed and wait for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyFree {
-    /// First cluster of the range that is already free.
+    /// First such cluster of the range.
     pub(crate) at: u32,
 }
 
@@ -51,9 +51,9 @@ impl Buddy {
     /// Builds the chunks of a group from its block bitmap (1 = used), of which the first `clusters`
     /// bits count.
     ///
-    /// `full_size` is the number of clusters of a full group; the last group may be shorter. It is
-    /// what `first_free` shows when nothing is free in the bitmap. `orders` is `log2(block size) +
-    /// 2`.
+    /// `full_size` is the number of clusters of every group except perhaps the last, which may be
+    /// shorter. `first_free` shows `full_size` when nothing is free in the bitmap. `orders` is
+    /// `log2(block size) + 2`.
     ///
     /// # Panics
     /// When `orders` exceeds [`ORDERS_MAX`] or the bitmap is shorter than `clusters` bits.
@@ -122,8 +122,8 @@ impl Buddy {
     }
 
     /// A position below which nothing is free. The cluster at this position need not be free
-    /// itself. If nothing was free when the buddy was built, it is the size of a full group until
-    /// something is freed.
+    /// itself. If nothing was free when the buddy was built, the position is the `full_size` of
+    /// [`Self::from_used_bitmap`] until something is freed.
     #[inline]
     #[must_use]
     pub(crate) const fn first_free(&self) -> u32 {
@@ -225,7 +225,7 @@ impl Buddy {
     }
 
     /// As [`Self::run`], for a free cluster that starts a chunk. A free cluster starts a chunk if
-    /// the cluster before it is used or ends a chunk.
+    /// it is the first of the group, or if the cluster before it is used or ends a chunk.
     #[inline]
     pub(crate) fn run_from(&self, at: u32, want: u32) -> u32 {
         let mut end = at + (1 << self.order_from(at));
@@ -276,7 +276,8 @@ impl Buddy {
         end - at
     }
 
-    /// The lowest free chunk of exactly this order (at least 1).
+    /// The first cluster of the lowest free chunk of exactly this order, which must be at least 1.
+    /// `None` if there is no such chunk.
     #[inline]
     #[must_use]
     pub(crate) fn first_chunk(&self, order: u32) -> Option<u32> {
@@ -290,8 +291,8 @@ impl Buddy {
     /// Marks `[start, start + count)` used.
     ///
     /// # Panics
-    /// When the range leaves the group or (debug) is not wholly free: the caller found it free
-    /// under the same lock.
+    /// When the range is empty, leaves the group, or is longer than all that is free; in debug
+    /// builds also when it is not wholly free. The caller found it free under the same lock.
     pub(crate) fn mark_used(&mut self, start: u32, count: u32) {
         let end = start + count;
         assert!(count > 0 && end <= self.clusters, "[{start}, {end}) leaves the group");
@@ -327,7 +328,7 @@ impl Buddy {
     /// [`AlreadyFree`] when a cluster of the range is free already; nothing is changed then.
     ///
     /// # Panics
-    /// When the range leaves the group.
+    /// When the range is empty or leaves the group.
     pub(crate) fn mark_free(&mut self, start: u32, count: u32) -> Result<(), AlreadyFree> {
         let end = start + count;
         assert!(count > 0 && end <= self.clusters, "[{start}, {end}) leaves the group");
@@ -390,8 +391,8 @@ impl Buddy {
         self.next_free(start).filter(|&at| at < end)
     }
 
-    /// Adds or removes a fragment, depending on whether the clusters left and right of the range
-    /// are free.
+    /// Counts one fragment more or less if both clusters beside the range are free, or neither is.
+    /// If only one of them is free, the count stays.
     #[inline]
     fn count_fragment_change(&mut self, start: u32, end: u32, using: bool) {
         let left = start > 0 && self.is_free(start - 1);

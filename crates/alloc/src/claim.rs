@@ -78,8 +78,8 @@ impl<'a, B: Backend> Claim<'a, B> {
         self.allocator.table.geometry.blocks_in(self.cluster_count())
     }
 
-    /// Whether the group's bitmap was never written. If so, the caller must write the synthesised
-    /// bitmap with this claim in it, and clear `BLOCK_UNINIT`.
+    /// Whether the group's bitmap had never been written when the claim was made. If so, the caller
+    /// must write the synthesised bitmap with this claim in it, and clear `BLOCK_UNINIT`.
     #[must_use]
     pub fn group_is_block_uninit(&self) -> bool {
         self.first_use

@@ -22,8 +22,8 @@ pub struct GroupFacts {
 /// holds no group's lock, but it may hold the lock of a locality group or the trimming lock.
 pub trait GroupSource: Send + Sync {
     /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`: the synthesised one for a
-    /// `BLOCK_UNINIT` group. It must show the claims that were committed, and the frees whose
-    /// transaction has committed.
+    /// `BLOCK_UNINIT` group. It must show the claims that were committed, and the frees that had no
+    /// transaction or whose transaction has committed.
     ///
     /// # Errors
     /// When the device fails, or a checksum is wrong.
@@ -62,8 +62,8 @@ pub struct AllocConfig {
     pub stripe: u32,
     /// Clusters reserved for root.
     pub root_reserved: u64,
-    /// Clusters reserved by the file system itself. `None`: 2 percent, at most 4096, and none for
-    /// file systems without extents.
+    /// Clusters that the file system reserves for itself. `None`: 2 percent of all clusters, at
+    /// most 4096, and none for file systems without extents.
     pub reserved: Option<u64>,
     /// Whether the file system has extents; the default reserve depends on it.
     pub extents: bool,

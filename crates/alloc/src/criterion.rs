@@ -6,7 +6,8 @@ use crate::stats::CRITERIA;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Criterion {
-    /// A group with a free chunk of the request's power of two.
+    /// For a request whose length is a power of two: a group with a free chunk of at least that
+    /// length.
     PowerOfTwo,
     /// A group whose average free run holds the request.
     GoalFast,
@@ -51,7 +52,8 @@ impl Criterion {
         Self::ALL.get(self.index() + 1).copied()
     }
 
-    /// Whether the criterion uses the group indexes and avoids loading groups.
+    /// Whether the criterion may use the group indexes, and may pass over groups that were never
+    /// loaded.
     pub(crate) fn is_cheap(self) -> bool {
         self <= Self::BestAvail
     }

@@ -1,11 +1,12 @@
 //! The cursor search (`search=cursor`): round robin by group, in its published forms and in our
 //! own.
 //!
-//! A cursor is the group where a search begins. The inode's own cursor is the group where the inode
-//! last found space. It comes before the cursor of the CPU or of the file system. The slot `accept`
-//! decides what a search takes from there on: any run; a run of a minimum length, for a bounded
-//! number of groups; or what the ladder finds. The last lap waits for busy groups and takes any
-//! run. So a search fails for want of space exactly when the ladder would.
+//! A cursor is the group where a search begins. The inode's own cursor, which some policies keep,
+//! is the group where the inode last found space. It comes before the cursor of the CPU or of the
+//! file system. The slot `accept` decides what a search takes from there on: any run; a run of a
+//! minimum length, for a bounded number of groups; or what the ladder finds. Without the ladder,
+//! the last lap waits for busy groups and takes any run. So a search fails for want of space
+//! exactly when the ladder would.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u64_from_u32;
@@ -20,8 +21,8 @@ use crate::request::RequestFlags;
 use crate::search::context::Context;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for space from a cursor. The extent found is claimed in core and left in
-    /// `context.outcome.find`.
+    /// Looks for space from a cursor, or by the ladder if the policy exempts the kind of request.
+    /// The extent found is claimed in core and left in `context.outcome.find`.
     ///
     /// # Errors
     /// When nothing was found and a group could not be loaded.
@@ -41,8 +42,7 @@ impl<B: Backend> Allocator<B> {
                 context.search.goal.group = group;
             }
             if !policy.neighbour_first {
-                // As published, the exact goal lies in the cursor's group, at the neighbour's
-                // offset.
+                // As published, the exact goal lies in the cursor's group, at the goal's offset.
                 self.try_exact_goal(context)?;
             }
             if context.outcome.find.is_none() && !context.asked.kind.contains(RequestFlags::GOAL_ONLY) {
@@ -136,8 +136,10 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Moves the cursors to the group where space was found, or to the one after it.
-    /// `through_inode` says whether the search began at the inode's own cursor.
+    /// Moves the inode's cursor, if the policy keeps one, to the group where space was found. Moves
+    /// the cursor of the CPU or of the file system there or to the group after it, or leaves it, as
+    /// the policy says. `through_inode` says whether the inode had a cursor of its own. If nothing
+    /// was found, no cursor moves.
     fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
         let Some(find) = &context.outcome.find else { return };
         let policy = self.policy.cursor;

@@ -34,9 +34,9 @@ pub enum AllocError {
         /// What the source said.
         source: SourceError,
     },
-    /// The blocks to be freed are free already, wait for a commit, or lie outside the file system.
-    /// Or a group is corrupt, because its bitmap contradicts the descriptor: the group of the
-    /// blocks to be freed, or any group if a request found nothing.
+    /// The blocks to be freed are none, are free already, wait for a commit, or lie outside the
+    /// file system. Or a group is corrupt, because its bitmap contradicts the descriptor: the group
+    /// of the blocks to be freed, or any group if a request found nothing.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.
@@ -66,7 +66,7 @@ impl AllocError {
         Corruption::new(CorruptionKind::BlockBitmapContradiction).in_group(group).into()
     }
 
-    /// The blocks to be freed are not all inside the file system.
+    /// The blocks to be freed are not all inside the file system, or there are none.
     pub(crate) fn freed_outside(first: BlockNr) -> Self {
         Corruption::new(CorruptionKind::FreedOutside).in_block(first).into()
     }

@@ -44,7 +44,8 @@ pub enum EventKind {
 pub struct AllocEvent {
     /// What was asked for (after clamping).
     pub original: EventExtent,
-    /// The goal at the end: normalised, moved by the stream goal, trimmed.
+    /// The goal at the end: after normalisation, the stream goal and trimming, as far as they
+    /// applied.
     pub goal: EventExtent,
     /// What was found, before the asked part was cut from it. For a request that an existing
     /// preallocation served, only the part taken.
@@ -58,7 +59,7 @@ pub struct AllocEvent {
     /// Final request flags, low 16 bits.
     pub flags: u16,
     /// Criterion at the end: 0 to 4 by the ladder, 5 when all criteria were exhausted
-    /// (`visit=scan`), 0 for exact goals and preallocations.
+    /// (`visit=scan`), 4 by searches without the ladder, 0 for exact goals and preallocations.
     pub criterion: u8,
     /// How the request ended.
     pub kind: EventKind,

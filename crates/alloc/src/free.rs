@@ -50,9 +50,10 @@ impl<B: Backend> Allocator<B> {
     /// so a caller that has to clear their bits uses [`Self::free_with`] instead.
     ///
     /// # Errors
-    /// [`AllocError::Corrupt`] if blocks are outside the file system, or free already or
-    /// waiting for a commit, or their group is corrupt. [`AllocError::Load`] if a bitmap cannot be
-    /// read. A range is freed group by group: the groups before the failing one stay freed.
+    /// [`AllocError::Corrupt`] if `blocks` is 0, if blocks are outside the file system, free
+    /// already or waiting for a commit, or if their group is corrupt. [`AllocError::Load`] if a
+    /// bitmap cannot be read. A range is freed group by group: the groups before the failing one
+    /// stay freed.
     pub fn free(&self, first: BlockNr, blocks: u64, context: FreeContext) -> Result<u64> {
         let mut freed = 0;
         for extent in self.cluster_ranges(first, blocks, &context)? {

@@ -2,9 +2,9 @@
 //!
 //! Clusters that a transaction freed stay used in core until the commit record of the transaction
 //! is durable, so that a crash never leaves them in two files. The free count that `statfs` shows
-//! rises at once. Each group keeps its pending records in order. A commit finds them through
-//! file-system-wide lists, under the `md` lock as in Linux. With `freed_merge=by-group`, a set of
-//! groups leads the commit to them, without a shared lock.
+//! rises at once. Each group keeps its pending records ordered by position. A commit finds them
+//! through lists of the whole file system, which the `md` lock guards as in Linux. With
+//! `freed_merge=by-group`, a set of groups leads the commit to them, without a shared lock.
 
 use std::sync::Arc;
 
@@ -141,8 +141,8 @@ impl<B: Backend> Frees<B> {
         }
     }
 
-    /// Updates the lists and the count of pending clusters. It takes the `md` lock as often as a
-    /// kernel with the same patches does.
+    /// Updates the lists and the count of pending clusters. Takes the `md` lock as often as the
+    /// kernel whose rules the slots `freed_merge` and `free_pending` name.
     fn list(&self, added: Added<B>, count: u32, cpu: CpuSlot) {
         let counted_inside = self.counting == FreePending::Md && self.merge == FreedMerge::After;
         match self.counting {

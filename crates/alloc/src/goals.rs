@@ -1,4 +1,4 @@
-//! Where a search starts: the goal of an inode, stream goals, cursors.
+//! Where a search starts: the goal of an inode, lanes, stream goals, cursors.
 
 pub(crate) mod cursors;
 pub(crate) mod inode;

@@ -1,9 +1,10 @@
 //! The two group indexes: by largest free order, and by the order of the average free run.
 //!
-//! While optimised scanning is on, a group whose order changes goes to the set of its new order.
-//! (With `full_groups=keep` a full group stays in its set of the average index.) While optimised
-//! scanning is off, the average index stays as it is, and a group whose largest order changes
-//! leaves the other index; with `scan_toggle=freeze` it stays in the set of the older order.
+//! While optimised scanning is on, a group whose order changes goes to the set of its new order. A
+//! group that becomes full has no order and leaves both indexes. (With `full_groups=keep` it stays
+//! in its set of the average index.) While optimised scanning is off, the average index stays as it
+//! is, and a group whose largest order changes leaves the largest-order index; with
+//! `scan_toggle=freeze` it stays there, in the set where it was.
 //! Updates happen under the group's lock, so each group has one writer. Readers check again every
 //! group that they meet, so a stale entry costs time but does no harm. A group that was never
 //! loaded is in no set.
@@ -49,8 +50,8 @@ impl<B: Backend> Sets<B> {
         }
     }
 
-    /// Removes the group from the set that it is in. This set may differ from the set of its stored
-    /// order.
+    /// Removes the group from the set that it is in, if any. This set may differ from the set of
+    /// its stored order.
     fn remove_anywhere(&self, orders: u32, group: GroupNr, cpu: CpuSlot) {
         match self {
             Self::ByGroup(sets) => (0..orders).for_each(|order| sets.remove(order, group)),

@@ -15,8 +15,8 @@ use blockyard_sync::{AtomicBool, Mutex, Ordering, rank};
 /// Says which group locks look held. Several threads may ask at once. An implementation must not
 /// call the allocator.
 pub trait LockModel: Send + Sync {
-    /// Whether the lock of this group looks held. Where groups share locks, this is the group that
-    /// stands for all of them ([`Allocator::lock_of`](crate::Allocator::lock_of)).
+    /// Whether the lock of this group looks held. Where groups share a lock, `lock` is the group
+    /// that stands for all of them ([`Allocator::lock_of`](crate::Allocator::lock_of)).
     fn is_held(&self, lock: GroupNr) -> bool;
 }
 

@@ -48,7 +48,7 @@ impl<B: Backend> Md<B> {
     }
 
     /// Detaches the records that a commit of `txn` releases. The kernel needs no lock here, since
-    /// nobody can append to that list any more. So this acquisition is not counted.
+    /// nobody can append to the list of `txn` any more. So this acquisition is not counted.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         let mut state = self.state.lock();
         let list = &mut state.lists[usize_from_u32(txn.raw() % 2)];

@@ -30,8 +30,8 @@ pub(crate) struct Window {
     pub(crate) goal: Option<BlockNr>,
 }
 
-/// The window for `len` clusters at block `logical`. Its length is `fixed` clusters, or follows
-/// from the size of the file.
+/// The window for `len` clusters at block `logical`. Its length before it is cut is `fixed`
+/// clusters, or follows from the size of the file.
 pub(crate) fn window(
     geometry: &Geometry,
     request: &BlockRequest,

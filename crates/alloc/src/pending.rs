@@ -225,7 +225,7 @@ impl<B: Backend> PendingTree<B> {
         self.records.values().filter(|record| !record.txn.is_after(txn)).map(Arc::clone).collect()
     }
 
-    /// Whether a record of this parity is pending.
+    /// Whether a record is pending whose transaction id has this parity.
     pub(crate) fn has_parity(&self, parity: u32) -> bool {
         self.records.values().any(|record| record.txn.raw() % 2 == parity)
     }

@@ -78,8 +78,8 @@ pub(crate) struct Prealloc<B: Backend> {
     pub(crate) len: u32,
     word: B::AtomicU64,
     /// One bit per cluster: whether it was taken. Empty for locality preallocations, which are
-    /// taken from the front. Relaxed: a user writes them, and they are read when there are no
-    /// users. The state word orders the two.
+    /// taken from the front. Relaxed: users set the bits; what is left is given back when there are
+    /// no users, and the state word orders the two. Checks for overlaps may read an older state.
     taken: Box<[B::AtomicU64]>,
     /// Index in the group's list. Relaxed: guarded by the group's lock.
     place: B::AtomicU32,
@@ -109,7 +109,7 @@ impl<B: Backend> Prealloc<B> {
         State::unpack(self.word.load(Ordering::Acquire))
     }
 
-    /// First logical block of an inode preallocation.
+    /// First logical block of an inode preallocation; 0 for a locality preallocation.
     #[inline]
     pub(crate) fn logical(&self) -> u32 {
         match self.owner {
@@ -222,8 +222,8 @@ impl<B: Backend> Prealloc<B> {
         self.glance().users > 0
     }
 
-    /// Calls `f(start, count)` for each run of clusters left. Meanwhile nobody may take from the
-    /// preallocation.
+    /// Calls `f(start, count)` for each run of clusters left. The runs are exact only if nobody
+    /// takes from the preallocation meanwhile.
     pub(crate) fn for_each_left(&self, mut f: impl FnMut(u32, u32)) {
         let state = self.glance();
         if self.owner == Owner::Locality {

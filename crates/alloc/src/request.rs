@@ -17,7 +17,8 @@ bitflags::bitflags! {
         const FIRST = 0x8;
         /// File data of a regular file: may be normalised and preallocated.
         const DATA = 0x20;
-        /// Allocate exactly this length and make no preallocation (small fallocate).
+        /// Look for exactly this length and make no preallocation (small fallocate). The policy may
+        /// also set it for the last blocks of a closed file.
         const NO_NORMALIZE = 0x40;
         /// Set by the policy: a small file, served from a locality group.
         const GROUP_ALLOC = 0x80;
@@ -33,7 +34,7 @@ bitflags::bitflags! {
         const USE_ROOT = 0x1000;
         /// May use the file system's own reserve.
         const USE_RESERVED = 0x2000;
-        /// Set on retries: group checks take the lock.
+        /// Set on a retry if dropping preallocations gave nothing back: group checks take the lock.
         const STRICT_CHECK = 0x4000;
         /// The block belongs to a directory.
         const DIRECTORY = 0x1_0000;

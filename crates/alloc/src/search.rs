@@ -56,8 +56,9 @@ impl<B: Backend> Allocator<B> {
         context.outcome.result()
     }
 
-    /// Takes the exact goal if the request asks for that and the whole length is free there. A
-    /// group that cannot be loaded is noted in `context.outcome`.
+    /// Takes the exact goal if the flags ask for that, the whole length is free there, and the goal
+    /// keeps the stripe rule ([`Self::goal_fits_stripe`]). A corrupt group is passed over. A group
+    /// that cannot be loaded is noted in `context.outcome`.
     pub(crate) fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
         let wanted = context.flags().intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
         let goal = context.search.goal;
@@ -91,7 +92,8 @@ impl<B: Backend> Allocator<B> {
         block.raw().is_multiple_of(u64::from(stripe))
     }
 
-    /// Plans the climb and moves a stream to its remembered goal. Returns the first criterion.
+    /// Plans the climb, and moves the goal of a request that continues its file's last block
+    /// (`overflow=lane`) or starts at a stream goal. Returns the first criterion.
     pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
         let order2_req = self.tunables.value(Tunable::Order2Req);
         let orders = self.table.indexes.orders();
@@ -101,8 +103,8 @@ impl<B: Backend> Allocator<B> {
             StreamFiles::Large => RequestFlags::STREAM,
             StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
         };
-        // With `overflow=lane` a file continues in the group of its last block. The goal may lie in
-        // the next group, which another writer may use.
+        // With `overflow=lane` a file continues in the group of the nearest block to the left. The
+        // goal may lie in the next group, which another writer may use.
         let left = context.asked.request.left.filter(|_| context.asked.is_data());
         let stays = left.filter(|_| self.policy.overflow == Overflow::Lane);
         if let Some(left) = stays {
@@ -124,8 +126,9 @@ impl<B: Backend> Allocator<B> {
         plan.first
     }
 
-    /// Goes through the criteria from `first`, then takes the best candidate seen. If another
-    /// thread took that candidate first, any free extent will do.
+    /// Climbs the ladder from `first` until the search is over. If nothing is claimed by then,
+    /// takes the best candidate seen. If another thread took that candidate first, searches again
+    /// for any free extent.
     pub(crate) fn climb(&self, context: &mut Context<'_, B>, first: Criterion) -> Result<()> {
         self.climb_with(context, first, |context, criterion| self.walk(context, criterion))
     }
@@ -170,8 +173,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts a hit of the best candidate. After all criteria the hit lands, as in the kernel, in a
-    /// neighbouring counter: that of the first criterion's useless loops.
+    /// Counts a hit of the best candidate. With `visit=scan`, a hit after all criteria lands, as in
+    /// the kernel, in a neighbouring counter: that of the first criterion's useless loops.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
             context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;
@@ -180,7 +183,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// One pass over the groups under a criterion. Returns the next criterion if nothing was found.
+    /// One pass over the groups under a criterion. Returns the criterion with which a search that
+    /// is not over continues; `None` after the last.
     fn walk(&self, context: &mut Context<'_, B>, criterion: Criterion) -> Result<Option<Criterion>> {
         let (goal, groups) = (context.search.goal.group.raw(), context.asked.groups);
         let start = if goal < groups { goal } else { 0 };

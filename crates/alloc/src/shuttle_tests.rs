@@ -69,8 +69,8 @@ fn readers_find_what_stays() {
     });
 }
 
-/// Groups move between lists, each under its own lock. In the end every group is in the list it was
-/// put into last.
+/// Groups move between lists, and each list has its own lock. In the end every group is in the list
+/// it was put into last.
 #[test]
 fn index_lists_keep_every_group() {
     explore(2000, || {
@@ -94,7 +94,7 @@ fn index_lists_keep_every_group() {
 }
 
 /// Two users take from an inode preallocation while a third thread tries to delete it. Every
-/// cluster goes to one user or back to the group, never both.
+/// cluster goes to one user or is left over, never both.
 #[test]
 fn clusters_of_a_preallocation_go_to_one_place() {
     explore(3000, || {

@@ -80,7 +80,8 @@ counters! {
     extents_scanned_total[1],
     /// Results that start exactly at the final goal.
     goal_hits[1],
-    /// Streams that found space in the group of their goal, exact-goal hits excepted.
+    /// Streams (with `stream_learns=all-data`, all data requests) that found space in the group of
+    /// their goal. Exact goals taken before any group was scanned are left out.
     stream_goal_hits[1],
     /// Results whose length equals the normalised length.
     len_goal_hits[1],

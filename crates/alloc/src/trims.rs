@@ -9,7 +9,8 @@ pub(crate) struct Trims<B: Backend> {
     turn: Mutex<(), B>,
     /// Odd while clusters are held. Relaxed: it changes under the lock of the group whose clusters
     /// are held. A search with strict checks locks each group that it tests. So if it missed the
-    /// held clusters, it locked their group after this change, and sees this count.
+    /// held clusters, it locked their group after the count became odd, and sees that or a later
+    /// count.
     count: B::AtomicU64,
 }
 

@@ -55,16 +55,16 @@ tunables! {
     Order2Req = "mb_order2_req", "2";
     /// Files up to this many blocks are small.
     StreamReq = "mb_stream_req", "16";
-    /// Clusters of a locality group's preallocation; 0 turns them off.
-    GroupPrealloc = "mb_group_prealloc", "512 blocks, at least 32 clusters";
+    /// Clusters of a locality group's preallocation; 0 turns locality groups off.
+    GroupPrealloc = "mb_group_prealloc", "512 blocks, at least 32 clusters, in whole stripes";
     /// Groups visited one after the other before an index is used.
     MaxLinearGroups = "mb_max_linear_groups", "4 on rotating devices, otherwise 0";
     /// Orders by which the best-available criterion may shorten a request.
     BestAvailMaxTrimOrder = "mb_best_avail_max_trim_order", "3";
     /// Groups read ahead at a time.
-    Prefetch = "mb_prefetch", "8 flex groups; without flex groups 32 groups";
+    Prefetch = "mb_prefetch", "8 flex groups; without flex groups 32 groups; at most all groups";
     /// Groups that the cheap criteria may read ahead in one request.
-    PrefetchLimit = "mb_prefetch_limit", "4 times the default of mb_prefetch";
+    PrefetchLimit = "mb_prefetch_limit", "4 times the default of mb_prefetch, at most all groups";
 }
 
 impl Tunable {
@@ -138,7 +138,7 @@ impl<B: Backend> Tunables<B> {
         self.values[index(tunable)].load(Ordering::Relaxed)
     }
 
-    /// Sets a tunable. As in the kernel, only two values are range-checked.
+    /// Sets a tunable. As in the kernel, only two tunables have a limit below `u32::MAX`.
     pub(crate) fn set(&self, tunable: Tunable, value: u64) -> Result<()> {
         let max = match tunable {
             Tunable::GroupPrealloc => self.clusters_per_group,

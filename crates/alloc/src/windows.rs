@@ -3,8 +3,8 @@
 //!
 //! While a file is written, other files that are written stay out of its window. So concurrent
 //! writers do not interleave. A window takes no space: a request that finds nothing with its window
-//! looks at all blocks, even those in windows of other files. Windows are in clusters of the file
-//! system, counted from its first data block.
+//! looks at all blocks, even those in windows of other files. A window is a range of the file
+//! system's clusters, counted from its first data block.
 //!
 //! A request takes the file's [`Reservation`] out of the inode and puts it back at the end. Only
 //! requests for data and for blocks of the block map use it. If a second request for data of the
@@ -71,8 +71,10 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Searches the goal's group, from the goal on, then all groups in order, from the next one
-    /// round to the goal's group again. For a request that takes only its goal, searches only the
-    /// goal's group, once.
+    /// round to the goal's group again. Passes over groups without free clusters. After the goal's
+    /// group, a search with a window also passes over groups whose free clusters are at most half
+    /// of the window's size. For a request that takes only its goal, searches only the goal's
+    /// group, once.
     fn search_all(&self, context: &mut Context<'_, B>, mut known: Option<&mut Reservation>) {
         let groups = context.asked.groups;
         let (first, goal) = match context.search.goal.group {

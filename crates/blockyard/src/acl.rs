@@ -133,7 +133,8 @@ impl Acl {
         }
     }
 
-    /// Decodes the value of an attribute; `None` if the value is not an access control list.
+    /// Decodes the value of an attribute; `None` if the value does not have the form of an access
+    /// control list. Keeps the entries in their order in the value.
     ///
     /// ```
     /// use blockyard::Acl;

@@ -1,6 +1,7 @@
-//! The two threads that do the timed work of a mount. One writes back dirty data that is old, or
-//! that exceeds half of the limit. The other commits old transactions. They are separate, so that a
-//! long write-back does not delay a commit.
+//! The two threads that do the timed work of a mount. One writes back dirty data that is old. When
+//! more than half of the limit is dirty, it also writes back files that are not in use, until at
+//! most a quarter of the limit is dirty. The other commits old transactions. They are separate, so
+//! that a long write-back does not delay a commit.
 
 use std::io;
 use std::sync::Arc;
@@ -60,7 +61,8 @@ impl Alarm {
         self.rung.notify_all();
     }
 
-    /// Waits for one period or until the alarm rings. Returns whether the thread must end.
+    /// Waits for one period or until the alarm rings, unless it has rung for this duty already.
+    /// Returns whether the thread must end.
     fn wait(&self, duty: Duty) -> bool {
         let mut is_stopped = self.is_stopped.lock();
         let is_called = duty == Duty::WriteBack && self.is_too_much.load(Ordering::Relaxed);

@@ -108,7 +108,7 @@ impl<'a> ByInode<'a> {
     /// The inode that uses a number now.
     ///
     /// # Errors
-    /// `ESTALE` if the number is free.
+    /// `ESTALE` if the number is free or belongs to the file system itself, as the journal's does.
     ///
     /// ```
     /// use blockyard::InodeNr;
@@ -600,10 +600,10 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, _| engine.xattr(id, name))
     }
 
-    /// The names of all extended attributes.
+    /// The names of all extended attributes of an inode.
     ///
     /// # Errors
-    /// `ESTALE` if it was deleted.
+    /// `ESTALE` if the inode was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -622,7 +622,8 @@ impl<'a> ByInode<'a> {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As [`FileSystem::set_xattr`]; or, depending on `mode`, the attribute exists or does not.
+    /// As [`FileSystem::set_xattr`]; or the attribute exists ([`XattrMode::Create`]) or does not
+    /// ([`XattrMode::Replace`]).
     ///
     /// ```
     /// use blockyard::XattrMode;

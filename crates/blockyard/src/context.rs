@@ -43,8 +43,9 @@ impl fmt::Debug for Clock {
 /// On whose behalf an operation runs, at what time, and on which CPU slot. The default is root, the
 /// system's clock, and a slot for each thread.
 ///
-/// New files belong to the context's user and group. Permissions are not checked: whoever opens an
-/// image may do everything in it.
+/// New files belong to the context's user and group. In a directory with the set-group-ID bit they
+/// belong to the directory's group instead. Permissions are not checked: whoever opens an image may
+/// do everything in it.
 ///
 /// ```
 /// use blockyard::{Clock, Context, ImageOptions, Timestamp};
@@ -88,8 +89,8 @@ impl Context {
         Self::default()
     }
 
-    /// The owner and group of new files. Only root may use the reserved blocks, unless
-    /// [`Context::privileged`] is set afterwards.
+    /// The owner and group of new files (see [`Context`] for the exception). Only root may use the
+    /// reserved blocks, unless [`Context::privileged`] is called afterwards.
     ///
     /// ```
     /// use blockyard::Context;
@@ -120,8 +121,8 @@ impl Context {
     }
 
     /// Whether the caller caches writes, as a kernel does. Writes then leave the times of a file to
-    /// the caller. They also succeed on an immutable file, because the caller may have accepted the
-    /// data before the file became immutable.
+    /// the caller. Cached writes at an offset, unlike appending ones, also succeed on an immutable
+    /// file, because the caller may have accepted the data before the file became immutable.
     ///
     /// ```
     /// use blockyard::Context;

@@ -1,8 +1,8 @@
 //! Copies of trees between the host and an image.
 //!
 //! A plain copier: it stops at the first error and shows no progress. The binary's `put` and `get`
-//! do more: they continue after errors, replace a name only once the new content is complete, and
-//! report how much space a full image lacks.
+//! do more: they continue after errors (after a lack of space only on request), replace a name only
+//! once the new content is complete, and report how much space a full image or host lacks.
 
 mod attributes;
 mod into_image;
@@ -21,9 +21,9 @@ impl FileSystem {
     /// - `dest` is the path of the copy itself, not of the directory that gets it.
     /// - A directory that exists keeps its other entries. It gets the permissions, owner, times and
     ///   extended attributes of the source, even if it is the root.
-    /// - A file that exists gets the new content and attributes, even if a symbolic link leads to
-    ///   it. Hard links that an earlier copy made are kept. Anything else that is in the way is an
-    ///   error.
+    /// - A file that exists gets the new content and attributes. A symbolic link in the place of a
+    ///   file is followed; if its target is missing, the target is created. Hard links that an
+    ///   earlier copy made are kept. Anything else that is in the way is an error.
     /// - Symbolic links are copied as links, `source` included. Two names of one file remain two
     ///   names of one file if both are below `source`.
     /// - Flags of chattr are not copied, nor is the host's time of creation; see
@@ -53,9 +53,11 @@ impl FileSystem {
 
     /// Copies a file, link or tree of the image to the host: [`FileSystem::copy_in`] in the other
     /// direction. Owners, devices, and the attributes `trusted.` and `security.` need privilege.
-    /// Without it, owners are left out; devices and these attributes are an error. A file replaces
-    /// an existing symbolic link instead of following it. Where a hard link is to be made, an
-    /// existing file is an error.
+    /// Without it, the copies belong to the user who makes them, and files of another owner lose
+    /// their set-id bits; devices and these attributes are an error. A file replaces an existing
+    /// symbolic link instead of following it. In the place of a directory, a symbolic link to a
+    /// directory is followed at `dest` itself, and is an error below it. Where a hard link is to be
+    /// made, an existing file is an error.
     ///
     /// The copy reports no progress. A program that wants to show progress reads in a loop with
     /// [`File::read_at`](crate::File::read_at), and skips holes with

@@ -31,7 +31,7 @@ pub enum Reason {
     NotOpenForThis,
     /// The file system has been closed.
     Closed,
-    /// An argument is outside the operation's range.
+    /// The operation cannot be done with these arguments (`EINVAL`). The text says why.
     Invalid(&'static str),
 }
 
@@ -80,9 +80,10 @@ impl Error {
         &self.reason
     }
 
-    /// The path that was passed to the operation, the path of the open file
-    /// ([`File::path`](crate::File::path)), or the path of the image; `None` if the error is about
-    /// none of them.
+    /// The path that the error is about: one that was passed to the operation or, in operations on
+    /// trees, one below it; the path of the open file ([`File::path`](crate::File::path)); or the
+    /// path of the image. `None` if the error is about none of them. An error of a rename has the
+    /// old path, even if the new one is at fault.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -109,8 +109,8 @@ impl File {
     /// position does not change.
     ///
     /// # Errors
-    /// The file was not opened for reading or is a directory, the image is damaged, or the device
-    /// fails.
+    /// The file was not opened for reading or is a directory, `offset` is 2^63 or more (`EINVAL`),
+    /// the image is damaged, or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -142,8 +142,9 @@ impl File {
     /// `File` implements.
     ///
     /// # Errors
-    /// The file was not opened for writing, there is no space, the file would be too large, or the
-    /// device fails.
+    /// The file was not opened for writing; it is immutable, or append-only and `offset` is not its
+    /// end; there is no space; the file would be too large; the image is read-only or damaged; or
+    /// the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -192,7 +193,8 @@ impl File {
     /// Truncates the file, or extends it with a hole, which reads as zeroes.
     ///
     /// # Errors
-    /// The file was not opened for writing (`EINVAL`, as on Linux), or it would be too large.
+    /// The file was not opened for writing (`EINVAL`, as on Linux), or it is append-only; otherwise
+    /// as [`File::write_at`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -218,7 +220,7 @@ impl File {
     ///
     /// # Errors
     /// There is no space, the range is empty (`EINVAL`), or the file has a block map instead of
-    /// extents (`EOPNOTSUPP`); otherwise as [`File::write_at`].
+    /// extents (`EOPNOTSUPP`); otherwise as [`File::fallocate`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -233,7 +235,8 @@ impl File {
         self.fallocate(Fallocate::Allocate, offset, len)
     }
 
-    /// Frees the space of `len` bytes at byte `offset`. The bytes read as zeroes from then on.
+    /// Makes `len` bytes at byte `offset` read as zeroes. The blocks wholly inside the range
+    /// become a hole, and their space is freed (with bigalloc, in whole clusters). The size stays.
     ///
     /// # Errors
     /// As [`File::fallocate`].
@@ -252,10 +255,12 @@ impl File {
         self.fallocate(Fallocate::PunchHole, offset, len)
     }
 
-    /// Changes the allocation of a range, in any of the ways of `fallocate(2)`.
+    /// Changes the allocation of a range, in one of the ways of `fallocate(2)` that [`Fallocate`]
+    /// lists.
     ///
     /// # Errors
-    /// As [`engine::FileSystem::fallocate`](blockyard_engine::FileSystem::fallocate).
+    /// The file was not opened for writing; otherwise as
+    /// [`engine::FileSystem::fallocate`](blockyard_engine::FileSystem::fallocate).
     ///
     /// ```
     /// use blockyard::Fallocate;
@@ -275,11 +280,11 @@ impl File {
         self.named(done)
     }
 
-    /// The first byte at or after `offset` that is not in a hole; `None` if only holes follow.
-    /// Allocated blocks that were never written count as holes.
+    /// The first byte at or after `offset` that is not in a hole. `None` if only holes follow, or
+    /// `offset` is not inside the file. Allocated blocks that were never written count as holes.
     ///
     /// # Errors
-    /// The image is damaged or the device fails.
+    /// The file is a directory, the image is damaged, or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -338,8 +343,8 @@ impl File {
     /// Makes the file durable: content, size and attributes, and the name of a new file.
     ///
     /// # Errors
-    /// A device error, or the loss of data written earlier that could not be stored. That loss is
-    /// reported once.
+    /// A device error; the instance became read-only after a failed operation; or data of this file
+    /// that was written earlier could not be stored, and is lost. Such a loss is reported once.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -354,8 +359,8 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.fsync(ctx, id)))
     }
 
-    /// As [`File::sync_all`], but only for the content and what is needed to read it. The times on
-    /// the device may stay out of date.
+    /// As [`File::sync_all`], but only for the content and what is needed to read it. The times and
+    /// permissions on the device may stay out of date.
     ///
     /// # Errors
     /// As [`File::sync_all`].
@@ -393,10 +398,11 @@ impl File {
         self.run(|engine, _, id| engine.attributes(id))
     }
 
-    /// Sets the permissions and the set-id and sticky bits.
+    /// Sets the permissions and the set-id and sticky bits. An access control list is updated to
+    /// match.
     ///
     /// # Errors
-    /// The file is immutable or append-only, or the device fails.
+    /// The file is immutable or append-only, the image is read-only, or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -437,7 +443,7 @@ impl File {
     /// Sets several attributes at once.
     ///
     /// # Errors
-    /// As [`File::set_permissions`].
+    /// As [`engine::FileSystem::set_attributes`](blockyard_engine::FileSystem::set_attributes).
     ///
     /// ```
     /// use blockyard::SetAttributes;

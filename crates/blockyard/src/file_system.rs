@@ -64,7 +64,7 @@ impl FileSystem {
         Self { instance: Arc::new(instance), context }
     }
 
-    /// The same open image, used on behalf of another user or at another time.
+    /// The same open image, used on behalf of another user, at another time or on another CPU slot.
     ///
     /// ```
     /// use blockyard::Context;
@@ -105,7 +105,7 @@ impl FileSystem {
     /// Makes everything written so far durable.
     ///
     /// # Errors
-    /// A device error.
+    /// As [`FileSystem::close`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -119,9 +119,10 @@ impl FileSystem {
         self.with_engine(Engine::sync)
     }
 
-    /// Discards the free blocks in a range of bytes of the image, as `fstrim` does. Free runs of
-    /// less than `at_least` bytes are left alone. Returns the number of bytes discarded. Pending
-    /// frees are committed first. An image file gets holes there and takes less space on its host.
+    /// Commits pending frees, then discards the free blocks in a range of bytes of the image, as
+    /// `fstrim` does. An image file gets holes there and takes less space on its host. Free runs of
+    /// less than `at_least` bytes are left alone, and so are groups in which nothing became free
+    /// since all of their free blocks were discarded. Returns the number of bytes discarded.
     ///
     /// # Errors
     /// The range holds no block of the file system; `at_least` is longer than a group; the image is

@@ -110,8 +110,8 @@ impl ImageOptions {
         self
     }
 
-    /// The byte of the file or device where the image begins. If a partition begins there, the
-    /// image ends with the partition.
+    /// The byte of the file or device where the image begins. If a partition begins there, an image
+    /// that is opened ends with the partition. Making an image ignores partitions.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -132,8 +132,10 @@ impl ImageOptions {
 
     /// Starts threads that do the background work of a mount: they commit, and write back dirty
     /// data that is old or exceeds half of [`ImageOptions::dirty_data_bytes`]. Without them, old
-    /// changes are committed by the next operation that changes something, and data that waits for
-    /// write-back is written only when space or memory runs short, or when a caller asks for it.
+    /// changes are committed by the next operation that changes something, and age alone never
+    /// causes write-back: data waits until space or memory runs short, a caller asks for it, or it
+    /// replaces older content (its file is renamed over another, or closed after it was truncated
+    /// to nothing).
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -278,7 +280,8 @@ impl ImageOptions {
         self
     }
 
-    /// The age at which file data is written back, in whole seconds (fractions are cut off).
+    /// The age at which the threads of [`ImageOptions::background`] write file data back, in whole
+    /// seconds (fractions are cut off).
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -478,10 +481,12 @@ impl ImageOptions {
     }
 
     /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. What the file
-    /// or device held from [`ImageOptions::offset`] on is lost.
+    /// or device held from [`ImageOptions::offset`] on is lost. On a block device the image is not
+    /// limited to `bytes`, but fills the device from there on, unless the options of
+    /// [`ImageOptions::mkfs`] set a size.
     ///
     /// # Errors
-    /// As [`FileSystem::make_image`].
+    /// As [`FileSystem::make_image`]; or the options of [`ImageOptions::mkfs`] are wrong.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -512,7 +517,7 @@ impl ImageOptions {
     /// and [save](MemoryDevice::save) the device once the image is closed.
     ///
     /// # Errors
-    /// The size is too small or too large.
+    /// The size is too small or too large, or the options of [`ImageOptions::mkfs`] are wrong.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -526,9 +531,10 @@ impl ImageOptions {
     }
 
     /// Makes an image on any device and opens it. The device's content is lost.
+    /// [`ImageOptions::offset`] does not apply.
     ///
     /// # Errors
-    /// As [`FileSystem::make_image`].
+    /// As [`ImageOptions::make`].
     ///
     /// ```
     /// use blockyard::{ImageOptions, device::MemoryDevice};

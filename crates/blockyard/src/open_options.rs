@@ -1,6 +1,6 @@
 //! How to open a file. `file_system/open.rs` does the opening.
 
-/// How to open a file. Each option means what it does in [`std::fs::OpenOptions`].
+/// How to open a file. The options that [`std::fs::OpenOptions`] has, too, mean the same here.
 ///
 /// ```
 /// use blockyard::{ImageOptions, OpenOptions};
@@ -70,7 +70,7 @@ impl OpenOptions {
         self
     }
 
-    /// Truncates the file to nothing when it is opened.
+    /// Truncates a regular file to nothing when it is opened.
     #[must_use]
     pub const fn truncate(mut self, yes: bool) -> Self {
         self.truncate = yes;
@@ -84,7 +84,7 @@ impl OpenOptions {
         self
     }
 
-    /// Creates the file; an existing one is an error.
+    /// Creates the file. It is an error if the name exists, even as a symbolic link to nothing.
     #[must_use]
     pub const fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;

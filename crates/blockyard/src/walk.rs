@@ -18,13 +18,13 @@ pub struct Walk {
     /// The inode numbers in `open`, which are not entered again. A damaged tree can lead back into
     /// itself.
     above: HashSet<InodeNr>,
-    /// The directory that was returned last, to be entered next.
+    /// The entry that was returned last, if it is a directory that is to be entered next.
     entered: Option<DirEntry>,
 }
 
 impl FileSystem {
-    /// Everything below a directory, each directory before its entries. Symbolic links are not
-    /// followed.
+    /// Everything below a directory, each directory before its entries. Symbolic links below it are
+    /// not followed; `path` itself may be one.
     ///
     /// # Errors
     /// There is no such directory.
@@ -52,7 +52,7 @@ impl Walk {
         Ok(Self { fs: fs.clone(), open, above: HashSet::from([number]), entered: None })
     }
 
-    /// Skips the content of the directory that was returned last.
+    /// Skips the content of the entry that was returned last, if that is a directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

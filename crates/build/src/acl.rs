@@ -22,7 +22,7 @@ pub(crate) fn is_list(name: &[u8]) -> bool {
 /// entries, which means no list.
 ///
 /// # Errors
-/// Says what is wrong with the list.
+/// A message if the list is malformed or incomplete.
 pub(crate) fn stored(posix: &[u8]) -> Result<Option<Vec<u8>>, String> {
     match xattr::acl_from_posix(posix) {
         Ok(Some(list)) if !xattr::acl_is_whole(&list) => Err(malformed("")),
@@ -143,7 +143,8 @@ fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     Ok((tag, id, permissions))
 }
 
-/// The bits of up to three letters; each letter may occur once.
+/// The bits of up to three characters: `-`, and each of `r`, `w` and `x` at most once. `None` for
+/// anything else.
 fn permission_bits(letters: &str) -> Option<u16> {
     let add = |bits: u16, letter: u8| {
         let bit = match letter {

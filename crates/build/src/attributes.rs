@@ -1,6 +1,6 @@
-//! Decides where the attributes of each inode are stored: in the inode itself or in a block. Inodes
-//! with equal lists share a block. With `ea_inode`, a large value can have an inode of its own,
-//! which equal values share.
+//! Decides where the attributes of each inode are stored: in the inode itself or in a block. Up to
+//! [`REFCOUNT_MAX`] inodes whose blocks would hold equal lists share one block. With `ea_inode`, a
+//! large value can have an inode of its own, which equal values share.
 //!
 //! [`Homes`] lists only inodes with attributes outside the inode. Value inodes are numbered after
 //! all others. Until then, [`Value::Inode`] holds the value's index in `Homes::values`. It holds no
@@ -137,8 +137,9 @@ struct Parted {
     moved: Vec<(u8, Vec<u8>)>,
 }
 
-/// Splits a list between the inode and a block. As few values as possible, the largest first, move
-/// to inodes of their own. `None` if there is no room.
+/// Splits a list between the inode and a block. A list that fits into the block goes there whole.
+/// Otherwise, as few values as possible, the largest first, move to inodes of their own. `None` if
+/// there is no room.
 fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     let mut by_size: Vec<&Attribute> = list.iter().collect();
     by_size.sort_by_key(|attribute| Reverse(attribute.stored_len()));

@@ -49,11 +49,11 @@ pub(crate) struct BlockMap {
 }
 
 impl BlockMap {
-    /// The map of these runs, whose blocks all have numbers below 2^32. The indirect blocks go to
-    /// `places`.
+    /// The map of these runs. The indirect blocks go to `places`.
     ///
     /// # Panics
-    /// If there are fewer or more places than [`nodes_for`] says.
+    /// If there are fewer or more places than [`nodes_for`] says, a block has a number of 2^32 or
+    /// more, or the file is longer than a block map can be.
     pub(crate) fn of(runs: &[Run], places: &[u64], block_bits: u32) -> Self {
         let mut map = Self { words: [0; WORDS], nodes: Vec::with_capacity(places.len()) };
         let mut places = places.iter();
@@ -90,8 +90,9 @@ impl BlockMap {
         }
     }
 
-    /// The indirect block that pointer `index` leads to, in the indirect block `node` or, for
-    /// `None`, in the inode. Adds the block if the pointer is empty.
+    /// The indirect block to which a pointer leads, as an index into `nodes`. The pointer is number
+    /// `index` of the indirect block `node` or, for `None`, of the inode. Adds the block if the
+    /// pointer is empty.
     fn below<'p>(
         &mut self,
         node: Option<usize>,
@@ -101,7 +102,7 @@ impl BlockMap {
     ) -> usize {
         let known = self.array(node)[index];
         if known > 0 {
-            // Search from the end: the block is among the last few.
+            // Search from the end: blocks of the lowest level are near it.
             let found = self.nodes.iter().rposition(|(place, _)| *place == u64::from(known));
             return found.unwrap_or_else(|| unreachable!("block {known} is in this map"));
         }

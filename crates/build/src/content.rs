@@ -35,13 +35,13 @@ fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     Ok(done)
 }
 
-/// Reads files of a tree, in one thread. Keeps the last directory open, and the last file unless a
-/// single call read all of it.
+/// Reads files of a tree, in one thread. Keeps the last directory of the host open, and the last
+/// file unless it was small and all of it was asked for at once.
 pub(crate) struct Contents<'t> {
     tree: &'t Tree,
     /// The host directory that was read last.
     directory: Option<(u32, OwnedFd)>,
-    /// The last host file that took more than a single call.
+    /// The last host file that was not read by [`read_whole`].
     file: Option<(NodeId, OwnedFd)>,
     reader: Option<Reader>,
     /// The image's inode that was read last.
@@ -63,7 +63,8 @@ impl<'t> Contents<'t> {
     /// the end of the file.
     ///
     /// # Errors
-    /// [`Error::Source`]; [`Error::Changed`] if a file of the host no longer matches the tree.
+    /// [`Error::Source`]; [`Error::Changed`] if a file of the host or of an image no longer has the
+    /// size that the tree says.
     pub(crate) fn read_at(&mut self, id: NodeId, offset: u64, into: &mut [u8]) -> Result<()> {
         let tree = self.tree;
         let stored = tree.directory(id.directory).stored(id.child).unwrap_or(0);
@@ -81,7 +82,7 @@ impl<'t> Contents<'t> {
     }
 
     /// The open host file that holds the content, and the position of `offset` in it. `None` if no
-    /// host file holds the content unchanged, or if that file is not the one read last.
+    /// host file holds the content unchanged, or if that file is no longer open.
     pub(crate) fn file_of(&self, id: NodeId, offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
         let stored = self.tree.directory(id.directory).stored(id.child).unwrap_or(0);
         match &self.tree.origin {

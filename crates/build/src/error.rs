@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Why an image was not made. After an error of [`Plan::write`](crate::Plan::write) the device
-/// holds no file system.
+/// holds no file system, except perhaps if clearing it or the last flush failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The source cannot be read.
@@ -35,14 +35,14 @@ pub enum Error {
         asked: u64,
         /// The next larger size in bytes that holds the content.
         needed: u64,
-        /// The smallest size that holds the content, if it is below `asked`. Its journal is
-        /// smaller.
+        /// The smallest size that holds the content, if it is below `asked`. An image of that size
+        /// has a smaller journal.
         smaller: Option<u64>,
     },
     /// The options of the file system are wrong.
     #[error(transparent)]
     Mkfs(#[from] blockyard_engine::mkfs::Error),
-    /// The output, which is not a device, cannot be written.
+    /// An archive or a container image cannot be written.
     #[error("{}: {error}", path.display())]
     Output {
         /// The output.
@@ -50,7 +50,7 @@ pub enum Error {
         /// Why.
         error: std::io::Error,
     },
-    /// The device failed. What was written so far is not a file system.
+    /// The device failed. What it holds now must not be used.
     #[error(transparent)]
     Device(#[from] blockyard_device::DeviceError),
 }

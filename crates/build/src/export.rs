@@ -23,7 +23,7 @@ const END: [u8; 1024] = [0; 1024];
 /// What was exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Names, including the root.
+    /// Names. The root counts if the source has a root directory.
     pub names: u64,
     /// Bytes of the files, not counting holes.
     pub bytes: u64,
@@ -33,9 +33,9 @@ impl Tree {
     /// Writes the tree as a tar archive (pax) with sorted names. GNU tar extracts it with `--xattrs
     /// --xattrs-include='*' --acls`, and [`Tree::read_archive`] reads it back. The archive keeps
     /// owners, permissions, times in nanoseconds, extended attributes, access control lists, hard
-    /// links and devices, and holes as GNU tar writes them. Flags of `chattr` and sockets use
-    /// keywords of star (`SCHILY.fflags`, `SCHILY.filetype`); programs that do not know them turn
-    /// sockets into pipes. `name` is the archive's name in messages.
+    /// links and devices, and holes as GNU tar writes them. Sockets and the flags of `chattr` use
+    /// keywords of star (`SCHILY.filetype`, `SCHILY.fflags`). Programs that do not know these
+    /// keywords turn sockets into pipes. `name` is the archive's name in messages.
     ///
     /// # Errors
     /// [`Error::Source`] and [`Error::Changed`] for content that cannot be read; [`Error::Output`].
@@ -46,8 +46,8 @@ impl Tree {
         archive.all()
     }
 
-    /// Calls `visit` for every name with its path, each directory before its entries; `None` is the
-    /// root.
+    /// Calls `visit` for every name with its path, each directory before its entries. If the source
+    /// has a root directory, the root comes first, as `None`.
     pub(crate) fn walk(&self, mut visit: impl FnMut(Option<NodeId>, &[u8]) -> Result<()>) -> Result<()> {
         if self.has_root {
             visit(None, b"")?;

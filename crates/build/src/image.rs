@@ -18,7 +18,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
-/// A UUID derived from the content: names, attributes and data.
+/// A UUID derived from the content (names, modes, owners, times, attributes, flags, data) and from
+/// the size of the image.
 fn uuid_of(plan: &Plan, sums: &[u32]) -> [u8; 16] {
     let mut digest = Sha256::new();
     let tree = &plan.tree;
@@ -70,7 +71,8 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Source`](crate::Error::Source), [`Error::Changed`](crate::Error::Changed),
-    /// [`Error::Device`](crate::Error::Device). After an error the device holds no file system.
+    /// [`Error::Device`](crate::Error::Device). See [`Error`](crate::Error) for what the device
+    /// holds after an error.
     pub fn write(mut self, device: &dyn BlockDevice) -> Result<Summary> {
         let threads = self.threads;
         let began = Instant::now();

@@ -22,8 +22,8 @@ pub(crate) struct Inline {
     pub(crate) capacity: u64,
 }
 
-/// Bytes of the attribute value that the content of an inode needs; `None` if the content cannot be
-/// inline, or there is none.
+/// Bytes that the content of an inode needs in the attribute's value. `None` if the content cannot
+/// be inline, for a short link target, and for a type of file without content.
 fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
     let node = tree.node(id);
     let beyond_head = |len: usize| len.saturating_sub(HEAD_LEN);

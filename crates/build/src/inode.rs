@@ -149,7 +149,7 @@ fn set_map(raw: &mut blockyard_disk::inode::RawInode, map: &Mapped, shape: &Shap
     }
 }
 
-/// Whether a file of this type has a block mapping, which may be empty.
+/// Whether a file that is not inline has a block mapping, which may be empty.
 pub(crate) fn is_mapped(directory: &Directory, node: &Node) -> bool {
     match node.kind {
         FileType::Regular | FileType::Directory => true,

@@ -6,7 +6,7 @@ use crate::acl;
 use blockyard_disk::xattr;
 use std::path::PathBuf;
 
-/// Prefixes that any file may have.
+/// Attributes with these prefixes are kept on every type of file.
 const OPEN: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Longest name in bytes that system calls take.
 const NAME_MAX: usize = 255;

@@ -9,14 +9,15 @@ use std::collections::HashMap;
 /// Largest size in bytes of a small file.
 const SMALL: u64 = 64 << 10;
 
-/// Everything that has an inode, in the order of the inode numbers.
+/// The order of the inode numbers, and the order of the content.
 pub(crate) struct Order {
     /// The first number.
     pub(crate) first: u32,
+    /// The first name of each inode, in the order of the numbers. The root is not among them.
     pub(crate) inodes: Vec<NodeId>,
     /// The directories in the order of their blocks: each before those inside it.
     pub(crate) directories: Vec<u32>,
-    /// Everything else, as indexes of inodes, in the order of the content.
+    /// Everything that is not a directory, as indexes into `inodes`, in the order of the content.
     pub(crate) files: Vec<u32>,
     /// The number of files that come before all others, whatever the placement.
     pub(crate) ahead: usize,

@@ -9,8 +9,8 @@ pub enum Placement {
     /// one sequence.
     #[default]
     DirectoriesFirst,
-    /// Each directory directly before its files. A program that opens one directory after another
-    /// finds their content next to it.
+    /// Each directory directly before its files. A program that reads a directory and then its
+    /// files finds their content next to the directory.
     WithDirectories,
     /// All directories, then files of up to 64 KiB, then larger ones. Small files are close
     /// together.

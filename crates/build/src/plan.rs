@@ -62,7 +62,8 @@ impl Room {
         }
     }
 
-    /// The least number of all blocks that leaves enough free when `used` blocks are taken.
+    /// The size in blocks of the smallest image that leaves enough free when `used` blocks are
+    /// taken.
     fn blocks_with(self, used: u64, block: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => used + bytes.div_ceil(block),
@@ -74,16 +75,18 @@ impl Room {
 /// How to make an image from a tree.
 #[derive(Clone, Debug)]
 pub struct Builder {
-    /// The options of the file system. The builder sets the size and the number of inodes. A
-    /// missing `hash_seed` is derived from the names. If the UUID is [`mkfs::UuidChoice::Random`],
-    /// it is derived from all the content.
+    /// The options of the file system. The builder sets the size, the number of inodes and the
+    /// time, and adds the feature `ext_attr` if the content needs it. A missing `hash_seed` is
+    /// derived from the names. If the UUID is [`mkfs::UuidChoice::Random`], the UUID is derived
+    /// from all the content and the image's size.
     pub options: Options,
     /// The size.
     pub size: Size,
     /// The least number of inodes; `None` for as many as the tree needs.
     pub inodes: Option<u32>,
     /// Later times are reduced to this one, in seconds since 1970. It is also the creation time of
-    /// the file system. `None` for the newest time of the tree.
+    /// the file system. `None` changes no time; the creation time is then the newest time of the
+    /// tree, but at most 2^31 - 1. A creation time before 1970 becomes 0.
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,
@@ -207,7 +210,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Mkfs`] for invalid options; [`Error::TooSmall`]; [`Error::Refused`] for content
-    /// that the options cannot hold, and for a lost+found with content.
+    /// that the options cannot hold, and for a lost+found that is not an empty directory.
     pub fn plan(&self, mut tree: Tree) -> Result<Plan> {
         tree.settle_lost_found()?;
         let newest = tree.clamp_times(self.time.unwrap_or(i64::MAX));
@@ -280,8 +283,8 @@ impl How<'_> {
     /// previous one lacked.
     fn smallest(&self, tree: &mut Tree, room: Room, first: u64) -> Result<Found> {
         let block = self.block_size();
-        // A requested journal may take half of the blocks. A file system that is too small for the
-        // journal would be made without it.
+        // A requested journal may take at most half of the blocks. A file system that is too small
+        // for any journal would be made without one.
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
         // If the block size is 0, the first attempt fails.
         let mut blocks = first.max((2 * journal).checked_div(block).unwrap_or(0));
@@ -507,8 +510,8 @@ impl Tree {
         Err(Error::Refused { path, reason: format!("{what}, which needs a feature; leave -r 0 out") })
     }
 
-    /// Refuses files with more blocks than can be numbered, device numbers that are too large, and
-    /// link targets that do not fit in a block.
+    /// Refuses files with more blocks than can be numbered or than a block map can hold, device
+    /// numbers that are too large, and link targets that do not fit in a block.
     fn check_sizes(&self, order: &Order, shape: &Shape) -> Result<()> {
         for &id in &order.inodes {
             let node = self.node(id);
@@ -591,8 +594,8 @@ impl Tree {
     }
 }
 
-/// The most blocks that a file with a block map can have. The limits are the map itself and the
-/// 32-bit count of sectors.
+/// The most data blocks that a file with a block map may have: the smaller limit of the map itself
+/// and of the 32-bit count of sectors, less the indirect blocks.
 fn map_max(shape: &Shape) -> u64 {
     let bits = shape.block_size.trailing_zeros();
     let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);

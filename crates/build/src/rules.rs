@@ -23,7 +23,7 @@ const HOW: MatchOptions = MatchOptions {
 };
 
 impl Glob {
-    /// Whether the pattern matches a path below the root, given without a leading slash.
+    /// Whether the pattern matches a path. Paths have no leading slash; only the root is `/`.
     #[must_use]
     pub fn fits(&self, path: &[u8]) -> bool {
         let path = String::from_utf8_lossy(path);
@@ -91,8 +91,9 @@ impl FromStr for OwnerMap {
     }
 }
 
-/// Changes to a tree; the default changes nothing. The order is: names are excluded, owners are
-/// mapped, then the rules with patterns apply. The last matching pattern wins.
+/// Changes to a tree; the default changes nothing. The order is: names are left out, owners are
+/// mapped, `squash` replaces them, then the rules with patterns apply. Of `chown`, and of `chmod`,
+/// only the last rule whose pattern matches a name applies to it.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Names to leave out, with everything below them.
@@ -137,7 +138,7 @@ impl Rules {
         }
     }
 
-    /// Applies the changes that concern every name.
+    /// Changes the owners, times and permissions of one name. `path` gives its path.
     fn change(&self, node: &mut Node, path: impl FnOnce() -> Vec<u8>) {
         node.uid = self.user(node.uid);
         node.gid = self.group(node.gid);

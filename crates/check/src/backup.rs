@@ -58,9 +58,10 @@ pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
         .collect()
 }
 
-/// Backups in the order in which they are trusted. Of those with the same UUID, the first are those
-/// that describe the same file system as the primary superblock, and then those that most others
-/// agree with. `primary` may be damaged.
+/// Backups in the order in which they are trusted. Those with the same UUID stay together, and the
+/// UUIDs keep their order. Of those with the same UUID, the first are those that describe the same
+/// layout as the primary superblock, and then those that most others agree with. `primary` may be
+/// damaged.
 pub(crate) fn by_trust(backups: Vec<Backup>, primary: &RawSuperblock) -> Vec<Backup> {
     let essence: Vec<Essence> = backups.iter().map(|backup| Essence::of(&backup.sb)).collect();
     let first = |uuid: [u8; 16]| backups.iter().position(|backup| backup.sb.s_uuid == uuid);
@@ -75,7 +76,8 @@ pub(crate) fn by_trust(backups: Vec<Backup>, primary: &RawSuperblock) -> Vec<Bac
     ordered.into_iter().map(|(_, backup)| backup).collect()
 }
 
-/// What a superblock says about the layout, and does not change while the file system is in use.
+/// The fields of a superblock that describe the layout, and stay the same while the file system is
+/// in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Essence {
     features: [u32; 3],

@@ -98,7 +98,7 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
     free
 }
 
-/// Clusters of a group that hold static metadata.
+/// How many clusters of a group hold its own static metadata.
 fn metadata_clusters(volume: &Volume<'_>, nr: GroupNr) -> u64 {
     let geometry = &volume.geometry;
     let first = geometry.group_first_block(nr).raw();

@@ -145,7 +145,7 @@ impl BlockMap {
     }
 
     /// Runs of blocks that nobody claims, from the end of the file system backwards, `wanted`
-    /// blocks at most.
+    /// blocks at most. The first run may reach beyond the last block, if the last cluster does.
     pub(crate) fn free_at_end(&self, wanted: u64) -> Vec<Range<u64>> {
         let (mut runs, mut found) = (Vec::new(), 0);
         let groups = self.clusters.div_ceil(self.clusters_per_group);

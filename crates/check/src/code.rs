@@ -366,7 +366,7 @@ codes! {
     EXTENT_TREE_LOOSE 0xF0_010C Note "extent tree could be shorter or narrower";
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
     SUPERBLOCK_BACKUP 0xF0_000B Note "superblock is unusable, a backup is taken";
-    DESCRIPTORS_NARROW 0xF0_000C Note "group descriptors are too small for 64bit, and Linux does not mount it";
+    DESCRIPTORS_NARROW 0xF0_000C Note "group descriptors are too small for 64bit, and Linux does not mount the file system";
     STRAY_JOURNAL_DEVICE 0xF0_0011 Error "a journal device is named although there is no journal";
     NOT_REPLAYED 0xF0_000A Error "the journal asks for recovery and cannot be replayed";
     LOG_UNSUPPORTED 0xF0_000D Error "the journal holds what only Linux or e2fsck can replay";

@@ -73,7 +73,8 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         believed = believed.saturating_sub(desc.itable_unused());
     }
     if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
-        // The bitmap on disk does not count then. Pass 5 reports what is wrong with that.
+        // The bitmap on disk does not count then. Pass 5 reports what is wrong with the bitmap that
+        // the flag implies.
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
     }
     if !sound {

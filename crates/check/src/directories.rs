@@ -1,7 +1,7 @@
 //! Pass 2: the walk over all directories, with everything about inodes known.
 //!
 //! Each directory is visited on its own. The visit reports what is wrong with its blocks, names and
-//! index, counts references to inodes, and records for pass 3 which directories it has names for.
+//! index, counts references to inodes, and records for pass 3 which other directories it names.
 
 mod block;
 mod fetch;
@@ -42,7 +42,7 @@ pub(crate) struct Tree {
     /// Every directory that was walked and the inode that its `..` names (0 when `..` is missing),
     /// ascending.
     pub(crate) directories: Vec<(u32, u32)>,
-    /// Names of directories in directories.
+    /// One for each valid entry that names a directory, without `.` and `..`; ascending.
     pub(crate) children: Vec<ChildRef>,
     /// The inode that `lost+found` in the root names.
     pub(crate) lost_found: Option<u32>,

@@ -2,10 +2,10 @@
 //!
 //! A finding is a [`Code`], a [`Site`] and a sentence. Findings sort by (pass, site, code,
 //! sentence): two checks of the same image give the same list, whatever the number of threads.
-//! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work and counts the
-//! rest. A repair has to know of every inode with a fault. So for errors beyond the limit in passes
-//! 1 and 4, the inode and the code are kept: 8 bytes for each inode in pass 1, and 8 bytes for each
-//! inode and code in pass 4.
+//! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work, a [`Ledger`]
+//! a limited number per check, and both count the rest. A repair has to know of every inode with a
+//! fault. So for errors beyond the limits in passes 1 and 4, the inode and the code are kept: 8
+//! bytes for each inode in pass 1, and 8 bytes for each inode and code in pass 4.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
@@ -282,7 +282,8 @@ impl Ledger {
         }
     }
 
-    /// The findings in their final order, how many were errors, and how many more were not kept.
+    /// The kept findings in their final order, how many errors there were, kept or not, and how
+    /// many findings were not kept.
     pub(crate) fn finish(mut self) -> (Vec<Finding>, u64, u64) {
         let kept = self.findings.iter().filter(|finding| finding.is_error()).count();
         assert!(

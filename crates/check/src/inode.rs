@@ -30,7 +30,7 @@ use crate::superblock::{is_hidden, is_used_by_name};
 use crate::vitals::blocks_per_group;
 use crate::volume::Volume;
 
-/// Detail of a finding about an inode in use.
+/// Detail of the finding that the checksum of an inode with extent blocks is wrong.
 pub(crate) const EXTENT_BLOCKS: &str = "its extents lie in blocks";
 
 /// What every unit of work reads.
@@ -90,8 +90,8 @@ pub(crate) enum Role {
 fn role(scan: &Scan<'_, '_>, inode: InodeNr) -> Role {
     let volume = scan.volume;
     let sb = &volume.sb;
-    // Even without the feature, an inode that the superblock names is the journal. The
-    // contradiction is reported with the journal.
+    // Even without the feature, the inode in `s_journal_inum` counts as the journal. The check of
+    // the journal reports the contradiction.
     let journal = sb.s_journal_inum.get() == inode.raw();
     let orphan_file =
         volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == inode.raw();
@@ -177,7 +177,8 @@ fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     }
 }
 
-/// Whether an inode in use has extents in blocks, by its header.
+/// Whether an inode has links and, by the extent header in `i_block`, extents in blocks of their
+/// own.
 pub(crate) fn has_extent_blocks(raw: &RawInode) -> bool {
     let is_mapped =
         matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
@@ -189,7 +190,7 @@ pub(crate) fn has_extent_blocks(raw: &RawInode) -> bool {
         && header.eh_depth.get() > 0
 }
 
-/// An inode without links must say when it was deleted.
+/// An inode with a mode but no links must say when it was deleted, unless it is a reserved one.
 fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if raw.i_mode.get() != 0 && raw.i_dtime.get() == 0 && cx.inode.raw() >= cx.scan.volume.first_inode() {
         cx.add(Code::UNUSED_NO_DTIME, "");
@@ -197,9 +198,9 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     check_low_deletion_time(cx, raw);
 }
 
-/// An inode in use has no deletion time, unless it is on the orphan list. In the orphan file, and
-/// in reserved inodes other than the root, a deletion time is reported only if it looks like a link
-/// of the orphan list.
+/// An inode in use has no deletion time, unless it is an orphan. For the inode of the orphan file,
+/// and for reserved inodes other than the root, a deletion time is reported only if it looks like a
+/// link of the orphan list.
 fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let ordinary = cx.inode.raw() >= cx.scan.volume.first_inode() && role != Role::OrphanFile;
     let is_asked = role == Role::Root || ordinary;
@@ -385,7 +386,7 @@ fn check_fields(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     }
 }
 
-/// Checks flags that need a feature or a type.
+/// Checks flags that need a feature or a type, or exclude each other.
 fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<FileType>) {
     let volume = cx.scan.volume;
     let flags = raw.flags();

@@ -1,7 +1,7 @@
 //! Pass 1: the walk over the inode tables. A unit of work is a group.
 //!
 //! Groups are done in batches, so that findings are taken over in order and memory stays bounded. A
-//! group marked INODE_UNINIT costs nothing.
+//! group marked INODE_UNINIT costs nothing, unless its descriptor is in doubt or from a backup.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};

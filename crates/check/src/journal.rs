@@ -164,7 +164,7 @@ fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> 
     require(size == volume.block_size(), format!("s_blocksize = {size}"))?;
     require(raw.s_errno.get() == 0, format!("s_errno = {}: the journal was aborted", raw.s_errno))?;
     let maxlen = u64_from_u32(raw.s_maxlen.get());
-    require(maxlen <= blocks, format!("s_maxlen = {maxlen}, the file has {blocks} blocks"))?;
+    require(maxlen <= blocks, format!("s_maxlen = {maxlen}, there are only {blocks} blocks"))?;
     if !v2 {
         return Ok(());
     }

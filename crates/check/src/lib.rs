@@ -1,10 +1,10 @@
-//! The independent checker: reads everything an image holds and says what is wrong with it.
+//! The independent checker: reads the metadata of an image and says what is wrong with it.
 //!
 //! Design: gather, then decide. Threads walk inode tables and directories in units of work that are
-//! fixed before they run; each emits facts and findings only. What needs the whole picture
-//! (sharing, connectivity, link counts, bitmaps) is decided afterwards in a fixed order. Findings
-//! are sorted, so that the output is the same for any number of threads. A check writes nothing; a
-//! repair ([`plan`]) is decided in memory and written by [`Plan::apply`] alone.
+//! fixed before they run; each unit only emits facts and findings, and claims clusters. What needs
+//! the whole picture (sharing, connectivity, link counts, bitmaps) is decided afterwards in a fixed
+//! order. Findings are sorted, so that the output is the same for any number of threads. A check
+//! writes nothing; a repair ([`plan`]) is decided in memory and written by [`Plan::apply`] alone.
 //!
 //! The checker shares with the rest of blockyard only how bytes are read (`disk`), how devices are
 //! read (`device`) and how a journal is replayed (`recovery`): never the code that wrote the image.
@@ -163,7 +163,7 @@ pub struct Place {
     pub block_size: Option<u32>,
 }
 
-/// Why a check could not be done at all (exit code 8 of e2fsck).
+/// Why a check or a repair could not be done at all (exit code 8 of e2fsck).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The image has features that change what metadata means.
@@ -204,8 +204,8 @@ pub struct Report {
     /// Findings that were counted and not kept.
     pub suppressed: u64,
     /// Whether the file system could be examined. It could not if its superblock or descriptors,
-    /// and the backups that were tried, are unusable, or if its external journal is missing or
-    /// unusable. e2fsck gives exit code 8 then.
+    /// and the backups that were tried, are unusable, or if its external journal is missing,
+    /// unusable, or shared with other file systems. e2fsck gives exit code 8 then.
     pub examined: bool,
     /// What the file system holds; `None` when it could not be examined.
     pub vitals: Option<Vitals>,

@@ -152,7 +152,8 @@ impl<'a, 'v> Walk<'a, 'v> {
         self.sink.add(code, site, detail);
     }
 
-    /// Enters a block of the map: claims and reads it. `None` when it must not be used.
+    /// Enters a block of the map: claims and reads it. `None` when it must not be used or cannot be
+    /// read.
     fn enter(&mut self, block: BlockNr) -> Option<Vec<u8>> {
         assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);
@@ -196,7 +197,8 @@ impl<'a, 'v> Walk<'a, 'v> {
         }
     }
 
-    /// Takes a run of data blocks, all inside the file system.
+    /// Claims a run of data blocks and adds it to the sums. All its blocks must be inside the file
+    /// system.
     fn data(&mut self, run: Run) {
         assert!(run.length > 0 && run.logical >= self.end, "{run:?} after logical block {}", self.end);
         debug_assert!(

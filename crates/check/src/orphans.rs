@@ -14,8 +14,8 @@ use crate::finding::{Sink, Site};
 use crate::map::{Budget, NoClaims, Run, Walk, walk_extents, walk_indirect};
 use crate::volume::Volume;
 
-/// Reads the list and the file. The inodes they name are reported, and excused from the rules about
-/// deletion times and names.
+/// Reads the list and the file, and reports the inodes they name. Returns those that are in use:
+/// they are excused from the rules about deletion times and names.
 pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     let mut orphans = BTreeSet::new();
     walk_list(volume, &mut orphans, sink);

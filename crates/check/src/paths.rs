@@ -27,7 +27,8 @@ const BATCH: usize = 64;
 /// One name of each inode: the directory that has it, and its bytes.
 type NameOf = BTreeMap<u32, (u32, Vec<u8>)>;
 
-/// Gives every finding about a named inode its path.
+/// Gives findings about named inodes their paths, as far as [`INODES_MAX`] and the budget of
+/// [`read_names`] allow.
 pub(crate) fn attach(volume: &Volume<'_>, facts: &Facts, tree: &Tree, ledger: &mut Ledger) {
     let about: BTreeSet<u32> = ledger.inodes().map(InodeNr::raw).collect();
     let wanted: BTreeSet<u32> = about.into_iter().take(INODES_MAX).collect();
@@ -118,8 +119,9 @@ fn names_in(volume: &Volume<'_>, fact: &DirFact, wanted: &BTreeSet<u32>) -> BTre
     names
 }
 
-/// The path of an inode from the root, or from the first directory above it that has no name or
-/// that the path already led through. `None` when the inode itself has no name.
+/// The path of an inode from the root, or from the first directory above it that has no name, that
+/// the path already led through, or that is [`COMPONENTS_MAX`] levels up. `None` when the inode
+/// itself has no name.
 fn path(names: &NameOf, inode: u32) -> Option<Vec<u8>> {
     if inode == InodeNr::ROOT.raw() {
         return Some(b"/".to_vec());

@@ -100,16 +100,17 @@ pub struct Plan<'a> {
     is_replayed: bool,
     /// Whether the plan first finishes a repair that a power cut interrupted.
     is_resumed: bool,
-    /// Whether errors are left in a file system whose superblock calls it clean.
+    /// Whether errors are left, and the superblock on the device must change to say so.
     takes_mark: bool,
     /// Whether nothing is wrong except that the superblock calls the file system not clean, or
     /// records errors.
     sets_mark: bool,
-    /// Whether the superblock said, before the repair, that the file system was not closed.
+    /// Whether the superblock said, before the repair but after a replay, that the file system was
+    /// not closed.
     was_open: bool,
     /// Whether the superblock said, before the repair, that there are errors.
     had_error_mark: bool,
-    /// An inode in a block of an inode table that is mostly garbage.
+    /// The first inode found in a block that is mostly garbage, of an inode table.
     garbage: Option<InodeNr>,
     /// Set when the inode count of the primary superblock is not that of its groups, and nothing
     /// else is wrong with it.
@@ -202,7 +203,7 @@ pub struct RepairOptions {
 /// superblock says it. If the device is too short for that, but not for what a backup says, the
 /// backup counts.
 ///
-/// If that is more than the device has, the image was cut short
+/// If this size is more than the device has, the image was cut short
 /// ([`DEVICE_SHORT`](crate::Code::DEVICE_SHORT)). A repair needs the whole length. So make the file
 /// that long first (`std::fs::File::set_len`), and open it again; what was cut off then reads as
 /// zeroes. Only then make the [`plan`], with the old size in [`RepairOptions::cut_at`].
@@ -260,9 +261,10 @@ struct Pair<'a> {
     journal: Option<&'a dyn BlockDevice>,
 }
 
-/// Whether the repair must be left to somebody else. The journal may hold part of the file system,
-/// and it is on another device that is missing or unusable, or has commits of a kind that this
-/// recovery does not know. Or MMP says that the file system is in use, or was not closed.
+/// Whether the repair must be left to somebody else, for one of three reasons. The journal, which
+/// may hold part of the file system, is on another device that is missing or unusable. The journal
+/// has commits of a kind that this recovery does not know. MMP says that the file system is in use
+/// or was not closed.
 fn is_for_others(device: &dyn BlockDevice, before: &Report) -> bool {
     let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
     let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);
@@ -405,7 +407,8 @@ enum Outcome {
     Rejected,
 }
 
-/// Repairs until a round finds nothing more to mend, then marks the file system clean.
+/// Repairs until a round finds nothing more to mend, decides nothing, or is the last that
+/// [`ROUNDS_MAX`] allows. Then marks the file system clean, if anything was decided.
 fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<Outcome, Error> {
     let (mut counted, mut crowd) = (0, u64::MAX);
     while counted < ROUNDS_MAX {

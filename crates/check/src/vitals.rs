@@ -33,9 +33,9 @@ pub struct Vitals {
     pub blocks: u64,
     /// Blocks on the list of bad ones.
     pub bad_blocks: u64,
-    /// Regular files of 2 GiB and more, the resize inode included.
+    /// Regular files of 2 GiB and more, the resize inode and the journal included.
     pub large_files: u64,
-    /// Regular files.
+    /// Regular files, without those that the file system itself uses.
     pub regular_files: u64,
     /// Directories, the root and lost+found included.
     pub directories: u64,

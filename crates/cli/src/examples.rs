@@ -51,7 +51,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("man", "blockyard man pages"),
 ];
 
-/// The command line definition, with the examples under each command's help.
+/// The command line definition. The help of each command ends with its examples, if it has any.
 pub(crate) fn command() -> clap::Command {
     let mut command = crate::Cli::command();
     let mut done = "";

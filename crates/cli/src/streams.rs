@@ -61,7 +61,8 @@ pub(crate) fn error_line(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// The exit code of the process: `code`, unless standard output could not be written.
+/// The exit code of the process: `code`, unless standard output could not be written. A reader that
+/// is gone does not count as such a failure.
 pub(crate) fn finish(code: ExitCode) -> ExitCode {
     if let Err(error) = io::stdout().lock().flush() {
         let _ = FAILED.set(error);

@@ -35,8 +35,9 @@ pub(crate) fn columns() -> usize {
     wanted.or_else(there).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// Whether a character may affect a terminal beyond its own place: control characters, and those
-/// that change the direction of writing and can make one name look like another.
+/// Whether a character may affect a terminal beyond its own place: control characters, line and
+/// paragraph separators, and those that change the direction of writing, which can make one name
+/// look like another.
 pub(crate) fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -59,8 +60,8 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     line
 }
 
-/// A writer that escapes unsafe characters, except line breaks and tabs, if it writes to a
-/// terminal.
+/// A writer that escapes unsafe characters, except line breaks and tabs, and bytes that are not
+/// UTF-8, if standard output is a terminal.
 pub(crate) struct Guard<W> {
     out: W,
     is_terminal: bool,
@@ -110,7 +111,8 @@ fn incomplete(bytes: &[u8]) -> usize {
     if count < wanted { count } else { 0 }
 }
 
-/// As [`escaped`], but with line breaks and tabs unchanged.
+/// As [`escaped`], but with line breaks and tabs unchanged, and with JSON's escapes for unsafe
+/// characters if standard output holds JSON.
 fn text(bytes: &[u8]) -> String {
     let is_json = IS_JSON.get().copied().unwrap_or(false);
     let mut text = String::with_capacity(bytes.len());
@@ -119,7 +121,7 @@ fn text(bytes: &[u8]) -> String {
             match letter {
                 '\n' | '\t' => text.push(letter),
                 unsafe_one if is_unsafe(unsafe_one) && is_json => {
-                    // They are all in the plane that a single JSON escape can encode.
+                    // Unsafe characters are all in the plane that a single JSON escape can encode.
                     text.push_str(&format!("\\u{:04x}", u32::from(unsafe_one)));
                 }
                 unsafe_one if is_unsafe(unsafe_one) => text.extend(unsafe_one.escape_default()),

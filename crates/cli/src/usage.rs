@@ -1,4 +1,4 @@
-//! Wrong usage in one line, as for every other error: what is wrong, in which command, and where to
+//! Wrong usage in one line, as for every other error: in which command, what is wrong, and where to
 //! read more.
 //!
 //! The words are clap's, but without its paragraphs: the text before the usage is the message, and
@@ -14,8 +14,8 @@ const EXIT_USAGE: u8 = 2;
 /// Exit code of wrong usage for `check`, which uses the codes of e2fsck.
 const EXIT_USAGE_CHECK: u8 = 16;
 
-/// Prints clap's message, and returns the exit code. Requested help goes to standard output. A
-/// command that needs a subcommand also answers with its help.
+/// Prints clap's message, and returns the exit code. Requested help goes to standard output. If a
+/// command needs a subcommand and none is given, the message is the command's help.
 pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

@@ -1,11 +1,11 @@
 //! What every policy must guarantee: no cluster has two owners, "no space" is true when it is
 //! reported, the same requests get the same answers, reserves are kept, and the counters balance.
 //!
-//! The author of a policy calls [`keeps_to_all`] in a test. Each property is also a function of its
-//! own, which panics when the property does not hold.
-//! [`clusters_have_one_owner_and_no_space_is_true`] and [`the_same_requests_get_the_same_answers`]
-//! try random operations. Their panic message has the policy and a failing sequence of operations,
-//! made as short as possible.
+//! The author of a policy calls [`keeps_to_all`] in a test. Each of its checks is also a function
+//! of its own, which panics when the property does not hold. Two of them,
+//! [`clusters_have_one_owner_and_no_space_is_true`] and [`the_same_requests_get_the_same_answers`],
+//! try random sequences of operations. Their panic message has the policy and a failing sequence,
+//! shortened.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::as_conversions, clippy::panic, reason = "support for tests")]

@@ -23,7 +23,7 @@ struct Arena<'a> {
     allocator: Allocator,
     disk: std::sync::Arc<blockyard_alloc::memory::MemoryBitmaps>,
     shape: &'a Shape,
-    /// Owner marks by group and cluster; 0 is free.
+    /// Owner marks by group and cluster; 0 is a clear mark.
     owners: Vec<Vec<AtomicU32>>,
     /// Number of the running transaction. It changes only while no thread frees.
     txn: RwLock<u32>,

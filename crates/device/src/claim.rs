@@ -3,8 +3,8 @@
 //!
 //! A device that is open for writing has no other user; readers share a device. Between processes,
 //! the lock of a [`FileDevice`](crate::FileDevice) ensures the same for those who take it: every
-//! writer, and a reader that asks for it. A pointer, a recorder or a fault injector counts as the
-//! device behind it ([`BlockDevice::identity`]).
+//! writer, and a reader that asks for it. A pointer to a device, or a wrapper that writes
+//! to it (such as a recorder), counts as that device ([`BlockDevice::identity`]).
 //!
 //! Locks of files have a list of their own ([`FileClaim`]): copies of one open file share its lock,
 //! so the lock alone would let two writers of one process in.
@@ -23,7 +23,7 @@ use crate::{BlockDevice, DeviceError, Result};
 pub struct DeviceId(usize);
 
 impl DeviceId {
-    /// The identity of a device that is not a view of another one: its address in memory.
+    /// The identity of a device that does not write to another one: its address in memory.
     #[must_use]
     pub fn of<D: ?Sized>(device: &D) -> Self {
         Self(std::ptr::from_ref(device).cast::<()>().addr())

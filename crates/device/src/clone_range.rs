@@ -16,8 +16,8 @@ struct CloneRange {
 
 const FICLONERANGE: Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13);
 
-/// Makes `into` share `length` bytes of `file`, from byte `from` of `file` to byte `to` of `into`.
-/// If it fails, nothing has changed.
+/// Makes `length` bytes of `into`, from byte `to` on, share the storage of `length` bytes of
+/// `file`, from byte `from` on. If it fails, nothing has changed.
 pub(crate) fn clone_range(
     into: impl AsFd,
     to: u64,

@@ -22,7 +22,7 @@ use crate::claim::FileClaim;
 use crate::clone_range::clone_range;
 use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_use};
 
-/// Bytes that are read, or written as zeroes, at a time.
+/// Bytes that are read, written as zeroes, or gathered for a write, at a time.
 const CHUNK: usize = 1 << 20;
 /// The most parts per system call.
 const PARTS_MAX: usize = 1024;
@@ -89,12 +89,12 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Takes a reader's shared lock: nobody writes while this device lives. A writer already has a
-    /// lock.
+    /// Takes a reader's shared lock: while this device lives, no writer that takes the lock can
+    /// open the file. Does nothing if this device already has a lock, as every writer has.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted and may
-    /// change it.
+    /// [`DeviceError::Open`] when somebody holds the exclusive lock, or the kernel has the file or
+    /// device mounted and may change it.
     pub fn lock_for_reading(&self) -> Result<()> {
         if !self.is_read_only || self.claim.get().is_some() {
             return Ok(());
@@ -231,7 +231,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// The path that the device was opened by.
+    /// The path that the device was opened by; for a file that the caller opened, the kernel's path
+    /// of it.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -271,7 +272,7 @@ impl FileDevice {
     }
 
     /// The first stretch of data at or after `position`: its first byte, and the byte after its
-    /// last.
+    /// last. `None` if only a hole follows.
     fn next_data(&self, position: u64) -> Result<Option<(u64, u64)>> {
         if position >= self.size {
             return Ok(None);
@@ -439,7 +440,7 @@ impl<'a> Gather<'a> {
         Self { target, start: 0, bytes: Vec::with_capacity(CHUNK) }
     }
 
-    /// Takes data for `offset`, cut at the end of the device.
+    /// Adds data for byte `offset`, cut at the end of the device.
     pub(crate) fn push(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let end = self.start + u64_from_usize(self.bytes.len());
         if offset != end || self.bytes.len() >= CHUNK {

@@ -4,8 +4,8 @@
 //! the name means that file. Every program that opens an image parses its operand here, so the form
 //! means the same everywhere.
 //!
-//! If a partition begins at that byte, the image ends where the partition ends. Otherwise the image
-//! ends where the file ends.
+//! If the offset is not 0 and a partition begins there, the image ends where the partition ends.
+//! Otherwise the image ends where the file ends.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -96,8 +96,8 @@ impl ImagePath {
     }
 
     /// Creates or empties the image, so that it has `size` bytes of holes, with the exclusive lock.
-    /// What precedes the image in the file stays. Everything from the image's first byte on is
-    /// lost. A block device keeps its content and its size, which must be sufficient.
+    /// What precedes the image in a file stays; everything from the image's first byte on is lost.
+    /// A block device keeps all its content and its size, which must be sufficient.
     ///
     /// # Errors
     /// As [`FileDevice::create`].

@@ -73,7 +73,7 @@ impl MemoryDevice {
     }
 
     /// Writes the content to a new or existing file, with holes where this device has them, and
-    /// makes the file durable. A file system on the device must be closed first.
+    /// flushes the file, but not its directory. A file system on the device must be closed first.
     ///
     /// An existing file is replaced once the new content is durable beside it, so that an error
     /// leaves it as it was. A block device is written in place, and keeps its old content where
@@ -99,7 +99,7 @@ impl MemoryDevice {
     fn replace(&self, path: &Path) -> Result<()> {
         let failed = |source| DeviceError::Open { path: path.to_owned(), source };
         let path = fs::canonicalize(path).map_err(failed)?;
-        // Held until the end: nobody else uses the file while it is replaced.
+        // Held until the end: nobody else has the lock while the file is replaced.
         let _old = FileDevice::open(&path)?;
         let like = fs::metadata(&path).map_err(failed)?;
         let name = format!(".blockyard-{}-{}", std::process::id(), like.ino());

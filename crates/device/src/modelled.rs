@@ -2,15 +2,16 @@
 //! sleeps.
 //!
 //! The content is that of the device below, which changes at once. The cost of a request follows
-//! from earlier requests and from the time that [`Modelled::pass`] added. So the same calls give
-//! the same times on every machine. The caller of a read or a durable write waits until the request
-//! has ended. Other writes go into a queue, as into a drive's cache, until the queue is full. The
-//! model may serve them in another order. A flush waits for all of them.
+//! from the request, from earlier ones, and from the time that [`Modelled::pass`] added. So the
+//! same calls give the same times on every machine. The caller of a read or a durable write waits
+//! until the request has ended. Other writes and discards go into a queue, as into a drive's cache;
+//! their caller waits only while the queue is full. The model may serve the queue in another order.
+//! A flush waits for everything in it.
 //!
 //! | model | what it models |
 //! |---|---|
 //! | `hdd` | zones, a seek curve, rotation, read-ahead into a buffer, a command queue, an elevator before it |
-//! | `ssd` | flash units that work in parallel, read and program times, the link they share, a write buffer |
+//! | `ssd` | flash units that work in parallel and share a link, read and program times, a write buffer |
 //! | `ftl` | as `ssd`, behind a page map with greedy collection, over-provisioning and trim: write amplification, wear; at most 2^29 pages and 2^24 blocks |
 //! | `latency` | a fixed time and depth: disks at the other end of a network |
 //!
@@ -47,7 +48,7 @@ pub trait Model: Send {
     /// Takes the request that ends next, and its time; `None` if none is in flight.
     fn take_ended(&mut self) -> Option<(u64, Duration)>;
 
-    /// When everything that has ended is durable.
+    /// When everything that has ended is durable, if a flush asks for that at `now`.
     fn durable_at(&self, now: Duration) -> Duration;
 
     /// The most requests in flight.
@@ -203,7 +204,7 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
         Ok(())
     }
 
-    /// Costs as much as a write of zeroes.
+    /// Takes as long as a write of as many bytes.
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
         self.below.write_zeroes(offset, length)?;
         self.tell(RequestKind::Write, offset, length);

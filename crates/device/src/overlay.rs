@@ -1,8 +1,9 @@
 //! Copy-on-write view over another device: writes stay in memory until they are committed or
 //! discarded.
 //!
-//! Granularity is 4 KiB: the first partial write to a page copies it from below, with no lock held
-//! during that read. The device below must not change while the overlay exists.
+//! Granularity is 4 KiB: the first partial write to a page copies it from below; no lock is held
+//! while the device below is read. That device must not change while the overlay exists, except by
+//! [`OverlayDevice::commit`].
 
 use std::ops::Range;
 
@@ -99,7 +100,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.clear();
     }
 
-    /// Copies from below the pages that a range covers only in part. Writing the range then
+    /// Copies from below the absent pages that a range covers only in part. Writing the range then
     /// completes them.
     fn copy_up_edges(&self, offset: u64, length: u64) -> Result<()> {
         let page = u64_from_usize(PAGE_SIZE);

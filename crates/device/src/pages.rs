@@ -1,9 +1,9 @@
 //! Sparse page store: holds the content of the memory device and the overlay.
 //!
 //! Pages of 4 KiB are grouped into stripes of 64 KiB, and stripes are spread over shards, each with
-//! its own reader-writer lock. So no lock is taken by every operation, and an empty store costs a
-//! few KiB whatever its logical size. A page is *absent* (the owner decides what it reads as),
-//! *zero*, or holds data.
+//! its own reader-writer lock. So there is no lock that every operation takes, and an empty store
+//! costs a few KiB whatever its logical size. A page is *absent* (the owner decides what it reads
+//! as), *zero*, or holds data.
 //!
 //! Invariant: a write to a whole page never needs its old content. For a partial write the page
 //! must be present, unless the owner's absent pages read as zeroes.

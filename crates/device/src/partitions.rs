@@ -1,5 +1,5 @@
 //! Reads the partition table of a disk. Nothing in the table is trusted: partitions that begin
-//! beyond the end are left out, and chains and tables have bounds.
+//! beyond the end are left out, and the length of chains and tables is limited.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::partition::{BootSector, GptHeader, Partition, PartitionKind};
@@ -80,8 +80,8 @@ impl PartitionTable {
     }
 }
 
-/// The partitions of a GPT: by its first header or, if that is damaged, by the one at the end of
-/// the disk. `None` if both are damaged.
+/// The partitions of a GPT: by its first header or, if that or its list of entries is damaged, by
+/// the header at the end of the disk. `None` if both fail.
 fn gpt(device: &dyn BlockDevice, sector_bytes: u64) -> Result<Option<Vec<Partition>>> {
     let sectors = device.size() / sector_bytes;
     for lba in [1, sectors.saturating_sub(1)] {

@@ -1,9 +1,10 @@
 //! A device that records every change and flush, for building the images that a power cut could
 //! have left.
 //!
-//! Changes are serialised: the log's lock is held while the device below works. So the log's order
-//! is the order of events, and "completed before the flush" needs no further care. Payloads are
-//! shared, so a copy of the log is cheap. `crash.rs` defines the possible states after a crash.
+//! Changes and flushes are serialised: the log's lock is held while the device below works. So the
+//! log's order is the order of events, and what is before a flush in the log had completed before
+//! the flush began. Payloads are shared, so a copy of the log is cheap. `crash.rs` defines the
+//! possible states after a crash.
 
 use std::sync::Arc;
 
@@ -73,8 +74,8 @@ impl Event {
     }
 }
 
-/// A device that passes reads, changes and flushes on to `below`, and logs changes and flushes. It
-/// never shares storage with a file.
+/// A device that passes reads, changes and flushes on to `below`, and logs changes and flushes.
+/// [`share_from`](BlockDevice::share_from) always returns `false`, so no change bypasses the log.
 pub struct RecorderDevice<D> {
     below: D,
     log: Mutex<Vec<Event>>,

@@ -1,4 +1,5 @@
-//! A device that stops answering: every operation waits until the device is told to answer again.
+//! A device that stops answering: every operation (read, write, zeroing, discard, flush) waits
+//! until the device is told to answer again.
 
 use crate::{BlockDevice, DeviceId, Result};
 use blockyard_sync::{Condvar, Mutex, rank};
@@ -10,7 +11,8 @@ struct State {
     waiting: usize,
 }
 
-/// A device that passes everything on to `below`, but answers nothing while it is silent.
+/// A device that passes operations on to `below`, but makes them wait while it is silent. Its size
+/// and identity can be asked for at any time.
 pub struct StallingDevice<D> {
     below: D,
     state: Mutex<State>,

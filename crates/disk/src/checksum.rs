@@ -59,8 +59,8 @@ impl Checksums {
         Some(object::inode_seed(self.fs_seed()?, inode, generation))
     }
 
-    /// The checksum of a group descriptor (all of its `s_desc_size` bytes), in the mode of this
-    /// file system.
+    /// The checksum of a group descriptor (all of its bytes: 32, or `s_desc_size`), in the mode of
+    /// this file system; `None` without checksums.
     fn group_desc(&self, group: GroupNr, desc: &[u8]) -> Option<u16> {
         match self {
             Self::None => None,

@@ -1,7 +1,8 @@
-//! What can be wrong with lists inside a block or an inode: one defect per check, with its position
-//! in the list.
+//! What can be wrong with lists inside a block or an inode: one defect per check. A defect of an
+//! entry has the entry's position in the list.
 
-/// What is wrong with a directory block. Offsets are bytes from the start of the block.
+/// What is wrong with a directory block. Offsets are bytes from the start of the block, or of the
+/// run of an inline directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DirDefect {
     /// The buffer is not as long as the layout says. An edit also returns this when no entry starts
@@ -96,7 +97,8 @@ pub enum HtreeDefect {
     /// The entry points to no block of the directory, or to the root.
     #[error("index entry {0}: block outside the directory")]
     Block(usize),
-    /// A leaf that must be split holds fewer than two names, or splits make no room in it.
+    /// A leaf that must be split holds fewer than two names, or repeated splits made no room for a
+    /// name. A split also returns this when the buffer of the new leaf is not one block.
     #[error("leaf cannot be split")]
     Leaf,
     /// A defect of a leaf, or of the linear block that becomes one.

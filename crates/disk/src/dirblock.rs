@@ -2,9 +2,10 @@
 //! edit it in place.
 //!
 //! Bytes are never trusted: whatever looks for an entry walks the block with [`Entries`]. This walk
-//! checks each entry before anything uses it. It ends with a [`DirDefect`] at the first entry that
-//! breaks a rule. [`insert_at`] and [`set_inode`] take positions that such a walk found. A failed
-//! edit leaves the block as it was.
+//! checks the structure of each entry before anything uses it, and ends with a [`DirDefect`] at the
+//! first one that breaks a rule; the bytes of names are left to [`Entry::check_name`].
+//! [`insert_at`] and [`set_inode`] take positions that such a walk found. A failed edit leaves the
+//! block as it was.
 //!
 //! Layout of an entry: le32 inode, le16 rec_len, u8 name_len, u8 file_type, name. Without the
 //! `filetype` feature the last two bytes before the name are one le16 name_len. With checksums the
@@ -129,7 +130,8 @@ impl Entry<'_> {
     }
 }
 
-/// A walk over the entries of a block. It checks each, and ends after the first defect.
+/// A walk over the entries of a block. It checks each (except the bytes of its name), and ends
+/// after the first defect.
 ///
 /// Bounded: every step advances by at least 12 bytes.
 #[derive(Clone, Debug)]
@@ -215,7 +217,8 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Checks every rule of a block: structure, legal names, and the tail if it must have one.
+/// Checks a block: structure, legal names, and the tail if it must have one; not whether `.` and
+/// `..` are there.
 ///
 /// # Errors
 /// The first [`DirDefect`] in block order.
@@ -269,7 +272,8 @@ pub struct Found {
     pub file_type: u8,
 }
 
-/// Where a new entry fits: the entry at `at` gives up what follows its own name.
+/// Where a new entry fits: the entry at `at` gives up what follows its own name, or all of its
+/// bytes if it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     at: usize,
@@ -339,7 +343,7 @@ fn write_entry(block: &mut [u8], layout: DirLayout, at: usize, rec_len: usize, e
     let file_type = if layout.file_types { entry.file_type.dirent_byte() } else { 0 };
     put(block, at + 6, &[name_len, file_type]);
     put(block, at + HEADER_LEN, entry.name);
-    // The padding after the name is zeroed, so that no bytes of an older name reach the disk.
+    // The padding after the name is zeroed, so that it holds no bytes of an older name.
     let used = HEADER_LEN + entry.name.len();
     block[at + used..at + DirLayout::entry_len(entry.name.len()).min(rec_len)].fill(0);
 }
@@ -347,8 +351,8 @@ fn write_entry(block: &mut [u8], layout: DirLayout, at: usize, rec_len: usize, e
 /// Writes an entry into a slot that [`slot_for`] found in this block, with no edit in between.
 ///
 /// # Panics
-/// When the name is empty, is longer than 255 bytes, or does not fit the slot: the caller found the
-/// slot for another name.
+/// When the name is empty, is longer than 255 bytes, or does not fit the slot (which was found for
+/// a shorter name); when the slot lies beyond the block, or the buffer is not one block.
 pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEntry<'_>) {
     let length = entry.name.len();
     assert!((1..=NAME_LEN_MAX).contains(&length) && DirLayout::entry_len(length) <= slot.room());
@@ -364,6 +368,9 @@ pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEnt
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block, which is then unchanged.
+///
+/// # Panics
+/// When there is room, but the name is empty or longer than 255 bytes.
 pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Result<bool, DirDefect> {
     let slot = slot_for(block, layout, entry.name.len())?;
     if let Some(slot) = slot {
@@ -463,8 +470,8 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, own: u32, parent: u32) {
     write_entry(block, layout, ENTRY_LEN_MIN, layout.usable() - ENTRY_LEN_MIN, &dotdot);
 }
 
-/// Copies the entries from the one at byte `first` through the one at byte `last` to the start of
-/// an empty block, slack included. The last one gets the remaining space.
+/// Copies the entries from the one at byte `first` on to the start of an empty block, slack
+/// included. `last` is where the last entry of `from` starts; its copy gets the remaining space.
 pub(crate) fn copy_entries(from: &[u8], (first, last): (usize, usize), to: &mut [u8], layout: DirLayout) {
     let end = layout.usable();
     to[..end - first].copy_from_slice(&from[first..end]);

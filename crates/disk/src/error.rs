@@ -162,16 +162,17 @@ corruption_kinds! {
     SuperblockInodesPerGroup "inodes per group do not fit one bitmap block",
     /// `s_inodes_count` is not groups times inodes per group, or that product exceeds 32 bits.
     SuperblockInodesCount "inode count does not match groups and inodes per group",
-    /// `s_inode_size` is not a power of two from 128 to the block size.
+    /// `s_inode_size` is not a power of two from 128 to the block size. Revision 0 does not have
+    /// the field.
     SuperblockInodeSize "inode size is not a power of two from 128 to the block size",
-    /// `s_first_ino` is below 11 or above the inode count.
+    /// `s_first_ino` is below 11 or above the inode count. Revision 0 does not have the field.
     SuperblockFirstInode "first ordinary inode is out of range",
     /// `s_desc_size` is not a power of two from 64 to 1024 although 64bit is set.
     SuperblockDescriptorSize "group descriptor size is impossible",
     /// `s_reserved_gdt_blocks` is above the block size divided by 4, the number of blocks that an
     /// indirect block can list.
     SuperblockReservedGdt "more reserved descriptor blocks than one indirect block can list",
-    /// `s_log_groups_per_flex` is above 31.
+    /// `s_log_groups_per_flex` is above 31, with flex_bg set.
     SuperblockFlexSize "groups per flex group is impossible",
     /// `s_first_meta_bg` is above the number of descriptor blocks, with meta_bg set.
     SuperblockFirstMetaBg "first meta group is beyond the descriptors",
@@ -181,7 +182,8 @@ corruption_kinds! {
     SuperblockFeatureCombination "features contradict each other",
     /// `s_min_extra_isize` or `s_want_extra_isize` do not fit the inode.
     SuperblockExtraIsize "extra inode size does not fit the inode",
-    /// A reserved inode number in the superblock (journal, quota, orphan file) is out of range.
+    /// The inode number of the journal is above the inode count, or that of a quota or orphan file
+    /// whose feature is set.
     SuperblockInodeNumber "inode number in the superblock is out of range",
 
     // ---- group descriptors and bitmaps ----
@@ -211,7 +213,7 @@ corruption_kinds! {
     /// A bit of a block bitmap contradicts the owner of its cluster, or the descriptor's count is
     /// wrong.
     BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
-    /// Blocks that are to be freed are not in the file system.
+    /// The blocks that are to be freed are not all in the file system, or there are none.
     FreedOutside "blocks to be freed leave the file system",
     /// A bit of an inode bitmap contradicts its inode, or the descriptor's count is wrong.
     InodeBitmapContradiction "inode bitmap contradicts the use of its inodes",
@@ -232,7 +234,7 @@ corruption_kinds! {
     /// Flags contradict each other or the features (extents and inline data, inline data without
     /// the feature...).
     InodeFlags "inode flags contradict each other or the features",
-    /// The inode is not in use, but must be.
+    /// The mode of the inode is 0, or a name leads to an inode that is not in use.
     InodeUnused "inode is not in use",
     /// The target of a symbolic link is empty, is longer than a block, or holds a NUL byte. Or it
     /// is too long for `i_block`, and the inode owns no data blocks.
@@ -243,7 +245,9 @@ corruption_kinds! {
     ExtentMagic "extent header magic is not 0xF30A",
     /// `eh_entries` is above `eh_max`.
     ExtentEntries "extent node has more entries than room",
-    /// `eh_max` is zero or above what fits the node. In a block it must be exactly what fits.
+    /// `eh_max` is zero or above what fits the node.
+    /// [`ExtentNode::parse_block`](crate::extent::ExtentNode::parse_block) also refuses a smaller
+    /// one than what fits.
     ExtentMax "extent node capacity does not fit its place",
     /// `eh_depth` is above 5.
     ExtentDepth "extent tree is deeper than 5",
@@ -290,7 +294,8 @@ corruption_kinds! {
     BlockTwoKinds "block is named as two kinds of metadata",
 
     // ---- directory blocks ----
-    /// A directory has more blocks than the file system.
+    /// A walk over a directory, or a search in its index, visits more blocks than the file system
+    /// has.
     DirBlocks "directory has more blocks than the file system",
     /// The checksum of a directory leaf does not match, or its tail is missing.
     DirLeafChecksum "directory block checksum does not match",
@@ -299,8 +304,9 @@ corruption_kinds! {
     /// journal's.
     NameInode "name leads to an inode that cannot have it",
 
-    /// A block that the directory's index names is a hole or unwritten.
-    DirHole "directory index names a block that is a hole",
+    /// A directory block is a hole or unwritten. The engine refuses any such block that it loads;
+    /// the reader refuses only the root of an index and the blocks that the index names.
+    DirHole "directory block is a hole or unwritten",
 
     // ---- directory indexes (htree) ----
     /// The checksum of an index block does not match, or its tail is missing.
@@ -333,7 +339,7 @@ corruption_kinds! {
     JournalLength "journal length does not fit its file",
     /// `s_first` is 0 or not below `s_maxlen`.
     JournalFirst "first block of the log is outside the journal",
-    /// `s_start` is outside the ring; protects the scan.
+    /// `s_start` is neither 0 (an empty log) nor in the ring; protects the scan.
     JournalStart "start of the log is outside its ring",
     /// More than one kind of journal checksum is on.
     JournalFeatures "journal checksum features contradict each other",
@@ -342,12 +348,16 @@ corruption_kinds! {
     /// `s_checksum` of the journal superblock does not match.
     JournalChecksum "journal superblock checksum does not match",
     /// The fast-commit area leaves no room for the ring.
-    JournalFastCommitSize "fast-commit area is larger than the journal",
+    JournalFastCommitSize "fast-commit area leaves no room for the log",
     /// `r_count` of a revoke block reaches past the room for records; protects reading them.
     JournalRevokeCount "revoke block has an impossible length",
-    /// A transaction has a block with a wrong checksum although its commit block is there.
-    JournalTransactionChecksum "committed transaction has a block whose checksum does not match",
-    /// A commit block has a wrong checksum, and is not left from an earlier use of the log.
+    /// A descriptor or revoke block has a wrong checksum, or a revoke block an impossible length,
+    /// although the commit block of the transaction is there and is not left from an earlier use of
+    /// the log.
+    JournalTransactionChecksum "committed transaction has a damaged descriptor or revoke block",
+    /// A commit block has a wrong checksum, and is not left from an earlier use of the log. With
+    /// the journal's feature for asynchronous commits, this is damage only if a later commit block
+    /// is good.
     JournalCommitChecksum "commit block checksum does not match",
     /// A logged block does not match the checksum in its tag.
     JournalDataChecksum "logged block does not match its checksum",
@@ -355,7 +365,8 @@ corruption_kinds! {
     JournalUnreadable "logged block cannot be read",
     /// A tag points outside the file system, or into the journal.
     JournalTarget "logged block belongs outside the file system or into the journal",
-    /// The journal's inode is not a regular file, is not in use, or has no valid size.
+    /// The number of the journal's inode is out of range, or the inode is not a regular file with
+    /// an extent tree or a block map, has no links, or has no valid size.
     JournalInode "journal inode is not a regular file of sufficient size",
     /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file
     /// system or on metadata.

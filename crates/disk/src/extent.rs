@@ -10,7 +10,7 @@ pub use raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
 /// `eh_magic`.
 pub const MAGIC: u16 = 0xF30A;
 
-/// Greatest depth of the root: 0 means that the root holds extents.
+/// Greatest depth of the root. A root of depth 0 holds extents itself.
 pub const DEPTH_MAX: u16 = 5;
 
 /// Longest written extent in blocks.
@@ -19,10 +19,10 @@ pub const WRITTEN_LEN_MAX: u16 = 32_768;
 /// Longest unwritten extent in blocks.
 pub const UNWRITTEN_LEN_MAX: u16 = 32_767;
 
-/// Entries of the root in the inode.
+/// Entries that fit the root in the inode.
 pub const ROOT_CAPACITY: u16 = 4;
 
-/// Entries of a node that fills a block of this size.
+/// Entries that fit a node in a block of this size.
 #[must_use]
 pub const fn block_capacity(block_size: usize) -> u16 {
     crate::num::low16(crate::num::u32_from_usize((block_size - RawExtentHeader::SIZE) / RawExtent::SIZE))

@@ -101,7 +101,7 @@ features! {
         0x400 FAST_COMMIT "fast_commit",
         /// Inode numbers and UUID never change.
         0x800 STABLE_INODES "stable_inodes",
-        /// `s_orphan_file_inum` is a file of orphans.
+        /// `s_orphan_file_inum` is the inode of a file that lists orphans.
         0x1000 ORPHAN_FILE "orphan_file",
     }
 }

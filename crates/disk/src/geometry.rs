@@ -1,10 +1,9 @@
 //! Geometry arithmetic of one file system: groups, clusters, inodes and flex groups.
 //!
-//! Invariants (checked by [`Geometry::new`]):
-//! `blocks_per_group = clusters_per_group * cluster_ratio`; the group count is
-//! `ceil((blocks_count - first_data_block) / blocks_per_group)`; `first_data_block` is 1 only for 1
-//! KiB blocks without bigalloc. Block `p` lies in group
-//! `(p - first_data_block) / blocks_per_group`.
+//! `blocks_per_group` is `clusters_per_group * cluster_ratio`, and the group count is
+//! `ceil((blocks_count - first_data_block) / blocks_per_group)`. Block `p` lies in group
+//! `(p - first_data_block) / blocks_per_group`. [`Geometry::new`] checks that `first_data_block` is
+//! 0, or 1 with 1 KiB blocks and one block per cluster.
 
 use crate::num::{u32_from_u64, u64_from_u16, u64_from_u32};
 use crate::units::{BlockCount, BlockNr, ClusterCount, ClusterNr, ClusterOffset, FlexNr, GroupNr, InodeNr};
@@ -257,7 +256,8 @@ impl Geometry {
         BlockCount::new(clusters.raw() << self.fields.cluster_ratio_bits)
     }
 
-    /// Whether a block number lies inside the file system (block 0 of a 1 KiB image does not).
+    /// Whether a block number lies inside the file system. Block 0 does not if the first data block
+    /// is 1.
     #[inline]
     #[must_use]
     pub const fn contains(&self, block: BlockNr) -> bool {

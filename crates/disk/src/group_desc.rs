@@ -2,7 +2,8 @@
 //!
 //! [`RawGroupDesc`] always has the 64-byte shape. A 32-byte descriptor is read into it with a zero
 //! upper half, and written back from its first 32 bytes, so that no caller needs two types.
-//! Addresses and counts are split into a low and a high half; the accessors join them.
+//! Addresses, counts and the checksums of bitmaps are split into a low and a high half; the
+//! accessors join them.
 
 mod checksum;
 mod verified;
@@ -91,7 +92,7 @@ macro_rules! address {
             BlockNr::new(join32(self.$hi.get(), self.$lo.get()))
         }
 
-        /// Sets both halves of the same address.
+        /// Sets both halves of the address.
         pub fn $set(&mut self, block: BlockNr) {
             self.$lo = U32::new(low32(block.raw()));
             self.$hi = U32::new(high32(block.raw()));
@@ -108,7 +109,7 @@ macro_rules! number {
             join16(self.$hi.get(), self.$lo.get())
         }
 
-        /// Sets both halves of the same number.
+        /// Sets both halves of the number.
         pub fn $set(&mut self, number: u32) {
             self.$lo = U16::new(low16(number));
             self.$hi = U16::new(high16(number));

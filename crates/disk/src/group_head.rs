@@ -86,7 +86,7 @@ pub struct GroupHead {
 }
 
 impl GroupHead {
-    /// All blocks of the head; empty for most groups.
+    /// All blocks of the head; empty if the group has neither a superblock copy nor descriptors.
     #[must_use]
     pub fn blocks(&self) -> Range<BlockNr> {
         self.first..self.reserved.end
@@ -124,7 +124,7 @@ impl HeadLayout {
         geometry.groups().div_ceil(self.descriptors_per_block(geometry))
     }
 
-    /// Descriptor blocks that lie after each superblock copy.
+    /// Descriptor blocks that lie after each superblock copy of the classic layout.
     #[must_use]
     pub fn classic_blocks(&self, geometry: &Geometry) -> u32 {
         let all = self.descriptor_blocks(geometry);

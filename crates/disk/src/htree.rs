@@ -7,9 +7,10 @@
 //! ([`crate::dirblock`]) with all names whose hash is at least its key and below the next key. Bit
 //! 0 of a key says that names with the key's hash may also be in the previous leaf ("continues").
 //!
-//! [`Index`] and [`IndexMut`] exist only over arrays whose bounds, order and block numbers were
-//! checked, now or when the block was read ([`Index::checked`]). Nothing here knows where blocks
-//! are: the caller walks the tree, and this module handles one block.
+//! [`Index::parse`] and [`IndexMut::parse`] check the bounds, order and block numbers of an array.
+//! [`Index::checked`] checks only the bounds: its caller did the rest when the block was read.
+//! Nothing here knows where blocks are: the caller walks the tree and hands over the blocks of one
+//! step.
 //!
 //! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never
 //! descend; every block number is in `1..blocks`.
@@ -94,8 +95,9 @@ impl RootInfo {
         Some(Self { reserved, hash_version, info_length, indirect_levels, unused_flags })
     }
 
-    /// Reads and checks the head of a root block: the two entries and every info field. The hash
-    /// version may be 0..=2 or 6: the caller decides whether it can be computed.
+    /// Reads and checks the head of a root block: `.`, `..` and the info fields. The hash version
+    /// may be 0..=2 or 6: the caller decides whether such hashes can be computed. Of the flags,
+    /// only bit 0 must be clear.
     ///
     /// # Errors
     /// [`HtreeDefect`] for the first field that is wrong.
@@ -427,8 +429,9 @@ pub fn init_root(root: &mut [u8], layout: &DirLayout, own: u32, parent: u32, sto
     write_limit_count(root, IndexKind::Root, layout, 1);
 }
 
-/// Turns the only block of a linear directory into an index root: its names move to `leaf`, slack
-/// included, and the root points there. `leaf_block` is the logical block of `leaf`.
+/// Turns the only block of a linear directory into an index root: its names other than `.` and `..`
+/// move to `leaf`, slack included, and the root points there. `leaf_block` is the logical block of
+/// `leaf`.
 ///
 /// # Errors
 /// A defect of the linear block, or [`HtreeDefect::BlockSize`] when `leaf` is not one block; both
@@ -491,8 +494,9 @@ pub fn add_level(
 
 /// Splits a leaf by hash: the upper part moves to `new_leaf`. Returns the key that leads there.
 ///
-/// The entries of the two parts, with their slack, have about equal sizes. The key has
-/// [`CONTINUES`] set if names with its hash stay in `leaf`.
+/// The entries of the two parts had about equal sizes in the old leaf, slack included; both parts
+/// are packed without slack between entries. The key has [`CONTINUES`] set if names with its hash
+/// stay in `leaf`.
 ///
 /// # Errors
 /// [`HtreeDefect::Leaf`] when there are fewer than two names or `new_leaf` is not one block, or a

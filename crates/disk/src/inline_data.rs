@@ -1,9 +1,9 @@
 //! Inline data: the content of a small file or directory kept in its inode.
 //!
-//! The first 60 bytes are `i_block`. The rest is the value of the in-inode attribute `system.data`,
-//! which exists even if it is empty. A directory keeps its parent's number in the first four bytes.
-//! Its entries are in the rest of `i_block` and, as a separate second run, in the attribute. `.`
-//! and `..` are not stored.
+//! The first 60 bytes are `i_block`. The rest is the value of the in-inode attribute `system.data`.
+//! The attribute exists even if its value is empty. A directory keeps its parent's number in the
+//! first four bytes. Its entries are in the rest of `i_block` and, as a separate second run, in the
+//! attribute. `.` and `..` are not stored.
 //!
 //! Invariant of a checked directory: the entries of each run fill it exactly.
 
@@ -54,8 +54,7 @@ impl<'a> InlineData<'a> {
         HEAD_LEN + self.tail.len()
     }
 
-    /// Copies out up to `size` bytes of content (fewer if the attribute is shorter than `i_size`
-    /// requires).
+    /// A copy of the first `size` bytes of content; fewer if [`Self::capacity`] is below `size`.
     #[must_use]
     pub fn content(&self, size: usize) -> Vec<u8> {
         let size = size.min(self.capacity());
@@ -78,8 +77,9 @@ impl<'a> InlineData<'a> {
         [&self.head[DIR_HEADER_LEN..], self.tail]
     }
 
-    /// Walks the entries of an inline directory and checks each. Offsets count from the start of
-    /// the run.
+    /// Walks the entries of an inline directory, with the checks of [`Entries`]. Offsets count from
+    /// the start of the run. A defect ends the walk of its run only: after one in the first run,
+    /// the entries of the second follow.
     pub fn dir_entries(
         &self,
         layout: DirLayout,

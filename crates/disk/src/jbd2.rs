@@ -95,8 +95,8 @@ impl RawHeader {
         Self { h_magic: U32::new(MAGIC), h_blocktype: U32::new(kind.raw()), h_sequence: U32::new(tid.raw()) }
     }
 
-    /// The header of a block: its kind (`None` if unknown) and transaction; `None` without the
-    /// magic.
+    /// The header of a block: its kind (`None` if unknown) and transaction. `None` without the
+    /// magic, or for fewer than 12 bytes.
     #[must_use]
     pub fn read(block: &[u8]) -> Option<(Option<BlockKind>, TxnId)> {
         let (header, _) = Self::ref_from_prefix(block).ok()?;
@@ -138,13 +138,14 @@ impl LogFormat {
         self.features.incompat.contains(JournalIncompat::BIT64)
     }
 
-    /// Whether every block has a crc32c (checksum v2 or v3).
+    /// Whether metadata blocks have a crc32c, and tags a checksum of their logged blocks (checksum
+    /// v2 or v3).
     #[must_use]
     pub const fn has_block_checksums(&self) -> bool {
         self.features.incompat.intersects(JournalIncompat::CSUM_V2.union(JournalIncompat::CSUM_V3))
     }
 
-    /// Whether commit blocks carry the old crc32 over the whole transaction (checksum v1).
+    /// Whether commit blocks carry the old crc32 over descriptors and logged data (checksum v1).
     #[must_use]
     pub const fn has_v1_checksum(&self) -> bool {
         self.features.compat.contains(JournalCompat::CHECKSUM)

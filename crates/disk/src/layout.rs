@@ -1,14 +1,14 @@
-//! The macro that declares every raw structure: fields with their offsets, asserted at compile
-//! time.
+//! The macro that declares the raw structures of fixed size: fields with their offsets, asserted at
+//! compile time.
 //!
-//! A declaration yields the zerocopy struct (public fields under ext4's names, alignment 1, no
-//! padding), the asserts for each field's offset and the total size, and `FIELDS`, the same table
-//! as data for field-by-field tests and mutators.
+//! A declaration yields the zerocopy struct (public fields, in ext4's structures under ext4's
+//! names; alignment 1, no padding), the asserts for each field's offset and the total size, `SIZE`,
+//! `zeroed`, and `FIELDS`: the declared fields as data for field-by-field tests and mutators.
 
 /// Name, offset and size in bytes of one on-disk field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPlace {
-    /// ext4's name of the field.
+    /// The field's name; ext4's in a structure of ext4.
     pub name: &'static str,
     /// Byte offset from the start of the structure.
     pub offset: usize,

@@ -1,9 +1,11 @@
 //! Every on-disk structure of ext2, ext3 and ext4, and of partition tables: bytes, checksums and
 //! geometry arithmetic. No I/O.
 //!
-//! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy, little-endian fields;
-//! big-endian for jbd2) until a `parse`/`verify` step turns them into a verified type with private
-//! fields. Each check of such a step has one documented `CorruptionKind` and names the location.
+//! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy; little-endian fields, but
+//! big-endian ones in jbd2 outside its fast-commit area) until a `parse`/`verify` step turns them
+//! into a verified type with private fields. Except in quota files and partition tables, each check
+//! of such a step has one documented `CorruptionKind`, and names the location as far as the parser
+//! knows it.
 
 #![forbid(unsafe_code)]
 

@@ -146,7 +146,8 @@ pub enum QuotaDefect {
     /// `dqh_version` is not 1.
     #[error("version {0}")]
     Version(u32),
-    /// `dqi_blocks` is more than the file has, or a chain begins beyond `dqi_blocks`.
+    /// `dqi_blocks` is more than the file has, or the first block of a chain is not below
+    /// `dqi_blocks`.
     #[error("a count or chain of blocks leaves the file")]
     Blocks,
     /// A reference points outside the file.
@@ -227,7 +228,7 @@ impl QuotaFile {
     }
 
     /// The records of a repaired file: the counted usage, with the limits of this file. A number
-    /// with neither usage nor limits has no record.
+    /// that is not in `counted` and has no limits gets no record.
     #[must_use]
     pub fn corrected(&self, counted: &BTreeMap<u32, Usage>) -> Vec<RawRecord> {
         let mut records: BTreeMap<u32, RawRecord> = BTreeMap::new();
@@ -249,7 +250,7 @@ impl QuotaFile {
     /// is wrong.
     ///
     /// # Panics
-    /// When the records are out of order.
+    /// When the records are out of order, or two have the same number.
     #[must_use]
     pub fn encode(&self, kind: QuotaType, records: &[RawRecord]) -> Vec<u8> {
         assert!(records.is_sorted_by(|a, b| a.dqb_id.get() < b.dqb_id.get()), "records out of order");

@@ -108,7 +108,8 @@ impl WholeDirectory {
     }
 
     /// All blocks one after the other, sealed. `own` is the inode of the directory, `parent` that
-    /// of `..`. `names` must be those of the plan; `seed` is that of the directory's checksums.
+    /// of `..`. `names` must be those of the plan. `seed` is the seed of the directory's checksums;
+    /// `None` without metadata_csum.
     ///
     /// # Panics
     /// When there are fewer names than planned, or they do not fit the planned blocks.
@@ -194,7 +195,7 @@ fn cut(names: &[Name<'_>], order: &[u32], layout: &DirLayout, mut used: usize) -
     parts
 }
 
-/// Writes limit, count and entries of an index block, whose first entry has no key.
+/// Writes the entries of an index block. Limit and count take the place of the first entry's key.
 fn fill(block: &mut [u8], kind: IndexKind, layout: &DirLayout, entries: &[IndexEntry]) {
     let (start, limit) = (kind.entries_at(), kind.limit(layout));
     assert!(!entries.is_empty() && entries.len() <= limit, "{} entries of {limit}", entries.len());
@@ -288,7 +289,7 @@ mod tests {
                 assert_eq!(find(&bytes, layout, &hasher, bytes_of), Some(*inode), "{count} names, {inode}");
             }
             assert_eq!(find(&bytes, layout, &hasher, b"absent"), None);
-            // Leaves are full: no more blocks than the names need.
+            // Leaves are full: hardly more of them than the names need.
             let needed: usize = names.iter().map(name_len).sum();
             let room = needed.div_ceil(layout.usable() - 32 - width) + names.len() / 80 + 6;
             assert!(plan.parts.len() <= room, "{} leaves for {needed} bytes", plan.parts.len());

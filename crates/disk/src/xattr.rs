@@ -3,13 +3,14 @@
 //!
 //! Both hold the same kind of list: entries grow up, values grow down, and four zero bytes end the
 //! entries. In an inode the list follows a magic word after the extra fields, offsets count from
-//! the first entry, and entries are not sorted. A block has a 32-byte header, offsets count from
-//! the block start, entries are sorted by (index, name length, name), and equal blocks are shared
-//! by reference count. A value may instead be the content of an inode of its own (`ea_inode`).
+//! the first entry, and entries need not be sorted. A block has a 32-byte header, offsets count
+//! from the block start, entries are sorted by (index, name length, name), and equal blocks are
+//! shared by reference count. A value may instead be the content of an inode of its own
+//! (`ea_inode`).
 //!
 //! Edits are made on an [`AttributeList`] and written back as a whole: attributes are few and
-//! small, and a rewrite leaves no stale bytes. [`parse`] checks everything before any byte of a
-//! list is used.
+//! small, and a rewrite leaves no stale bytes. [`parse`] checks a whole list, but not its hashes,
+//! before it returns any entry.
 
 mod acl;
 mod list;
@@ -77,13 +78,13 @@ pub struct RawEntry<'a> {
     pub name_index: u8,
     /// Rest of the name.
     pub name: &'a [u8],
-    /// Inode that holds the value; 0 if it is in the area.
+    /// Inode that holds the value; 0 if the value is in the area.
     pub value_inode: u32,
     /// Bytes of the value.
     pub value_size: u32,
-    /// Stored hash; 0 in an inode's list, unless the value lies in an inode of its own.
+    /// Stored hash; normally 0 in an inode's list, unless the value lies in an inode of its own.
     pub hash: u32,
-    /// The value in the area, without padding; empty for a value in an inode.
+    /// The value in the area, without padding; empty for a value in an inode of its own.
     pub value: &'a [u8],
     /// The value with the bytes that pad it to a multiple of 4, which are normally zero.
     pub padded_value: &'a [u8],
@@ -98,8 +99,8 @@ const fn pad4(length: usize) -> usize {
     (length + 3) & !3
 }
 
-/// Where an attribute list begins in an inode of `inode_size` bytes, magic word included. `None` if
-/// the inode has no room for even an empty list, or `extra_isize` is not a multiple of 4.
+/// Offset of an attribute list's magic word in an inode of `inode_size` bytes. `None` if the inode
+/// has no room for even an empty list, or `extra_isize` is not a multiple of 4.
 #[must_use]
 pub fn inode_area_at(inode_size: usize, extra_isize: u16) -> Option<usize> {
     let at = 128 + usize::from(extra_isize);
@@ -164,7 +165,7 @@ impl<'a> RawEntries<'a> {
         Self { area, home, at: home.entries_at(), done: false }
     }
 
-    /// Offset of the end mark, once the walk is over.
+    /// Offset of the end mark, once the walk has ended without an error.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.at
@@ -252,8 +253,8 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
         }
     }
     let entries = parse_entries(area, home)?;
-    // An entry without index and name differs from the end mark only in its offset. Written back,
-    // it would hide what follows.
+    // An entry without index and name begins like the end mark, except for its value offset. If it
+    // were written back with offset 0, it would hide what follows.
     let is_bad =
         |entry: &&RawEntry<'_>| entry.name.contains(&0) || (entry.name.is_empty() && entry.name_index == 0);
     match entries.iter().find(is_bad) {
@@ -337,7 +338,7 @@ pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     hash_words(name_hash, value)
 }
 
-/// Hash of an entry whose value is kept in an inode; `value_hash` is
+/// Hash of an entry whose value is kept in an inode of its own; `value_hash` is
 /// [`crate::checksum::object::ea_inode_hash`].
 #[must_use]
 pub fn entry_hash_of_inode_value(name: &[u8], value_hash: u32) -> u32 {

@@ -6,12 +6,12 @@
 //! bytes, in order). JOURNAL is `ignored` (the default) or `used`.
 //!
 //! Creates files in directories of a memory image, one after the other. Prints how many names were
-//! created and looked up per second of CPU time: in small directories, at the end of a directory of
-//! NAMES (1,000,000), and the ratio of the two.
+//! created and looked up per second of CPU time: in small directories, in a directory of NAMES
+//! names (1,000,000 by default, at least 40,000), and the ratio of the two.
 //!
 //! If NAMES is 1,000,000, each rate of creates is measured over 200,000 names. Twenty small
 //! directories grow from 10,000 names to 20,000; of the large directory, the last fifth of its
-//! names is measured. The commits that fall into this time are included (one in 60,000 to 200,000
+//! names is measured. The commits that fall into this time are included (one per 60,000 to 200,000
 //! creates). A rate of lookups is the median of 20 rounds, with names from all over a directory: a
 //! small one with 20,000 names, then the large one. Times are CPU time of this thread, so that
 //! other work on the machine counts little.
@@ -124,8 +124,8 @@ fn main() -> Answer<()> {
 /// Creates and lookups per second of CPU time.
 type Rates = (f64, f64);
 
-/// The rates of a mounted file system with the same names: in one small directory, and at the end
-/// of a directory of `names` names.
+/// The rates of a mounted file system with the same names: in one small directory, and in a
+/// directory of `names` names.
 fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates)> {
     let at = |what: &str, held: u32, counted: u32| -> Answer<Rates> {
         let directory = root.join(what);

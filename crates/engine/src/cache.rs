@@ -1,9 +1,10 @@
 //! The cache of metadata blocks: bounded, sharded, one short lock per block.
 //!
 //! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
-//! lock is held only while bytes are loaded, copied or changed, so owners that share a block (such
-//! as the inodes of a table block) do not wait for each other's work. A checksum is stored when a
-//! commit writes the block, not when the block changes: bytes in the cache may carry a stale one.
+//! lock is held only while bytes are loaded, read, copied or changed, so owners that share a block
+//! (such as the inodes of a table block) do not wait for each other's work. A checksum is stored
+//! when a commit writes the block, not when the block changes: bytes in the cache may carry a stale
+//! one.
 //!
 //! Bound: a full shard evicts buffers that are clean, unreferenced and not used since the clock's
 //! hand passed. Dirty buffers stay; the credits of a transaction bound their number
@@ -34,7 +35,7 @@ pub(crate) struct MetaCache<B: Backend = Native> {
 }
 
 impl<B: Backend> MetaCache<B> {
-    /// An empty cache of at most about `bytes_max` bytes.
+    /// An empty cache of at most about `bytes_max` bytes, but at least four blocks per shard.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, block_size: usize, bytes_max: usize) -> Self {
         assert!(block_size > 0 && block_size.is_power_of_two(), "blocks of {block_size} bytes");
         let per_shard = (bytes_max / block_size / SHARDS).max(4);
@@ -51,7 +52,8 @@ impl<B: Backend> MetaCache<B> {
     /// read.
     ///
     /// # Errors
-    /// Those of the device and of `check`; corruption if the block is in use as another kind.
+    /// Those of the device and of `check`; corruption if the block is in use as metadata of another
+    /// class.
     pub(crate) fn read(
         &self,
         block: BlockNr,

@@ -1,7 +1,7 @@
 //! What the caller tells an operation: user, CPU slot, and time.
 //!
-//! No operation reads a clock, a thread number or a random source by itself: the same contexts in
-//! the same order yield the same image, byte for byte.
+//! No operation reads a clock, a thread number or a random source by itself: the same operations
+//! with the same contexts, in the same order, yield the same image, byte for byte.
 
 use blockyard_disk::Timestamp;
 use blockyard_sync::CpuSlot;

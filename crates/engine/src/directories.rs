@@ -39,11 +39,12 @@ pub struct DirEntry {
     pub next: u64,
 }
 
-/// Entries read at a time.
+/// Entries read at a time: at least so many, if the directory has them.
 const BATCH: usize = 128;
 
 /// One block of a directory: a buffer, or a synthesised block for a directory that lies in its
-/// inode. After a change, the entries of a synthesised block are put back into the inode.
+/// inode. After a change, the entries of a synthesised block are put back into the inode if they
+/// fit.
 #[derive(Clone)]
 pub(crate) enum DirBlock {
     Buffer(Arc<Buffer>),
@@ -225,7 +226,9 @@ impl Directories {
     }
 
     /// Runs `f` on a directory to change it. The caller holds its content lock exclusively, and the
-    /// inode has joined the transaction.
+    /// inode has joined the transaction. If the directory lies in its inode and no longer fits
+    /// there after `f`, the change is dropped, the directory moves into a block, and `f` runs
+    /// again.
     pub(crate) fn change_directory<R>(
         &self,
         ctx: &OpContext,
@@ -341,7 +344,7 @@ impl Directories {
         }
     }
 
-    /// Loads one block of a directory, verified for its role.
+    /// Loads one block of a directory. If it is read from the device, it is verified for its role.
     fn load_dir_block(
         &self,
         inode: &Inode,

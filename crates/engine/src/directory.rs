@@ -4,11 +4,12 @@
 //! [`DirectoryStore`]. The caller holds the directory's inode lock: exclusively to change names,
 //! shared to look them up.
 //!
-//! A directory starts as one linear block. When this block is full and the file system has
-//! `dir_index`, the block becomes an index root, and names move to leaves chosen by their hash
-//! ([`tree`]). Without `dir_index` the directory grows by linear blocks ([`linear`]). Blocks are
-//! never freed while the directory lives. Names of a directory of more than one block are cached
-//! with their inodes ([`dentries`]), so most lookups need none of its blocks.
+//! A directory outside its inode starts as one linear block. When this block is full and the file
+//! system has `dir_index`, the block becomes an index root, and names move to leaves chosen by
+//! their hash ([`tree`]). Without `dir_index`, or with several linear blocks already, the directory
+//! grows by linear blocks ([`linear`]). Blocks are never freed while the directory lives. Names of
+//! a directory of more than one block are cached with their inode numbers ([`dentries`]), so most
+//! lookups need none of its blocks.
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several
 //! blocks are appended together or not at all. So running out of space leaves the directory as it
@@ -57,7 +58,7 @@ pub(crate) trait DirectoryStore {
     /// an index block.
     fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
 
-    /// Joins a block to the transaction before it is written.
+    /// Joins a block to the transaction. Must be called before the block is changed.
     fn prepare(&self, block: &Self::Block) -> Result<()>;
 
     /// Appends `count` zeroed blocks in the transaction, all or none. Returns them with their
@@ -82,7 +83,7 @@ pub(crate) struct DirectoryRules {
     pub(crate) hash_version: HashVersion,
     /// Whether names are hashed as unsigned characters.
     pub(crate) unsigned_hash: bool,
-    /// Whether a full directory may get an index (`dir_index`).
+    /// Whether a full directory of one block gets an index (`dir_index`).
     pub(crate) may_index: bool,
     /// Whether three index levels are allowed (`large_dir`).
     pub(crate) large: bool,
@@ -132,7 +133,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     }
 
     /// The inode of a name other than `.` and `..`, from the blocks. A name that is found is
-    /// cached.
+    /// cached if possible.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<InodeNr>> {
         let Some(entry) = self.lookup(name)? else { return Ok(None) };
         if let Some(names) = self.kept_names() {
@@ -150,8 +151,9 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     /// Adds a name. The caller has checked that the directory does not have it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when there is no space or the index is full; errors of the store. The
-    /// directory is unchanged then. [`Error::Corrupt`] may come after a part of the change.
+    /// [`Error::NoSpace`] when there is no space or the index is full; [`Error::NotSupported`] for
+    /// a hash that is not implemented; errors of the store. The names are unchanged then.
+    /// [`Error::Corrupt`] may come after a part of the change.
     pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");
@@ -163,7 +165,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     /// Removes a name other than `.` and `..`.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; errors of the store. The directory is unchanged then.
+    /// [`Error::NotFound`]; [`Error::Corrupt`]; [`Error::NotSupported`] for a hash that is not
+    /// implemented; errors of the store. The directory is unchanged then.
     pub(crate) fn remove(&self, name: &[u8]) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         let entry = self.lookup(name)?.ok_or(Error::NotFound)?;
@@ -179,7 +182,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     /// name.
     ///
     /// # Errors
-    /// Errors of the store. The directory is unchanged then.
+    /// [`Error::Corrupt`]; [`Error::NotSupported`] for a hash that is not implemented; errors of
+    /// the store. The directory is unchanged then.
     pub(crate) fn replace(&self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<bool> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         let Some(entry) = self.lookup(name)? else { return Ok(false) };
@@ -198,8 +202,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.store.names().filter(|_| self.indexed || self.store.blocks() > 1)
     }
 
-    /// Updates the cached names after a change of the blocks. A change that met a damaged block may
-    /// have been made in part, so the names are forgotten.
+    /// Updates the cached names after a change of the blocks. If the change failed, and not for
+    /// lack of space, it may have been made in part, so the names are forgotten.
     fn note_change(&self, changed: Result<()>, note: impl FnOnce(Names<'_>)) -> Result<()> {
         match (&changed, self.kept_names()) {
             (_, None) | (Err(Error::NoSpace), _) => {}

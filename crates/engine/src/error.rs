@@ -45,7 +45,8 @@ pub enum Error {
     /// No entry of that name.
     #[error("no such file or directory")]
     NotFound,
-    /// The inode number is free, out of range or reserved, or has passed to another inode.
+    /// The inode number is free, out of range, or reserved without content, or has passed to
+    /// another inode.
     #[error("inode {0} is not in use")]
     StaleInode(InodeNr),
     /// The name exists already.
@@ -78,7 +79,7 @@ pub enum Error {
     /// The inode would get more than 65,000 links.
     #[error("too many links")]
     TooManyLinks,
-    /// A file would exceed the size that the format allows.
+    /// A file would exceed the size, or its extent tree the depth, that the format allows.
     #[error("file too large")]
     FileTooLarge,
     /// Refused by the inode's flags, such as immutable and append-only, or a hard link to a

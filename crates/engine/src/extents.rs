@@ -2,16 +2,17 @@
 //!
 //! The tree is edited in its on-disk form: the root is the inode's 60-byte `i_block`, other nodes
 //! are blocks of the metadata cache behind [`TreeStore`]. There is no decoded copy that must be
-//! kept equal. A small file (at most four extents) is served from the root without touching any
-//! block.
+//! kept equal. A small file, whose extents (at most four) lie in the root, is served without
+//! touching any block.
 //!
 //! Invariants, after every public call and also after every failed one:
 //! * leaf entries are sorted and disjoint; a node's first key equals its parent's key for it;
 //! * a node other than the root is never empty; the root of an empty tree has depth 0;
 //! * `len <= 32768` when written, `<= 32767` when unwritten.
 //!
-//! Failure discipline: tree blocks are read and allocated before the first byte changes, so running
-//! out of space leaves the tree as it was.
+//! Failure discipline: each step of a change reads and allocates its tree blocks before it changes
+//! the first byte. So an insertion that runs out of space leaves the mapping as it was, but the
+//! tree may be deeper. A change of a range may have been made for a part of the range.
 
 mod bound;
 mod convert;
@@ -88,7 +89,7 @@ impl Extent {
 pub(crate) trait NodeBlock: Clone {
     /// Runs `f` on the block's bytes.
     fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
-    /// Runs `f` on the block's bytes to change them; the block has joined the transaction before.
+    /// Runs `f` on the block's bytes to change them. The block must have joined the transaction.
     fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R;
 }
 
@@ -98,7 +99,7 @@ pub(crate) trait TreeStore {
     type Node: NodeBlock;
     /// Reads a node. It must have the stated depth and pass [`check_node`].
     fn load(&self, block: BlockNr, depth: u16) -> Result<Self::Node>;
-    /// Joins a node to the transaction before it is written.
+    /// Joins a node to the transaction. Must be called before the node is changed.
     fn prepare(&self, node: &Self::Node) -> Result<()>;
     /// A new zeroed node, as near to `goal` as possible. `exact`: that very block is tried first.
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;

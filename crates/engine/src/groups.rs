@@ -33,7 +33,7 @@ pub(crate) struct Groups {
     places: Box<[Places]>,
     zones: SystemZones,
     states: Box<[Mutex<GroupState>]>,
-    /// Groups whose descriptor changed since it was last encoded; each once.
+    /// Groups whose descriptor changed since a commit last took this list; each once.
     dirty: Mutex<Vec<GroupNr>>,
 }
 

@@ -1,10 +1,11 @@
 //! Inodes in memory.
 //!
-//! An inode has two main locks. [`Inode::content`] is the lock that POSIX calls for: readers share
-//! it, a writer has it alone. It is taken before a handle, and may be held while waiting for a
-//! handle, for data or for other inodes. [`Inode::core`] guards the raw inode and the mapping below
-//! it. It may be taken inside a handle, and is never held while waiting for one. So a commit, which
-//! waits for handles only, can always encode every inode.
+//! An inode has two main locks. [`Inode::content`] is for the content as a whole: a writer has it
+//! alone, and lookups of names and attributes share it. Reads of a file hold [`Inode::shape`]
+//! instead. The content lock is taken before a handle, and may be held while waiting for a handle,
+//! for data or for other inodes. [`Inode::core`] guards the raw inode and the mapping below it. It
+//! may be taken inside a handle, and is never held while waiting for one. So a commit, which waits
+//! for handles only, can always encode every inode.
 //!
 //! The raw inode (`slot`) is the truth, edited in place. Size, sectors and mapping kind are kept
 //! beside it because operations read them often. A changed inode is encoded into its table block by
@@ -129,7 +130,7 @@ pub(crate) struct Encoding<'a> {
     pub(crate) features: &'a NewFeatures,
 }
 
-/// The bytes of an inode of any size. The usual size is stored in the core.
+/// The bytes of an inode of any size. Up to 256, the usual size, lie in the core itself.
 pub(crate) type SlotBytes = SmallVec<[u8; 256]>;
 
 /// What the core lock guards.
@@ -152,8 +153,8 @@ pub(crate) struct InodeCore {
     pub(crate) orphan: Option<OrphanNote>,
     /// Created without a name, but may still get one.
     pub(crate) nameable: bool,
-    /// An error ended a truncation midway: blocks may lie behind the end. They are freed before the
-    /// file grows, or at close.
+    /// A truncation is running, or an error ended it midway: blocks may lie behind the end. Those
+    /// that an error left are freed before the file grows, or at close.
     pub(crate) unfinished: bool,
     /// Deleted: links and references were 0 and the inode was freed.
     pub(crate) deleted: bool,
@@ -206,7 +207,8 @@ impl Inode {
         self.content.try_write()
     }
 
-    /// While this is held, no block is taken away from the file. Readers need nothing else.
+    /// While this is held, no block is taken away from the file. Readers of the file do not need
+    /// the content lock then.
     pub(crate) fn hold_shape(&self) -> RwLockReadGuard<'_, ()> {
         self.shape.read_ordered(u64::from(self.number.raw()))
     }
@@ -277,7 +279,7 @@ impl Inode {
         self.delayed.store(u64_from_usize(data.reserved_len()), Ordering::Release);
     }
 
-    /// Keeps an error of writing data for the next fsync.
+    /// If an error of the device kept data from being written, notes that for the next fsync.
     pub(crate) fn note_lost<T>(&self, written: &Result<T>) {
         if matches!(written, Err(Error::Device(_))) {
             self.lost_data.store(true, Ordering::Relaxed);
@@ -423,7 +425,7 @@ impl InodeCore {
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
     }
 
-    /// Whether nothing can lie behind the end: the size is a multiple of the block, and no
+    /// Whether no old data can lie behind the end: the size is a multiple of the block, and no
     /// truncation was left midway.
     pub(crate) fn has_clear_end(&self, block_size: usize) -> bool {
         !self.unfinished && self.size.is_multiple_of(u64_from_usize(block_size))
@@ -462,7 +464,7 @@ impl InodeCore {
         self.slot.raw().flags()
     }
 
-    /// The table block and the offset in it, if the inode has joined a transaction.
+    /// The table block and the offset in it, while there is something to encode.
     pub(crate) fn table(&self) -> Option<(Arc<Buffer>, usize)> {
         self.table.clone()
     }
@@ -496,8 +498,8 @@ impl InodeCore {
         self.sectors = self.sectors.saturating_add_signed(sectors);
     }
 
-    /// Stores `i_blocks` in 512-byte units. If that does not fit 48 bits, stores it in blocks and
-    /// sets the flag that says so.
+    /// Stores `i_blocks` in 512-byte units. If that does not fit 48 bits and `huge_file` is set,
+    /// stores it in blocks and sets the inode's flag that says so.
     fn store_sectors(&mut self, huge_file: bool, block_bits: u32) {
         let sectors = self.sectors;
         let raw = self.slot.raw_mut();

@@ -15,8 +15,8 @@ pub struct InodeId {
 }
 
 /// How an operation names an inode. A number alone means whichever inode has it now. With a
-/// generation, the operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once
-/// another inode has the number.
+/// generation, the operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once the
+/// inode is deleted, even if another has its number then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeRef {
     /// The number.

@@ -17,8 +17,8 @@ pub struct Instruments {
     /// Reports when the I/O of write-back has ended. `None`: at once.
     pub io_ends: Option<IoEnds>,
     /// Blocks that a transaction may change before it is committed: 64 to three quarters of the
-    /// log. `None`: a third of it, as in Linux. Never more than three quarters of what the cache
-    /// may hold, which is the only limit without a journal.
+    /// log. `None`: a third of the log, as in Linux. Never more than three quarters of what the
+    /// cache may hold, or 256 if that is more. Without a journal this is the only limit.
     pub transaction_blocks: Option<usize>,
     /// Stripe in blocks instead of the superblock's, as the mount option `stripe`.
     pub stripe: Option<u32>,
@@ -39,7 +39,7 @@ impl Instruments {
         Self { page_cache: follow, ..Self::default() }
     }
 
-    /// Transactions of this many blocks.
+    /// Transactions of at most this many blocks.
     #[must_use]
     pub fn transaction_blocks(blocks: usize) -> Self {
         Self { transaction_blocks: Some(blocks), ..Self::default() }

@@ -173,9 +173,10 @@ impl<B: Backend> LogJournal<B> {
     }
 
     /// Makes sure that `needed` ring blocks are free. If they are not, a checkpoint of the oldest
-    /// transactions frees about half of the ring. When the head has gone far, a checkpoint of all
-    /// transactions makes the log start over, so that it occupies no more of its device than a few
-    /// transactions fill.
+    /// transactions frees them, and leaves at most half of the ring in use. When the head has gone
+    /// far ([`FAR`]), a checkpoint of all transactions makes the log start over, so that it
+    /// occupies only a part of its device. Returns [`Prepared::Unreadable`] if the blocks cannot be
+    /// freed because the log cannot be read.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();
         let has_gone_far = self.has_gone_far(ring);

@@ -30,7 +30,7 @@ impl Mapping {
         Self { volume: Arc::clone(volume) }
     }
 
-    /// Whether the data of a file goes through the journal.
+    /// Whether the data of a file is written to the journal before it is written home.
     pub(crate) fn logs_data(&self, inode: &Inode, core: &InodeCore) -> bool {
         let wanted = self.volume.options().data == DataMode::Journal
             || core.flags().contains(InodeFlags::JOURNAL_DATA);

@@ -2,9 +2,9 @@
 //! where inputs are equal.
 //!
 //! Two steps. Planning is pure: [`Options`] become checked parameters, then a shape (groups,
-//! inodes), then a layout (every position). Writing then puts each block on the device once.
-//! Everything that can be refused is refused while planning, so a refusal leaves the device as it
-//! was.
+//! inodes), then a layout (every position). Writing then clears the device and puts each block on
+//! it at most once. Everything that can be refused is refused before the first write, so a refusal
+//! leaves the device as it was.
 //!
 //! ```
 //! use blockyard_device::MemoryDevice;
@@ -83,7 +83,7 @@ pub struct Summary {
 /// Plans a file system for a device of `device_bytes` bytes without touching anything.
 ///
 /// # Errors
-/// Every error of [`format`] except those of the device, and the refusal of a file system that is
+/// Every error of [`format`], except errors of the device and the refusal of a file system that is
 /// larger than the device.
 pub fn plan(device_bytes: u64, options: &Options) -> Result<Summary> {
     Ok(summary(&Layout::plan(options, device_bytes)?, options))

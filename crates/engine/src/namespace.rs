@@ -1,7 +1,8 @@
 //! Operations on names.
 //!
-//! [`links`] counts names. The operations in [`operations`], [`rename`], [`symlink`] and
-//! [`unnamed`] take the locks, check the rules, and combine the parts of the engine.
+//! [`rules`] checks names, and [`links`] counts them. The operations in [`operations`], [`links`],
+//! [`rename`], [`symlink`] and [`unnamed`] take the locks, check the rules, and combine the parts
+//! of the engine.
 
 mod links;
 mod operations;

@@ -85,7 +85,7 @@ pub struct OpenOptions {
     /// Bytes of file data that may be dirty. From half of it on, a heavy writer of one file is held
     /// up by writing that file back; at the limit every writer is.
     pub dirty_data_bytes: usize,
-    /// Called by each write that finds more than half of `dirty_data_bytes` dirty. A thread that
+    /// Called by each write with which more than half of `dirty_data_bytes` is dirty. A thread that
     /// then calls [`FileSystem::write_back_excess`](crate::FileSystem::write_back_excess) keeps
     /// others from being held up.
     pub on_much_dirty_data: Option<DataNotice>,

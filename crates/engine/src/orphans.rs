@@ -1,11 +1,11 @@
 //! Orphans: inodes whose removal or truncation must survive a crash.
 //!
 //! Two kinds of inodes are recorded on disk: one without a name, until it is deleted or named, and
-//! a file that loses more blocks than one handle can free. The record is made in the transaction
-//! that makes the inode an orphan, and removed in the one that finishes it. Records go into the
-//! orphan file if the image has one with a free slot. Otherwise they go on the list that starts in
-//! the superblock and runs through `i_dtime`. Opening for writing finishes the recorded orphans;
-//! read-only opens leave them.
+//! a file whose truncation needs more than one handle, or fails midway. The record is made in the
+//! transaction that makes the inode an orphan, and removed in the one that finishes it. Records go
+//! into the orphan file if the image has one with a free slot. Otherwise they go on the list that
+//! starts in the superblock and runs through `i_dtime`. Opening for writing finishes the recorded
+//! orphans; read-only opens leave them.
 //!
 //! As in Linux, images without a journal keep no records: after a crash the records could be wrong.
 //!
@@ -67,7 +67,7 @@ impl Orphans {
     }
 
     /// Records that the inode must be deleted or truncated after a crash. Does nothing if it is
-    /// recorded already. The inode has joined the handle.
+    /// recorded already. The inode must have joined the handle.
     pub(crate) fn add_orphan(&self, handle: &Handle<'_>, inode: &Arc<Inode>, core: &mut InodeCore) {
         debug_assert!(!core.deleted, "inode {} is deleted", inode.number());
         if !self.kept || core.orphan.is_some() {
@@ -85,7 +85,8 @@ impl Orphans {
         core.set_orphan_link(older);
     }
 
-    /// Removes an inode's record. Does nothing if there is none. The inode has joined the handle.
+    /// Removes an inode's record. Does nothing if there is none. The inode must have joined the
+    /// handle.
     pub(crate) fn remove_orphan(&self, handle: &Handle<'_>, core: &mut InodeCore) {
         match core.orphan.take() {
             None => {}
@@ -104,7 +105,8 @@ impl Orphans {
         }
     }
 
-    /// Stores the list's changed links in the inodes, and returns its head. The gate is closed.
+    /// Stores the list's changed links in the inodes, and returns its head. The gate must be
+    /// closed.
     pub(crate) fn freeze_orphans(&self, inodes: &Inodes) -> Option<InodeNr> {
         let (head, relinked) = {
             let mut list = self.list.lock();

@@ -10,8 +10,9 @@ pub(crate) enum Pool {
     Reserve,
     /// Clusters reserved when the data was written, and the file system's own reserve.
     Reserved,
-    /// As [`Pool::Reserved`], but without the file system's own reserve: Linux preallocates like
-    /// this where data is delayed (observed on 6.18).
+    /// As [`Pool::Reserved`], but without the file system's own reserve. Linux requests blocks like
+    /// this when it preallocates where data is delayed, and for the indirect blocks above delayed
+    /// data (observed on 6.18).
     Delayed,
 }
 

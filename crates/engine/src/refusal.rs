@@ -47,7 +47,7 @@ pub enum Refusal {
     /// The log is smaller than one transaction.
     #[error("a transaction of {blocks} blocks does not fit a log of {log}")]
     TransactionTooLarge {
-        /// Blocks that it takes in the log.
+        /// Blocks that the transaction takes in the log.
         blocks: u32,
         /// Blocks of the log.
         log: u32,

@@ -21,8 +21,8 @@ use blockyard_disk::InodeNr;
 use page_cache::CachedFile;
 use std::ops::Range;
 
-/// Attempts of write-back to get the space reserved for it. Others hold that space only for a
-/// moment.
+/// How often write-back tries again to get the space reserved for it. Others hold that space only
+/// for a moment.
 const PATIENCE: u32 = 300;
 
 /// What a write reserves before it changes anything.
@@ -52,16 +52,16 @@ pub(crate) struct Rules {
     pub(crate) reserves: Reserves,
     /// Whose clusters write-back takes for unallocated data.
     pub(crate) place: Pool,
-    /// Whose clusters the mapping takes when an allocated extent is split.
+    /// Whose clusters the mapping takes when a part of an unwritten extent becomes written.
     pub(crate) convert: Pool,
     /// Whose clusters the mapping takes when a part of a written extent becomes unwritten.
     pub(crate) zero: Pool,
     /// Whose clusters preallocation takes where data is delayed.
     pub(crate) ahead_of_data: Pool,
-    /// Attempts of write-back to find space.
+    /// How often write-back tries again when it finds no space.
     pub(crate) patience: u32,
-    /// Whether a request that found no space is retried without a commit, as long as a cluster
-    /// could be claimed.
+    /// Whether a request that found no space is retried even if a commit would free nothing, as
+    /// long as a cluster could be claimed.
     pub(crate) retries_with_room: bool,
     /// What becomes of a claim for which the mapping has no room.
     pub(crate) failed_claim: FailedClaim,
@@ -140,8 +140,8 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.folios.note_write(bytes.clone()));
     }
 
-    /// Makes the folio that a write of these bytes begins with. Returns the byte where the write
-    /// leaves that folio.
+    /// Makes the folio that a write of these bytes begins with, if there is none. Returns the byte
+    /// where the write ends or leaves that folio. Where nothing is remembered, that is the end.
     pub(crate) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         let end = bytes.end;
         self.0.as_mut().map_or(end, |cached| cached.folios.next_end(bytes))
@@ -160,7 +160,8 @@ impl Pages {
         }
     }
 
-    /// The blocks that are written together with a block: those of its folio.
+    /// The blocks that are written together with a block: those of its folio, or the block alone
+    /// where nothing is remembered.
     pub(crate) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
         self.0.as_ref().map_or(block..block + 1, |cached| cached.folios.around(block, block_bits))
     }
@@ -181,8 +182,8 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.forget_clean(&is_dirty, holes));
     }
 
-    /// Notes what is learnt when a block is looked up: nothing if it is known to lie in a hole.
-    /// `root` is that of the extent tree, if there is one.
+    /// Notes what is learnt when a block is looked up: nothing if it is mapped, or already known to
+    /// lie in a hole. `root` is that of the extent tree, if there is one.
     pub(crate) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
         self.0.iter_mut().for_each(|cached| cached.note_lookup(root, here, logical));
     }
@@ -219,12 +220,12 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.note_kind(logical, kind));
     }
 
-    /// Notes that blocks of a range are no longer dirty.
+    /// Notes that the blocks of a range are no longer dirty.
     pub(crate) fn forget_kinds(&mut self, range: &Range<u32>) {
         self.0.iter_mut().for_each(|cached| cached.forget_kinds(range));
     }
 
-    /// The part of a run of dirty blocks that may be one request.
+    /// The first part of a run of dirty blocks, as far as it may be one request.
     pub(crate) fn alike(&self, run: Range<u32>) -> Range<u32> {
         match &self.0 {
             Some(cached) => cached.alike(run),

@@ -3,7 +3,8 @@
 //!
 //! The allocator makes a claim in core. Then the claim is marked in the on-disk bitmap inside a
 //! handle ([`Space::take`]), or released by dropping it. Freed clusters become free in the on-disk
-//! bitmap at once, and in core when the freeing transaction has committed.
+//! bitmap at once, and in core when the freeing transaction has committed. If `frees_data_at_once`
+//! is set, data becomes free in core at once too.
 
 mod sources;
 
@@ -58,7 +59,7 @@ pub(crate) struct Wanted {
     pub(crate) writer_open: bool,
     pub(crate) kind: WantedFor,
     pub(crate) pool: Pool,
-    /// Whether to take exactly this length, without preallocation.
+    /// Whether to take no more than this length, without preallocation.
     pub(crate) exact: bool,
     /// Whether to try the goal block itself.
     pub(crate) try_goal: bool,
@@ -141,7 +142,8 @@ impl Space {
         self.blocks.commit(txn, slot);
     }
 
-    /// Notes that the transaction is committed, but holds its frees until [`Self::release_held`].
+    /// Notes that the transaction is committed, but holds its frees until [`Self::release_held`] or
+    /// the next commit. Releases those of an earlier one that were held.
     pub(crate) fn hold(&self, txn: TxnId, slot: CpuSlot) {
         self.release_held(slot);
         self.held.store(u64_from_u32(txn.raw()), Ordering::Relaxed);

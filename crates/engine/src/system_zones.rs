@@ -1,4 +1,5 @@
-//! The blocks that no inode may map: superblocks, descriptors, bitmaps, inode tables, the journal.
+//! The blocks that no inode may map: superblocks, descriptors, bitmaps, inode tables, and an
+//! internal journal that is in use.
 //!
 //! A damaged mapping that names one of them would overwrite it with file data, or free it.
 

@@ -2,14 +2,16 @@
 //!
 //! Operations run inside a [`Handle`]: everything they change belongs to the transaction that was
 //! running when the handle began. Handles join by a sharded count ([`gate`]) and draw their credits
-//! from sharded pools ([`credits`]), so two operations share no lock here. A commit closes the
-//! gate, waits for the open handles, takes the lists of what changed ([`Taken`]) and opens the gate
-//! to the next transaction. Only then does it encode and copy. A thread that changes something the
-//! commit has not copied yet makes the copy for it: see [`Epoch`].
+//! from sharded pools ([`credits`]), so operations on different CPU slots share no lock here,
+//! except for revokes. A commit closes the gate, waits for the open handles, takes the lists of
+//! what changed ([`Taken`]) and opens the gate to the next transaction. Only then does it encode
+//! and copy. A thread that changes something the commit has not copied yet makes the copy for it:
+//! see [`Epoch`].
 //!
 //! A *commit point* ends a transaction: after every N handles of a CPU slot, by the callers' clock,
 //! or on demand. With a durable journal it is a commit. Without one the clock causes none, and a
-//! commit point writes nothing: it only releases the transaction's frees to the allocator.
+//! commit point writes nothing: it only releases the transaction's frees to the allocator. With and
+//! without a journal, a transaction that is full, or must be durable, is written when it ends.
 //!
 //! Lock order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit
 //! inside a handle. Every operation first reserves, then applies: what can fail comes before the
@@ -166,7 +168,8 @@ impl<B: Backend> Transactions<B> {
         self.durable.store(tid.raw(), Ordering::Release);
     }
 
-    /// Joins a buffer to the transaction of `epoch`. Returns its kind if it was not in it yet.
+    /// Joins a buffer to the transaction of `epoch`. Returns the buffer's kind if it had not joined
+    /// yet.
     fn join(&self, buffer: &Arc<Buffer<B>>, epoch: Epoch, slot: CpuSlot) -> Option<BlockKind> {
         debug_assert_eq!(epoch, self.epoch(), "block {} joins another transaction", buffer.block());
         let kind = buffer.join(epoch)?;
@@ -193,7 +196,8 @@ impl<B: Backend> Transactions<B> {
         Taken { buffers, revoked: revoked.into_iter().collect() }
     }
 
-    /// Notes that no older logged copy of `block` may be replayed. True if that is new.
+    /// Notes that no older logged copy of `block` may be replayed. True if that is new; always
+    /// false if the journal is not durable, because nothing is replayed then.
     fn revoke(&self, block: BlockNr) -> bool {
         let is_new = self.keeps_revokes && self.revoked.lock().insert(block);
         if is_new {

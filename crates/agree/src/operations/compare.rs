@@ -75,8 +75,8 @@ pub struct Difference {
     pub what: String,
 }
 
-/// Compares two images that started as `start`. Also returns the files that differ, by inode number
-/// in `theirs`.
+/// Compares two images that started as `start`. Also returns the files that differ, sorted by inode
+/// number in `theirs`; files that are missing there come first.
 #[must_use]
 pub fn compare(start: &Layout, theirs: &Layout, ours: &Layout) -> (Shares, Vec<Difference>) {
     let mut shares = Shares::default();

@@ -1,4 +1,5 @@
-//! Which extents the kernel converted from unwritten, and when, relative to its decisions.
+//! Which unwritten extents the kernel converted to written ones, and after how much of its other
+//! work in the same line of the trace.
 
 use std::ops::Range;
 

@@ -25,11 +25,12 @@ pub struct Decision {
     pub line: u32,
     /// Inode.
     pub inode: u32,
-    /// Whether the groups were searched; otherwise a preallocation served the request.
+    /// Whether the groups were searched. Otherwise a preallocation served the request, and `goal`,
+    /// `found`, `groups`, `criterion` and `flags` are zero.
     pub searched: bool,
     /// The request, with the goal that the caller gave.
     pub orig: Spot,
-    /// The goal after normalisation and stream replacement (searches only).
+    /// The goal after normalisation and stream replacement.
     pub goal: Spot,
     /// What was found.
     pub result: Spot,
@@ -37,7 +38,7 @@ pub struct Decision {
     pub found: u16,
     /// Groups scanned, modulo 65,536.
     pub groups: u16,
-    /// Criterion, 0 to 5.
+    /// Criterion, 0 to 4; 5 when all criteria failed.
     pub criterion: u8,
     /// Final flags, low 16 bits.
     pub flags: u16,
@@ -74,7 +75,7 @@ impl fmt::Display for Decision {
 /// A commit of the kernel. Operations continue meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The line in which the transaction was closed: later frees belong to the next one.
+    /// The line in which the transaction was closed: later frees belong to the next transaction.
     pub closed: u32,
     /// The first line that could allocate, from its start, the clusters that the transaction freed.
     pub ended: u32,
@@ -373,7 +374,7 @@ fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision])
 /// How many decisions of each list come before the next pair about the same request: as few as
 /// possible, or all when no such pair comes soon.
 fn unpaired(theirs: &[Decision], ours: &[Decision]) -> (usize, usize) {
-    /// The most decisions that may be skipped.
+    /// The most decisions that may be skipped, in both lists together.
     const SKIPPED_MAX: usize = 256;
     let meets =
         |a: usize, b: usize| matches!((theirs.get(a), ours.get(b)), (Some(a), Some(b)) if a.is_about(b));
@@ -395,7 +396,8 @@ fn add_pair(shares: &mut DecisionShares, a: &Decision, b: &Decision) -> bool {
     same_place
 }
 
-/// Adds decisions that only one side made, between two that both made.
+/// Adds decisions that have no partner on the other side. They count as many as the side with more
+/// of them has.
 fn add_unpaired(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) {
     let missing = |a: usize, b: usize| Share { equal: 0, of: u64_from_usize(a.max(b)) };
     let searches = |list: &[Decision]| list.iter().filter(|decision| decision.searched).count();

@@ -6,7 +6,8 @@
 //! that it collects) and on the scheduler. So the moment of a conversion is an input like the time,
 //! not a decision. Each conversion is recorded with its CPU and with how many of the kernel's
 //! decisions, mapped ranges, allocated blocks and retries came before it in its line. The engine
-//! gets the conversion once it has made as many of each itself.
+//! gets the conversion once it has done as many of each in that line, or has made more decisions
+//! there, or is in a later line.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ struct Inside {
 struct Done {
     /// Ranges mapped.
     pieces: usize,
-    /// Blocks allocated immediately.
+    /// Blocks that a write allocated immediately, or failed to allocate.
     allocated: usize,
     /// Retries.
     again: Again,
@@ -70,7 +71,7 @@ impl IoEndSource for Schedule {
         let mut inside = self.inside();
         let Done { pieces, allocated, again } = *inside.done_in(line);
         // If the engine does the same work in other steps than the kernel, the counts may never
-        // match. Then the conversion is due after the engine's next decision.
+        // match. Then the conversion is due after the engine's next decision or in its next line.
         let has_come = |next: &&Conversion| {
             let is_told = next.pieces <= pieces && next.allocated <= allocated;
             let is_tried = next.again.commits <= again.commits && next.again.walks <= again.walks;

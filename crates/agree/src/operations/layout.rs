@@ -31,7 +31,7 @@ pub struct FileLayout {
     pub is_directory: bool,
     /// Its extents, ascending.
     pub extents: Vec<Piece>,
-    /// Blocks of its extent tree, or its indirect blocks, top-down.
+    /// Blocks of its extent tree, or its indirect blocks: each before those below it.
     pub tree: Vec<u64>,
     /// Its attribute block.
     pub attributes: Option<u64>,
@@ -46,12 +46,13 @@ pub struct GroupLayout {
     pub inodes: Arc<[u8]>,
 }
 
-/// An image, by path. An inode with several names is listed under the first of them.
+/// An image, by path. An inode with several names is listed under the first that a depth-first walk
+/// in the order of names meets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a block.
     pub block_size: u64,
-    /// Every inode that has a name.
+    /// The root as `/`, and every inode that has a name.
     pub files: BTreeMap<String, FileLayout>,
     /// Every group.
     pub groups: Vec<GroupLayout>,
@@ -101,7 +102,8 @@ impl Layout {
     }
 }
 
-/// The names in a directory, in reverse order, so that the first is visited first.
+/// The paths of the entries of a directory except `.` and `..`, in reverse order: the caller takes
+/// them from the end.
 fn children(reader: &Reader, directory: &Inode, path: &str) -> Result<Vec<(String, InodeNr)>> {
     let mut names = BTreeSet::new();
     for entry in reader.entries(directory)? {
@@ -137,7 +139,8 @@ fn file_layout(reader: &Reader, inode: &Inode) -> Result<FileLayout> {
     })
 }
 
-/// The blocks of an extent tree. The nodes' bounds limit its depth.
+/// The blocks of an extent tree. The bounds of each node say which depth it must have, so the walk
+/// of a damaged tree ends, too.
 fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let root = ExtentNode::parse_root(geometry, inode.block_field())?;

@@ -20,7 +20,7 @@ impl MountOptions {
     /// Parses comma-separated options.
     ///
     /// # Errors
-    /// Names an option that the engine does not follow.
+    /// The first option that the engine does not follow, or whose value it cannot parse.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let mut parsed = Self { policy: "linux-6.18", data: DataMode::Ordered, delays: true, stripe: None };
         for option in text.split(',').filter(|option| !option.is_empty()) {

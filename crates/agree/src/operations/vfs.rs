@@ -1,5 +1,5 @@
 //! What Linux does above ext4, and the engine therefore does not: it follows symbolic links in
-//! paths, and it allows `user.` attributes only on files and directories (xattr(7)).
+//! paths, and it allows `user.` attributes only on regular files and directories (xattr(7)).
 
 use anyhow::{Result, anyhow};
 use blockyard_disk::InodeNr;
@@ -122,8 +122,8 @@ impl Tree for Walk<'_> {
     }
 }
 
-/// The path with all symbolic links resolved; `None` if there are too many. A path that leads
-/// nowhere is returned unchanged.
+/// The path with its symbolic links resolved, the last one only if `last` says so; `None` if there
+/// are too many. A path is returned unchanged if a directory on the way is missing or is none.
 fn follow(fs: &FileSystem, path: &str, last: LastLink) -> Result<Option<String>> {
     let found = match locate(&Walk(fs), path.as_bytes(), last) {
         Ok(found) => found,

@@ -60,7 +60,7 @@ impl Quiet {
     /// Waits until no other comparison runs on this machine, then stops periodic write-back.
     ///
     /// # Errors
-    /// What the shell could not set.
+    /// When the shell cannot be started, or cannot change the settings.
     pub(super) fn start() -> Result<Self> {
         let mut process = Command::new("sh")
             .args(["-c", KEEPER, "blockyard-agree"])

@@ -27,8 +27,8 @@ pub struct FirstBlock {
     pub logical: LogicalBlock,
 }
 
-/// The policy's goal for an inode without blocks nearby. With delayed allocation, data has no
-/// colour: the write-back thread, whose colour is 0, asks for all of it.
+/// The policy's goal for an inode without blocks nearby. With delayed allocation, no colour moves
+/// the goal of a regular file: the write-back thread, whose colour is 0, asks for all its data.
 #[must_use]
 pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> BlockNr {
     let regular = block.regular || policy.dir_blocks == DirBlocks::WithData;
@@ -48,11 +48,12 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
 }
 
 /// The goal of an inode without extents: the start of its group. With flex groups of at least 4
-/// groups it is the second group of the flex group for regular files, and the first for all others.
+/// groups: the start of the flex group's second group for regular files, and of its first group for
+/// all others.
 ///
 /// With a `colour` (today only without delayed allocation), the process starts in its sixteenth of
-/// the group. The goal may lie past the end of a small file system. A request then starts at the
-/// first data block.
+/// the group. If the last flex group has only one group, the goal may lie past the end of the file
+/// system. A request then starts at the first data block.
 #[must_use]
 pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colour: Option<u32>) -> BlockNr {
     let mut group = u64_from_u32(inode_group.raw());

@@ -15,7 +15,8 @@ use blockyard_sync::CpuSlot;
 /// Flex groups of fewer groups have no lanes and keep no group for metadata.
 const FLEX_MIN: u32 = 4;
 
-/// The group where a file near `goal` starts when it is written on `cpu`.
+/// The group where a file near `goal` starts when it is written on `cpu`. This is `goal` itself if
+/// its flex group has no lanes: if it is small, or a short last one.
 pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -29,9 +30,11 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
     GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
 }
 
-/// The next group of the lane that `group` belongs to. It lies in the next flex group in which no
-/// other slot of `cpus` begins. Returns `group` itself if there is no such flex group. Repeated
-/// calls meet every such group once before they return to the first.
+/// The next group of the lane that `group` belongs to: the same place in a later flex group. For
+/// one goal, the `cpus` slots begin in one flex group or several consecutive ones. The lane moves
+/// by that many flex groups, to stay clear of the lanes of other slots. After the last whole flex
+/// group it wraps. Returns `group` itself if it has no lane, or if the lane has no other group.
+/// Repeated calls meet every group of the lane once before they return to the first.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -39,15 +42,15 @@ pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> Gr
     if flex < FLEX_MIN || home >= whole_flex_groups {
         return group;
     }
-    // Slots that have no lane in the first flex group begin in the flex groups after it. So the
-    // next group of this lane in which no slot begins is `stride` flex groups further.
+    // Slots that have no lane in the first flex group begin in the flex groups after it. In all,
+    // slots begin in `stride` flex groups.
     let stride = cpus.div_ceil(flex - 1).clamp(1, whole_flex_groups);
     let next = home + stride;
     let next = if next < whole_flex_groups { next } else { home % stride };
     GroupNr::new(next * flex + group.raw() % flex)
 }
 
-/// `group`, or the one after it if `group` is kept for metadata.
+/// `group`, or the one after it, if there is one, where `group` is kept for metadata.
 pub(crate) fn past_metadata(group: u32, flex: u32, groups: u32) -> u32 {
     debug_assert!(group < groups, "group {group} of {groups}");
     let left_alone = flex >= FLEX_MIN && group.is_multiple_of(flex) && group + 1 < groups;

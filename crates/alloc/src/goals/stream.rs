@@ -25,7 +25,8 @@ use crate::prealloc::inode::InodeAlloc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamPlace {
     pub(crate) group: GroupNr,
-    /// Cluster offset in the group of the last extent found. Used under `stream_goal=offset` only.
+    /// Where in the group the last extent found starts, in clusters. Used under
+    /// `stream_goal=offset` only.
     pub(crate) start: u32,
 }
 
@@ -125,8 +126,9 @@ impl<B: Backend> StreamGoals<B> {
 
 /// The group where the streams of each of `count` zones start. Zones have equal width. Streams
 /// start in the first group of their zone that is not kept for metadata. If that group is full, for
-/// example because the journal fills it, they start in the middle of a zone instead: the start of
-/// the next zone belongs to other streams.
+/// example because the journal fills it, they start in the middle of a zone instead: the first zone
+/// whose middle has room and got no streams yet. (The start of the next zone belongs to other
+/// streams.) If there is none, they start in the full group.
 fn zone_starts(count: u32, geometry: &Geometry, facts: &[GroupFacts]) -> Vec<u32> {
     let (groups, flex) = (geometry.groups(), geometry.flex_size());
     let zone = |slot: u32| u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count));

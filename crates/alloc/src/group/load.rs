@@ -14,7 +14,8 @@ use crate::buddy::Buddy;
 use crate::config::GroupSource;
 use crate::error::{AllocError, Result};
 
-/// The kernel's page: bitmap and buddy of `4096 / (2 * block size)` groups are built together.
+/// The kernel's page: bitmap and buddy of `4096 / (2 * block size)` groups, but at least of one,
+/// are built together.
 const PAGE_BYTES: usize = 4096;
 
 impl<B: Backend> GroupTable<B> {
@@ -89,8 +90,8 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Evicts groups until no more than the allowed number is loaded, or until `hand`, the next
-    /// group to look at, has gone around once.
+    /// Evicts groups other than `keep` until no more than the allowed number is loaded, or until as
+    /// many were looked at as there are groups. `hand` says which one is looked at next.
     fn evict_some(&self, cpu: CpuSlot, keep: GroupNr) {
         let groups = self.geometry.groups();
         for _ in 0..groups {

@@ -1,10 +1,10 @@
 //! Sets of groups ordered by group number. A set has one bit per group, and two levels of summary
 //! bits above. One more word for all sets says which of them hold a group.
 //!
-//! Key decision: a set is read without any lock. `next` takes a few word loads whatever the number
-//! of groups, and the order of a walk depends only on the content, never on the history. Most
-//! orders are empty most of the time, so a walk over the orders skips to the next one that holds a
-//! group (`next_order`).
+//! Key decision: a set is read without any lock. `next` takes a few word loads, and one more for
+//! every 262,144 groups that it passes over. The order of a walk depends only on the content, never
+//! on the history. Most orders are empty most of the time, so a walk over the orders skips to the
+//! next one that holds a group (`next_order`).
 //!
 //! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer;
 //! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears
@@ -113,7 +113,8 @@ impl<B: Backend> OrderedSet<B> {
         Self { bits, summary, top }
     }
 
-    /// Sets the bit and the summary bits. Returns whether a word at the top was empty before.
+    /// Sets the bit, and the summary bits of words that were empty. Returns whether the words were
+    /// empty up to the top.
     fn insert(&self, at: usize) -> bool {
         // Release pairs with the acquire loads of `next`: whoever sees a summary bit sees the bits
         // below it.
@@ -129,8 +130,8 @@ impl<B: Backend> OrderedSet<B> {
         self.bits[at / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0 && self.clear_summary(at / 64)
     }
 
-    /// Clears the summary bit of an empty word, unless the word was filled meanwhile. Returns as
-    /// [`Self::remove`] does.
+    /// Clears the summary bit of an empty word, and sets it again if the word was filled meanwhile.
+    /// Returns as [`Self::remove`] does.
     fn clear_summary(&self, word: usize) -> bool {
         let bit = 1u64 << (word % 64);
         let emptied = self.summary[word / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0;

@@ -64,7 +64,7 @@ impl<B: Backend> InodeAllocator<B> {
     ///
     /// # Errors
     /// [`InodeError::Corrupt`] when the inode is free already, reserved or beyond the last, or its
-    /// group was taken out of use; [`InodeError::Load`].
+    /// group was taken out of use; [`InodeError::Load`] when the bitmap could not be read.
     pub fn free<R>(
         &self,
         inode: InodeNr,
@@ -85,7 +85,7 @@ impl<B: Backend> InodeAllocator<B> {
     }
 
     /// Sets the tunable `inode_goal`: every later request without a goal of its own starts at this
-    /// number. `None` unsets it.
+    /// number. `None` unsets it. A number beyond the last inode has no effect.
     pub fn set_goal(&self, goal: Option<InodeNr>) {
         self.goal.store(goal.map_or(0, InodeNr::raw), Ordering::Relaxed);
     }
@@ -111,13 +111,13 @@ impl<B: Backend> InodeAllocator<B> {
         self.counts.free_in_group(group)
     }
 
-    /// Directories of a group.
+    /// Directories of a group, with uncommitted claims for directories.
     #[must_use]
     pub fn directories_in_group(&self, group: GroupNr) -> u32 {
         self.counts.directories_in_group(group)
     }
 
-    /// Free inodes of the file system; exact when nobody is allocating.
+    /// Free inodes of the file system; exact when nobody allocates or frees.
     #[must_use]
     pub fn free_total(&self) -> u64 {
         self.counts.free_total()

@@ -17,13 +17,14 @@ pub struct InodeConfig {
     pub switches: Switches,
     /// Number of CPU slots. The totals lag as the kernel's do with that many CPUs.
     pub cpus: u32,
-    /// Lowest inode number that may be handed out (`s_first_ino`, 11).
+    /// Lowest inode number that may be handed out (`s_first_ino`, usually 11).
     pub first_inode: u32,
     /// Whether descriptors carry checksums, so that `itable_unused` and the uninitialised flags
     /// mean something.
     pub descriptor_checksums: bool,
     /// Whether there is no journal. Then numbers that were deleted within the last minute (six
-    /// minutes while their table block is dirty) are passed over while the group has others.
+    /// minutes while their table block is dirty) are passed over while the group has other free
+    /// ones.
     pub without_journal: bool,
     /// Seed of random starts.
     pub seed: u64,
@@ -86,9 +87,12 @@ pub struct InodeRequest {
     pub parent_is_top: bool,
     /// Whether the new inode is a directory.
     pub directory: bool,
-    /// [`super::top_name_hash`] of the new name. If there is no name, the start is random.
+    /// [`super::top_name_hash`] of the new name. The search for the group of a directory under a
+    /// top directory starts there. Without a hash, or if the placement rule uses none, it starts at
+    /// random.
     pub name_hash: Option<u32>,
-    /// A number to start from, for callers that know better than the placement.
+    /// A number to start from, for callers that know better than the placement. One beyond the last
+    /// inode is ignored.
     pub goal: Option<InodeNr>,
     /// The CPU slot of the caller.
     pub slot: CpuSlot,

@@ -19,7 +19,7 @@ use super::config::{InodeConfig, InodeGroupFacts};
 pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     /// Free clusters of a group.
     fn in_group(&self, group: GroupNr) -> u32;
-    /// Free clusters of a flex group.
+    /// Free clusters of a flex group; without flex groups, of the group with this number.
     fn in_flex(&self, flex: FlexNr) -> u64;
     /// Free clusters of the file system, late like Linux's per-CPU counter (see [`LaggedCounter`]).
     fn total_approximate(&self) -> u64;

@@ -66,7 +66,8 @@ impl GroupState {
         if self.uninit { 0 } else { per_group - self.itable_unused }
     }
 
-    /// Makes the bitmap of a group that was never written. False if it must be read instead.
+    /// Makes the bitmap, with all inodes free, if it was never written. False if it must be read
+    /// instead.
     pub(super) fn synthesise(&mut self, per_group: u32) -> bool {
         if self.uninit {
             self.bits = Some(bitmap::all_free(per_group));
@@ -74,7 +75,8 @@ impl GroupState {
         self.uninit
     }
 
-    /// Installs a bitmap that was read while `generation` was current.
+    /// Installs a bitmap that was read at `generation`, unless the group was loaded or evicted
+    /// meanwhile.
     pub(super) fn install(&mut self, generation: u16, bytes: &[u8], per_group: u32) {
         if self.bits.is_none() && self.generation == generation {
             self.bits = Some(bitmap::from_bytes(bytes, per_group));

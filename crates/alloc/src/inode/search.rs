@@ -103,7 +103,8 @@ impl<B: Backend> Search<'_, B> {
 
     /// The rule without flex groups. First the parent's group is tried. Then groups are probed in
     /// steps that double, from a start that depends only on the parent, so that the files of one
-    /// directory overflow together. Then any group with a free inode will do.
+    /// directory overflow together. All these must have a free inode and a free cluster. At last
+    /// any group with a free inode will do, from the one after the parent's on.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =

@@ -5,9 +5,9 @@ use blockyard_disk::{GroupNr, InodeNr};
 /// What bitmap and descriptor of a group must say after a change. Inodes that others have claimed
 /// and not committed count as free.
 ///
-/// Where descriptors carry checksums, using an inode also clears `BLOCK_UNINIT` of the same group.
-/// The caller writes that group's block bitmap and its count of free clusters, which the block
-/// allocator knows.
+/// Where descriptors carry checksums, a group with an inode in use must not be `BLOCK_UNINIT`. If
+/// it is, the caller that sets the bit also clears this flag, and writes the group's block bitmap
+/// and count of free clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeUpdate {
     /// The inode.

@@ -6,8 +6,8 @@
 //! [`with_extents`](super::Policy::with_extents)). All other slots stay as they were in that
 //! policy. The code sees figures of groups. While a group is locked, the code also sees its free
 //! runs. It answers with a group or a run. The mechanism locks, checks every answer and claims, so
-//! no code can hand out what is not free. If the code finds nothing, the mechanism goes through all
-//! groups itself, so "no space" is always true.
+//! no code can hand out what is not free. If the code finds nothing, the mechanism searches all
+//! groups itself, unless the request takes only its goal. So no code can cause a false "no space".
 //!
 //! Each file system that is opened gets an object of its own, which all threads share. Decisions
 //! are repeatable if they follow from the arguments, the object's state and the seed alone.
@@ -41,7 +41,8 @@ pub struct Wish<'a> {
     pub goal: GroupNr,
     /// Where to begin in that group; `None` if anywhere.
     pub offset: Option<ClusterOffset>,
-    /// Clusters to look for, at least 1: what was asked for, or the window it grew into.
+    /// Clusters to look for, at least 1: what was asked for, the window it grew into, or a
+    /// preallocation for small files. Under best-available it may be shortened.
     pub clusters: u32,
     /// How picky the search is now.
     pub criterion: Criterion,
@@ -52,7 +53,7 @@ pub struct Wish<'a> {
 /// A group seen without its lock. The figures were true a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupView {
-    /// Free clusters.
+    /// Free clusters; 0 if the group is corrupt.
     pub free: u32,
     /// Free runs; 0 while the group was never loaded.
     pub fragments: u32,
@@ -116,9 +117,9 @@ pub trait Groups {
     /// How a group looks. A group that does not exist looks full.
     fn look(&self, group: GroupNr) -> GroupView;
 
-    /// Searches a group that suits the criterion. Returns whether the search is over. Groups that
-    /// do not exist, are full or do not suit are passed over, and busy ones where the policy skips
-    /// those.
+    /// Searches a group if it suits the criterion. Returns whether the search is over. Groups that
+    /// do not exist, are full or do not suit are passed over. So are busy ones, with `busy=skip`
+    /// and before the last criterion, and under the cheap criteria most that were never loaded.
     fn visit(&mut self, group: GroupNr) -> bool;
 }
 
@@ -129,15 +130,15 @@ pub trait GroupChoice: Send + Sync {
     /// reaches, except best-available.
     fn walk(&self, wish: &Wish<'_>, groups: &mut dyn Groups);
 
-    /// Called with the group where space was found, for a choice with memory.
+    /// Called with the group where space was found, so that a choice can remember it.
     fn found(&self, _wish: &Wish<'_>, _group: GroupNr) {}
 }
 
-/// Chooses the free run of a group to take.
+/// Chooses which free run of a group is taken.
 pub trait ExtentChoice: Send + Sync {
-    /// A part of one free run, at most as long as the wish; `None` if none is good enough under
-    /// this criterion. An answer that is not free counts as `None`. After `None` under the last
-    /// criterion, the first free run is taken. Called with the group locked.
+    /// A part of one free run, which is cut if it is longer than the wish; `None` if none is good
+    /// enough under this criterion. An answer that is not free counts as `None`. After `None` under
+    /// the last criterion, the first free run is taken. Called with the group locked.
     fn choose(&self, wish: &Wish<'_>, runs: &FreeRuns<'_>) -> Option<Run>;
 }
 
@@ -151,7 +152,8 @@ pub trait Finder {
 
     /// Locks a group, shows its free runs to `pick` and takes the run that `pick` returns, at most
     /// as long as the wish. Returns whether the search is over. A run that is not free is passed
-    /// over.
+    /// over. `pick` is not called once the search is over, nor for a group that does not exist, is
+    /// full, is corrupt or cannot be read.
     fn take(&mut self, group: GroupNr, pick: Pick<'_>) -> bool;
 }
 

@@ -90,11 +90,11 @@ pub struct Policy {
     pub when: When,
     /// Which images are served.
     pub era: Era,
-    /// Whether data may use the first groups of flex groups.
+    /// Whether the power-of-two criterion lets data use the first groups of flex groups.
     pub first_groups: FirstGroups,
-    /// Whether requests for a power of two may use groups whose bitmap was never written.
+    /// Whether the power-of-two criterion uses groups whose bitmap was never written.
     pub fresh_groups: FreshGroups,
-    /// What happens at groups that were not read yet.
+    /// What the cheap criteria do with groups that were not read yet.
     pub unloaded: Unloaded,
     /// Whose searches begin at the stream goal.
     pub stream_files: StreamFiles,
@@ -108,7 +108,7 @@ pub struct Policy {
     pub merge_goal: MergeGoal,
     /// Which of two equally near preallocations wins.
     pub locality_ties: LocalityTies,
-    /// What happens to runs that are too short.
+    /// What the cheap criteria do with runs that are too short.
     pub short_runs: ShortRuns,
     /// Which requests are aligned to the stripe.
     pub stripe_rule: StripeRule,
@@ -226,7 +226,8 @@ pub struct Cursor {
     pub inode_moves_cpu: bool,
     /// Length floor in clusters for [`Accept::Floor`].
     pub floor: u32,
-    /// How many groups without a run of that length are passed over before any length is accepted.
+    /// How many groups without a run of the floor's length are passed over before any length is
+    /// accepted.
     pub patience: u32,
     /// Where cursors stand at open.
     pub start: CursorStart,

@@ -1,10 +1,11 @@
 //! # `ext4-2008`: the first allocator of ext4 (2.6.27 to 2.6.29)
 //!
-//! **Idea.** Every inode, directory or not, goes to its parent's flex group while more than a tenth
-//! of that is free. Otherwise it goes to the flex group before that one, or else to the lowest that
-//! has room, so flex groups fill up one after the other. Blocks are searched for from the inode's
-//! own group on, by four criteria over all groups in turn. Small files share preallocations that
-//! follow one another around the disk. Large files start at their inode.
+//! **Idea.** Every inode, directory or not, goes to its parent's flex group while that has free
+//! inodes and at least 11 % of its blocks free. Otherwise it goes to the flex group before that one
+//! if there is as much room, or else to the lowest with as much room, so flex groups fill up one
+//! after the other. Blocks are searched for from the inode's own group on, by four criteria over
+//! all groups in turn. Small files share preallocations that follow one another around the disk.
+//! Large files start at their inode.
 //!
 //! **When it wins.** The front of the disk is filled densely. Groups that were never used stay
 //! unused, and inode tables are read in one go.
@@ -20,8 +21,8 @@
 //! `small_files=below`, `closed_files=window`, `merge_goal=request`, `locality_ties=last`,
 //! `short_runs=offer`, `stripe_rule=exact`, `short_windows=least`, `space_retries=unlimited`,
 //! `longest=group-less-10`, `goal_base=own-group`, `goal_colour=always`, `goal_logical=added`,
-//! `inode=flex-2008`, `top_flag=inherited`, `dir_blocks=with-data`. Later features are refused by
-//! name.
+//! `inode=flex-2008`, `top_flag=inherited`, `dir_blocks=with-data`, `era=ext4-2008` (later features
+//! are refused by name).
 
 use super::composition::Policy;
 use super::linux_6_16;

@@ -8,8 +8,9 @@
 //! When one flex group has run out of inodes, those of other flex groups are used.
 //!
 //! **When it loses.** On file systems that are more than three quarters full, every flex group
-//! fails the bound on free space, and directories go group by group. Where a directory of the root
-//! goes is random. Small files still follow one goal around the disk.
+//! fails the bound on free space. A directory below those of the root then goes to the first group,
+//! from its parent's on, that has at least average free inodes. Where a directory of the root goes
+//! is random. Small files still follow one goal around the disk.
 //!
 //! **Parameters.** The block search is that of `ext4-2008`, with `first_groups=avoid` and today's
 //! goals except for `goal_logical=added`. The differences from today's spreading can be switched on

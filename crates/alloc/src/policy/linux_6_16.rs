@@ -1,8 +1,8 @@
 //! # `linux-6.16`: the allocator of Linux 6.5 to 6.16
 //!
-//! **Idea.** The same ladder of criteria as `linux-6.18`, before it was made to scale. Groups that
-//! look suitable wait in lists, and one is picked at a time. A busy group is waited for. One goal
-//! serves all large files.
+//! **Idea.** The same ladder of criteria as `linux-6.18`, before it was made to scale. Groups wait
+//! in lists by order, and a search picks one suitable group at a time. A busy group is waited for.
+//! One goal serves all large files.
 //!
 //! **When it wins.** Against no later allocator. It is the base that the scalability series is
 //! measured from. With a single writer it is about as fast as `linux-6.18`.
@@ -17,6 +17,7 @@
 //! `free_pending=atomic` (8), `freed_merge=before` (9), `full_groups=drop` (10),
 //! `scan_toggle=prune` (11), `order_index=by-group` (15), `visit=scan` (16, needs 15),
 //! `sweep=per-range` (17, needs 16). Patches 3, 6, 7 and 12 to 14 change no behaviour.
+//! `indirect_scan=optimized` is a later change outside the series.
 
 use super::composition::Policy;
 use super::linux_6_18;

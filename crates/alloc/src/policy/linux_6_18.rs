@@ -9,17 +9,18 @@
 //! room.
 //!
 //! **When it loses.** New large files start at the group that their slot remembers, not near their
-//! inode. The criteria before the last two see only groups that were loaded. Nearly full file
-//! systems fall through to linear walks. On a device without seek times (the default for an SSD: no
-//! linear prefix before the index), directory blocks are not packed if data is written between
-//! them. `cp -a` of 3,258 directories with 109 syncs in between leaves them in 121 runs on Linux.
-//! It leaves 15 runs with a linear prefix (`--rotational on`), and 14 either way if data waits for
-//! one sync at the end.
+//! inode. The criteria before the last two see almost only groups that were loaded. On nearly full
+//! file systems, searches fall through to linear walks. On a device without seek times (the default
+//! for an SSD: no linear prefix before the index), directory blocks are not packed if data is
+//! written between them. `cp -a` of 3,258 directories with 109 syncs in between leaves them in 121
+//! runs on Linux. It leaves 15 runs with a linear prefix (`--rotational on`), and 14 either way if
+//! data waits for one sync at the end.
 //!
 //! **Parameters.** The tunables, as overrides: `mb_max_to_scan` (200 candidates), `mb_min_to_scan`
 //! (10), `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks),
 //! `mb_max_linear_groups` (4 groups on rotating devices, otherwise 0),
-//! `mb_best_avail_max_trim_order` (3 orders).
+//! `mb_best_avail_max_trim_order` (3 orders), `mb_prefetch` (8 flex groups, or 32 groups without
+//! flex groups), `mb_prefetch_limit` (4 times the default of `mb_prefetch`), `mb_stats` (0: off).
 
 use super::code::Code;
 use super::composition::{Cursor, Policy, Switches};

@@ -158,7 +158,7 @@ const SLOTS: &[SlotText] = &[
     switch_text!(
         "random_start",
         orlov.random_start,
-        "Where the search for a directory under a top directory begins.",
+        "Where the search for the group of a directory under a top directory begins.",
         "At a random flex group (2.6.30).",
         "At the hash of its name."
     ),
@@ -227,7 +227,7 @@ const SLOTS: &[SlotText] = &[
         cursor.sticky_inode,
         "Whether an inode remembers the group it last found space in.",
         "Its next search begins there.",
-        "Every search begins at the cursor of the CPU or of the file system."
+        "Every search begins at the cursor of the CPU or of the file system (rotation=none: at the goal)."
     ),
     switch_text!(
         "neighbour_first",
@@ -240,7 +240,7 @@ const SLOTS: &[SlotText] = &[
         "inode_moves_cpu",
         cursor.inode_moves_cpu,
         "Whether a hit through an inode's cursor moves the CPU's cursor.",
-        "It follows, as published: zones merge when files migrate.",
+        "It follows, as published: zones merge when a file is written on another CPU.",
         "It stays, so that zones stay apart."
     ),
     slot_text!("cursor_start", CursorStart, cursor.start),

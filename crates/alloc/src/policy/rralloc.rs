@@ -1,10 +1,10 @@
 //! # `rralloc`: round robin as we would ship it
 //!
-//! **Idea.** The next block of a file is tried first. A cursor is used only for a file's first
-//! extent, or if that block is taken. From the cursor on, groups whose runs are below a length
-//! floor are skipped, for a bounded number of tries. Directories and metadata keep the ladder and
-//! their clustering. Zones stay apart: a hit through a file's cursor never moves a CPU's cursor.
-//! Busy groups are skipped, and the group index leaves out full ones.
+//! **Idea.** A request that continues an extent is first tried right behind it. A cursor is used
+//! only if the request continues no extent, or does not fit there. From the cursor on, groups whose
+//! runs are below a length floor are skipped, for a bounded number of tries. Directories and
+//! metadata keep the ladder and their clustering. Zones stay apart: a hit through a file's cursor
+//! never moves a CPU's cursor. Busy groups are skipped, and the group index leaves out full ones.
 //!
 //! **When it wins.** Allocation spreads over the device, so freed blocks rest before they are used
 //! again. Files are not broken up for that.

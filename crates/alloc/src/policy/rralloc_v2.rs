@@ -11,7 +11,8 @@
 //! and metadata lose their groups. A hit through a file's cursor moves the CPU's cursor as well, so
 //! zones merge when threads migrate.
 //!
-//! **Parameters.** Zones: groups divided by CPUs. A file cannot remember group 0 (as published).
+//! **Parameters.** Each CPU has a zone of `groups / CPUs` groups. A file cannot remember group 0
+//! (as published).
 
 use super::composition::{Cursor, Policy};
 use super::linux_6_18;

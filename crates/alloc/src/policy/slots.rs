@@ -1,7 +1,7 @@
 //! The slots of a policy and what may fill them.
 //!
-//! Every filling is a value of a small enum; the mechanism matches on it in one place. Names and
-//! values are those of overrides on the command line (`slots=one`), so they are part of the
+//! Every filling is a value of a small enum; the mechanism matches on it where it decides. Names
+//! and values are those of overrides on the command line (`slots=one`), so they are part of the
 //! interface.
 
 /// Defines a slot: an enum whose values have names.
@@ -46,7 +46,7 @@ slot! {
     Search {
         /// The ladder of criteria over groups. The slots below apply, except those of cursors.
         Ladder = "ladder",
-        /// Round-robin by group (rralloc): first free run from a cursor.
+        /// Round robin by group from a cursor on (rralloc); `accept` says which run is taken.
         Cursor = "cursor",
         /// The next free block from the goal inside a window that the file has for itself (ext3).
         /// The slots of the ladder, of stream goals and of cursors do not apply.
@@ -61,7 +61,8 @@ slot! {
     Normalise {
         /// Linux's table of windows by predicted file size.
         Linux = "linux",
-        /// Aligned windows of `window` clusters, whatever the size of the file.
+        /// Aligned windows of `window` clusters, whatever the size of the file; small files as
+        /// under linux.
         Window = "window",
         /// As linux for streams; requests of small files do not grow.
         Streams = "streams",
@@ -101,7 +102,8 @@ slot! {
 slot! {
     /// `stream_goal`: what a stream goal carries.
     StreamGoal {
-        /// Group and offset; the exact goal is tried again on a retry.
+        /// Group and offset. If the request tried an exact goal, a retry tries the stream goal as
+        /// one.
         Offset = "offset",
         /// The group only.
         GroupOnly = "group-only",
@@ -126,12 +128,12 @@ slot! {
     }
 }
 slot! {
-    /// `overflow`: where data goes when the group of its goal has no room.
+    /// `overflow`: where data goes when the group of its goal has no room or is busy.
     Overflow {
         /// Where the index finds room, among the groups that were ever loaded.
         Index = "index",
-        /// To the groups of the same lane in other flex groups first; a file that continues stays
-        /// in its lane.
+        /// To the groups of the same lane in other flex groups first (needs goal_group=first or
+        /// all); a file that continues stays in its lane.
         Lane = "lane",
     }
 }
@@ -140,7 +142,7 @@ slot! {
     Room {
         /// Any that holds the request.
         Any = "any",
-        /// The first of at least 512 clusters, while there is one.
+        /// The first of at least 512 clusters, while there is one (needs goal_group=first or all).
         Run = "run",
     }
 }
@@ -159,7 +161,7 @@ slot! {
 slot! {
     /// `neighbour`: when the block right after the file's last one is tried first.
     Neighbour {
-        /// When normalisation made a window that touches it.
+        /// When normalisation made a window that touches the file's blocks.
         Window = "window",
         /// For every data request that continues an extent.
         Always = "always",
@@ -183,7 +185,7 @@ slot! {
         Linux = "linux",
         /// Any free extent, group after group.
         AnyOnly = "any-only",
-        /// Groups that hold the whole length, then any.
+        /// Groups with enough free clusters for the whole length, then any.
         Slow = "slow",
         /// As linux, without the best available (before Linux 6.5).
         FourSteps = "four",
@@ -228,9 +230,9 @@ slot! {
 slot! {
     /// `sweep`: in which order a walk over an index goes through sets and ranges of groups.
     Sweep {
-        /// Each set wraps around before the next order.
+        /// Each set from the goal on, with wrap-around, before the set of the next order.
         PerSet = "per-set",
-        /// All orders from the goal to the end, then all orders below the goal.
+        /// All orders for the groups from the goal to the end, then all orders for those before it.
         PerRange = "per-range",
     }
 }
@@ -301,7 +303,8 @@ slot! {
         Linux = "linux",
         /// The first run that is long enough (for criterion any: the first run).
         First = "first",
-        /// The shortest run of the group that is long enough.
+        /// The group's shortest run that is long enough (for criterion any, if there is none: the
+        /// longest).
         Best = "best",
         /// The one that code of another crate chooses.
         Code = "code",
@@ -334,7 +337,8 @@ slot! {
     Advance {
         /// To the group of the last success: moves when a group is full.
         OnFill = "on-fill",
-        /// One group further with every new inode.
+        /// One group past each success that did not begin at an inode's own cursor, as for a new
+        /// inode.
         PerInode = "per-inode",
         /// One group further after every `advance_bytes` bytes found through it.
         PerBytes = "per-bytes",
@@ -362,7 +366,7 @@ slot! {
     }
 }
 slot! {
-    /// `exempt`: what does not go through the cursor.
+    /// `exempt`: what is searched for by the ladder, not from a cursor.
     Exempt {
         /// Nothing.
         Nothing = "nothing",
@@ -392,7 +396,7 @@ slot! {
         Flex2008 = "flex-2008",
         /// As flex-2008; if that finds none, as ext3 places files (2.6.29).
         Flex2008Fallback = "flex-2008-fallback",
-        /// With the parent.
+        /// In the parent's group, or else in the next group that has a free inode.
         Parent = "parent",
     }
 }
@@ -419,7 +423,7 @@ slot! {
     /// `goal_base`: where the first block of an inode is searched for.
     GoalBase {
         /// In its flex group: the first group for directories (see dir_blocks), the second for
-        /// data.
+        /// data. With flex groups of fewer than 4 groups, in the inode's own group.
         Flex = "flex",
         /// In the inode's own group.
         OwnGroup = "own-group",
@@ -488,7 +492,7 @@ slot! {
 slot! {
     /// `unloaded`: what the cheap criteria do with a group whose bitmap would have to be read.
     Unloaded {
-        /// Pass it over.
+        /// Pass it over, unless it is the first of a flex group.
         Pass = "pass",
         /// Read it; nothing is read ahead (2008).
         Load = "load",
@@ -524,7 +528,7 @@ slot! {
 slot! {
     /// `closed_files`: how the last blocks of a file without open writers are requested.
     ClosedFiles {
-        /// Exactly those.
+        /// Exactly those, unless group locks were contended lately.
         Exact = "exact",
         /// With a window, as any others (2008).
         Window = "window",
@@ -562,15 +566,15 @@ slot! {
     StripeRule {
         /// Those of whole stripes.
         Multiple = "multiple",
-        /// Those of exactly one; small files share a stripe (2008).
+        /// Those of exactly one; a preallocation for small files is one stripe long (2008).
         Exact = "exact",
     }
 }
 slot! {
     /// `short_windows`: where a preallocation begins if it is shorter than its window.
     ShortWindows {
-        /// At the end of its window, if it covers the request there; else at the window's start, if
-        /// it covers the request there; else at the request.
+        /// Where it ends with its window, if it covers the request there; else at the window's
+        /// start, if it covers the request there; else at the request.
         Nearest = "nearest",
         /// Before the request, by the least of three numbers: the request's distance from the
         /// window's start, the blocks found beyond the request's length, and the request's block
@@ -581,9 +585,9 @@ slot! {
 slot! {
     /// `space_retries`: how often a search is repeated after preallocations were dropped.
     SpaceRetries {
-        /// Twice.
+        /// At most twice.
         Two = "two",
-        /// While that gives back clusters (2008).
+        /// As long as dropping them gives back clusters (2008).
         Unlimited = "unlimited",
     }
 }

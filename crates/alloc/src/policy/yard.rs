@@ -8,13 +8,13 @@
 //! - `lanes=cpu`: each CPU slot has a group of its own in the inode's flex group, and the first
 //!   blocks of a file go there. Flex groups of 16 have 15 lanes; slots beyond take the next flex
 //!   group. Linux starts all files of a directory in one group. Their writers share its lock, and
-//!   their extents interleave until each is long enough to be a stream.
+//!   their extents interleave until each file is long enough to be a stream.
 //! - `overflow=lane`: a lane's group may have no room, because it is full of clusters that wait
-//!   for a commit. Then the same lane of the next flex group is tried before the index. The index
-//!   knows only groups that were loaded: those where others write.
-//! - `room=run`: what fallocate asks for begins in the first run of 512 free clusters. In Linux it
-//!   begins in the smallest chunk that holds the first request, often a leftover before another
-//!   file's blocks.
+//!   for a commit. Then the next groups of the same lane, in other flex groups, are tried before
+//!   the index. The index knows only groups that were loaded: those where others write.
+//! - `room=run`: what fallocate asks for begins in the first run of at least 512 free clusters near
+//!   the goal, while there is one. In Linux it begins in the smallest chunk that holds the first
+//!   request, often a leftover before another file's blocks.
 //! - `goal_group=all`: the goal's group is visited, and loaded, before the index is walked. Linux's
 //!   indexes hold only groups that were loaded once, so after a mount all writers gather in those
 //!   few. Blocks of directories stay together. In Linux they go, one by one, to the most fragmented

@@ -17,7 +17,8 @@ const NO_CURSOR: u32 = u32::MAX;
 /// The allocator's memory of one inode, owned by the caller's in-core inode.
 ///
 /// Call [`Allocator::discard_inode_preallocations`](crate::Allocator) before dropping it. Otherwise
-/// the clusters left in its preallocations are given back only when space runs out.
+/// the clusters left in its preallocations are given back only when space runs out, and under
+/// `search=windows` its window stays for good.
 pub struct InodeAlloc<B: Backend = Native> {
     /// Preallocations, ascending by logical block. Some may be deleted; they are dropped when met.
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,

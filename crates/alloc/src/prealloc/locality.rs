@@ -38,8 +38,8 @@ fn bucket_of(clusters: u32) -> usize {
 }
 
 impl<B: Backend> LocalityGroup<B> {
-    /// Takes out the live preallocation with at least `count` clusters left whose start is nearest
-    /// to block `goal`.
+    /// Takes out one of the live preallocations with at least `count` clusters left: the one whose
+    /// first cluster left is nearest to block `goal`. `None` if there is none.
     pub(crate) fn take_nearest(
         &mut self,
         geometry: &Geometry,

@@ -3,7 +3,7 @@
 
 /// Clusters of the first window.
 const WINDOW_FIRST: u32 = 8;
-/// Most clusters that a window grows to.
+/// Most clusters that a window grows to by doubling. One for a longer request is longer.
 const WINDOW_MAX: u32 = 1027;
 
 /// A range of clusters that one file may use before others.
@@ -71,7 +71,7 @@ impl Reservation {
         self.hits += u64::from(clusters);
     }
 
-    /// Doubles the size when more than half of the old window was used.
+    /// Doubles the size, up to [`WINDOW_MAX`], if more than half of the old window was used.
     pub(crate) fn grow(&mut self) {
         if self.window.is_some_and(|window| self.hits > window.len() / 2) {
             self.size = self.size.saturating_mul(2).min(WINDOW_MAX);

@@ -1,9 +1,10 @@
 //! Searches in which another crate decides (`search=code`, `choose=code`): the code answers; the
 //! mechanism checks, locks and claims.
 //!
-//! With a choice of groups the ladder stays, and under each criterion the code walks over the
-//! groups. With an engine the ladder is not used. If the code takes nothing, any free run of any
-//! group is taken, as at the end of all searches.
+//! With a choice of groups the ladder stays, without its best-available criterion, and under each
+//! criterion the code walks over the groups. With an engine the ladder is not used. If the code
+//! takes nothing, any free run of any group is taken, as at the end of all searches, unless the
+//! request takes only its goal.
 
 use blockyard_disk::{ClusterOffset, GroupNr};
 use blockyard_sync::Backend;
@@ -22,7 +23,7 @@ use crate::search::context::Context;
 use crate::search::ladder;
 use crate::search::scan;
 
-/// How a group that does not exist looks.
+/// How a group looks that does not exist or that the request may not use.
 const FULL: GroupView = GroupView { free: 0, fragments: 0, largest_order: None, known: false, busy: false };
 
 impl<B: Backend> Allocator<B> {
@@ -70,8 +71,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// One pass of a criterion over the groups that the code visits. The last pass continues over
-    /// all groups.
+    /// One pass of a criterion over the groups that the code visits. If the code finds nothing in
+    /// the last pass, that pass continues over all groups.
     fn walk_by_code(
         &self,
         context: &mut Context<'_, B>,

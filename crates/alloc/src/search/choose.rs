@@ -19,7 +19,8 @@ use crate::policy::slots::Busy;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
-    /// One pass of a cheap criterion. Returns the next criterion if nothing was found.
+    /// One pass of a cheap criterion. Returns the criterion with which a search that is not over
+    /// continues.
     ///
     /// # Errors
     /// As [`Self::visit`].
@@ -58,7 +59,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// The first suitable group of the index. Under the best-available criterion the goal is left
-    /// trimmed to the length that the group was picked for.
+    /// trimmed to the length that the group was picked for; if no group suits, it gets its wanted
+    /// length back.
     fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
         if context.search.picked[criterion.index()] {
             context.outcome.stats.bad_suggestions[criterion.index()] += 1;

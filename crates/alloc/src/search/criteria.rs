@@ -13,9 +13,10 @@ pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
     /// The number of groups in a flex group, if the power-of-two criterion must leave the first of
-    /// them alone, as for data of a regular file.
+    /// them alone. It must for data of a regular file, with `first_groups=avoid` and flex groups of
+    /// at least four groups.
     pub(crate) flex: Option<u32>,
-    /// Whether requests for a power of two may use groups whose bitmap was never written.
+    /// Whether the power-of-two criterion may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,
 }
 

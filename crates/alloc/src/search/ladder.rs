@@ -86,7 +86,8 @@ pub(crate) fn after_failed(ladder: Ladder, criterion: Criterion, kind: RequestFl
     }
 }
 
-/// The lengths that the best-available criterion tries: powers of two from `top` down to `low`.
+/// The lengths that the best-available criterion tries: those of the orders from `top` down to
+/// `low`, by [`Self::len_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trim {
     pub(crate) top: u32,
@@ -112,7 +113,7 @@ impl Trim {
         Self { top, low }
     }
 
-    /// The length at an order, rounded up to whole stripes.
+    /// The length at an order: the power of two, rounded up to whole stripes.
     pub(crate) fn len_at(order: u32, stripe: u32) -> u32 {
         let len = 1u32 << order;
         if stripe > 0 { len.next_multiple_of(stripe) } else { len }

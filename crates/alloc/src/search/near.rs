@@ -1,10 +1,10 @@
 //! Groups near the goal, visited before an index is asked (`goal_group=first`, `goal_group=all`).
 //!
-//! An index knows only groups that were loaded once: those in which others work. So the goal's
-//! group is loaded for its visit. With `overflow=lane`, the next groups of its lane are visited in
-//! the same way. So a writer whose group is full of clusters that wait for a commit does not move
-//! into another writer's group. With `room=run` a first round looks for a long free run for data
-//! whose final size is unknown.
+//! An index knows only groups that were loaded before, often because others work in them. So the
+//! goal's group is loaded for its visit. With `overflow=lane`, the next groups of its lane are
+//! visited in the same way. So a writer whose group is full of clusters that wait for a commit
+//! tries its own lane before it moves into another writer's group. With `room=run` a first round
+//! looks for a long free run for data whose final size is unknown.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u32_from_usize;
@@ -24,7 +24,7 @@ const LANE_GROUPS: u32 = 8;
 const ROOM: u32 = 512;
 
 impl<B: Backend> Allocator<B> {
-    /// Visits the goal's group, and those of its lane.
+    /// Visits the goal's group and, with `overflow=lane`, the next groups of its lane.
     ///
     /// # Errors
     /// As [`Self::visit`].
@@ -44,7 +44,7 @@ impl<B: Backend> Allocator<B> {
         if context.search.is_over() { Ok(()) } else { self.visit_lane(context, criterion, goal) }
     }
 
-    /// One round over the goal's group and those of its lane.
+    /// One round over the goal's group and, with `overflow=lane`, the next groups of its lane.
     fn visit_lane(&self, context: &mut Context<'_, B>, criterion: Criterion, goal: GroupNr) -> Result<()> {
         let cpus = u32_from_usize(self.locality.len());
         let most = match self.policy.overflow {
@@ -62,7 +62,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Loads a group if it was never loaded, and visits it.
+    /// Visits a group, after loading it if it was never loaded. Passes over a group without free
+    /// clusters.
     fn visit_loading(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> Result<()> {
         let group = self.table.group(nr);
         if group.free() == 0 {

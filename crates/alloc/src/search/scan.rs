@@ -64,8 +64,8 @@ pub(crate) fn stripe_aligned(
 }
 
 /// Offers the free runs of the group, lowest first, cut at chunk ends. With `whole_runs` a run
-/// shorter than `want` is passed over: the cheap criteria know from the average that a longer one
-/// exists.
+/// shorter than `want` is passed over: the cheap criteria know from the average that a run of at
+/// least `want` exists.
 pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool, selection: &mut Selection) {
     let mut at = buddy.first_free();
     let mut left = buddy.free();

@@ -9,7 +9,8 @@ use crate::stats::CRITERIA;
 
 /// The state of a search. All of it may change during the search.
 pub(crate) struct SearchState {
-    /// What is searched for: the aim, then moved to the stream goal, then trimmed.
+    /// What is searched for: at first the aim. The search may move it, for example to the stream
+    /// goal, and trim it.
     pub(crate) goal: Extent,
     /// Clusters aimed at. If a search with a trimmed goal finds nothing, the goal gets this length
     /// again.
@@ -36,7 +37,7 @@ pub(crate) struct SearchState {
 pub(crate) struct Prefetch {
     /// Group at which the next batch starts.
     pub(crate) cursor: u32,
-    /// Groups of the last batch.
+    /// Number of groups in the last batch.
     pub(crate) batch: u32,
     /// Reads started in this request.
     pub(crate) started: u32,
@@ -66,7 +67,8 @@ impl SearchState {
         self.flags.set(RequestFlags::TRY_GOAL, aim.try_goal || self.flags.contains(RequestFlags::TRY_GOAL));
     }
 
-    /// Resets what an earlier, fruitless search of this request left.
+    /// Forgets the status, best candidate and criterion of an earlier, fruitless search of this
+    /// request. The rest of the state stays.
     pub(crate) fn start(&mut self) {
         self.selection.status = Status::Continue;
         self.selection.best.len = 0;

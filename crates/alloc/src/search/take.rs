@@ -45,7 +45,8 @@ impl<B: Backend> Allocator<B> {
             StreamLearns::AllData => RequestFlags::DATA,
         };
         if context.asked.kind.contains(learns) {
-            // An exact goal is taken before any group is scanned, and does not count here.
+            // An exact goal does not count here: the first search of a request takes it before any
+            // group is scanned.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;
             }
@@ -88,7 +89,7 @@ impl<B: Backend> Allocator<B> {
     /// nothing if that cluster is used or the group is corrupt.
     ///
     /// # Errors
-    /// When its group cannot be loaded again.
+    /// When the candidate's group cannot be loaded again.
     pub(crate) fn take_best(&self, context: &mut Context<'_, B>) -> Result<()> {
         let best = context.search.selection.best;
         let mut guard = self.table.lock_loaded(best.group, context.cpu(), &*self.source)?;

@@ -24,7 +24,7 @@ enum PreCheck {
 
 impl<B: Backend> Allocator<B> {
     /// Visits a group. Afterwards `context.search.selection.status` says whether the search is
-    /// over. What was found is claimed under the group's lock.
+    /// over. If it is [`Status::Found`], the candidate was claimed under the group's lock.
     ///
     /// # Errors
     /// When the bitmap of a suitable group cannot be loaded again.

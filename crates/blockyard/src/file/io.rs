@@ -1,4 +1,4 @@
-//! The standard library's traits for reading, writing and seeking with a position.
+//! The standard library's traits for reading and writing, with the file's position and at offsets.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;

@@ -38,9 +38,9 @@ impl File {
     /// reaches the largest size that it may have. The file's block mapping is durable only after
     /// [`File::sync_data`].
     ///
-    /// A file whose data goes through the journal is written as by [`File::write_at`]. In a file
-    /// without extents, a write that meets a hole before the end of the file goes on through the
-    /// cache, and is then written back.
+    /// A file whose data is journaled is written as by [`File::write_at`]. In a file without
+    /// extents, if the write meets a hole before the end of the file, the rest of it is written as
+    /// by [`File::write_at`] and then written back.
     ///
     /// # Errors
     /// As [`File::write_at`]; `EINVAL` for partial blocks, and for a file opened for appending.
@@ -64,7 +64,8 @@ impl File {
 
     /// Copies at most `len` bytes from byte `offset` of this file to byte `to` of another file, or
     /// of this one if the ranges do not overlap. Returns the number of bytes copied, which is short
-    /// at the end of this file and when space runs out. Holes are copied as zeroes.
+    /// at the end of this file, and if an error (such as a lack of space) ends the copy after its
+    /// beginning was copied. Holes are copied as zeroes.
     ///
     /// # Errors
     /// As [`File::read_at`] and [`File::write_at`], if nothing was copied; `EINVAL` for overlapping

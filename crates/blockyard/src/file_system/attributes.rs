@@ -52,7 +52,7 @@ impl FileSystem {
     /// match.
     ///
     /// # Errors
-    /// The path names nothing, or the file is immutable or append-only.
+    /// The path names nothing, the file is immutable or append-only, or the image is read-only.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -119,7 +119,8 @@ impl FileSystem {
     /// Sets several attributes at once.
     ///
     /// # Errors
-    /// As [`FileSystem::set_permissions`].
+    /// The path names nothing; otherwise as
+    /// [`engine::FileSystem::set_attributes`](blockyard_engine::FileSystem::set_attributes).
     ///
     /// ```
     /// use blockyard::SetAttributes;
@@ -141,7 +142,7 @@ impl FileSystem {
     /// As [`FileSystem::set_attributes`], but on a symbolic link itself.
     ///
     /// # Errors
-    /// As [`FileSystem::set_permissions`].
+    /// As [`FileSystem::set_attributes`].
     ///
     /// ```
     /// use blockyard::SetAttributes;
@@ -177,10 +178,13 @@ impl FileSystem {
         Ok(self.metadata(path)?.flags())
     }
 
-    /// Sets the flags that users may set, as `chattr` does. The others keep their values.
+    /// Sets or clears each flag that users may change, as `flags` has it (`chattr =`). The others
+    /// keep their values.
     ///
     /// # Errors
-    /// As [`FileSystem::metadata`]; or a flag that this type of file cannot have.
+    /// As [`FileSystem::metadata`]; the file is neither a regular file nor a directory; `flags` has
+    /// one that this type of file cannot have, or a new one that nobody may set; or the image is
+    /// read-only.
     ///
     /// ```
     /// use blockyard::Flags;

@@ -135,7 +135,7 @@ impl FileSystem {
     /// file's size in bytes. Holes stay holes.
     ///
     /// # Errors
-    /// As [`FileSystem::open`] and [`FileSystem::create`]; `from` is not a regular file; or both
+    /// As [`FileSystem::read`] and [`FileSystem::write`]; `from` is not a regular file; or both
     /// paths lead to the same file.
     ///
     /// ```

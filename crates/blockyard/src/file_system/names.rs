@@ -41,7 +41,7 @@ impl FileSystem {
     /// Creates a directory and any missing parents, each with permissions 0o755.
     ///
     /// # Errors
-    /// Something on the way is not a directory.
+    /// A name in the path exists and does not lead to a directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -108,7 +108,7 @@ impl FileSystem {
     /// Creates a symbolic link to `target`, which need not exist.
     ///
     /// # Errors
-    /// As [`FileSystem::create_dir`]; or the target is empty or too long.
+    /// As [`FileSystem::create_dir`]; or the target is empty, too long, or contains a NUL byte.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -148,10 +148,11 @@ impl FileSystem {
         Ok(OsString::from_vec(target).into())
     }
 
-    /// Adds a name to a file. A symbolic link is not followed.
+    /// Adds a name to a file. If `original` is a symbolic link, the link itself gets the name.
     ///
     /// # Errors
-    /// As [`FileSystem::create_dir`]; or the file is a directory.
+    /// As [`FileSystem::create_dir`]; or the file is missing, is a directory, is immutable or
+    /// append-only, or has too many names.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

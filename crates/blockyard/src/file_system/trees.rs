@@ -19,8 +19,8 @@ impl FileSystem {
     /// meanwhile are not an error.
     ///
     /// # Errors
-    /// There is no such directory, or something in it cannot be removed. What was removed by then
-    /// stays removed.
+    /// There is no such directory; the path is the root or ends in `.` or `..`; or something in it
+    /// cannot be removed. What was removed by then stays removed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -95,8 +95,8 @@ impl Progress {
     }
 }
 
-/// Removes the entries of a directory. Stops at a subdirectory that is not empty, and returns it
-/// with its name.
+/// Removes the entries of a directory up to the first subdirectory that is not empty, and returns
+/// that one with its name. `None` if the directory is empty now or was deleted.
 fn remove_files(
     engine: &Engine,
     ctx: &OpContext,

@@ -14,7 +14,8 @@ impl FileSystem {
     /// has no such attribute.
     ///
     /// # Errors
-    /// There is no such file, or the prefix is unknown.
+    /// There is no such file; the prefix is unknown; or the name is empty, is only a prefix,
+    /// contains a NUL byte, or has more than 255 bytes.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -59,9 +60,10 @@ impl FileSystem {
     /// feature `ea_inode` a value can have up to 64 KiB.
     ///
     /// # Errors
-    /// There is no such file; the prefix is unknown; or the value does not fit
+    /// As [`FileSystem::xattr`]; or the value does not fit
     /// ([`AttributeRoom`](blockyard_engine::Error::AttributeRoom), `ENOSPC`) or has more than
-    /// 64 KiB ([`Range`](blockyard_engine::Error::Range), `ERANGE`).
+    /// 64 KiB ([`Range`](blockyard_engine::Error::Range), `ERANGE`); or the file is immutable or
+    /// append-only.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -86,7 +88,8 @@ impl FileSystem {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// There is no such file, or it has no such attribute.
+    /// As [`FileSystem::xattr`]; or the file has no such attribute (a missing access control list
+    /// is not an error); or it is immutable or append-only.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -193,10 +196,12 @@ impl FileSystem {
         list.map(Some).ok_or_else(|| Error::at(path, Reason::Invalid("the access control list is damaged")))
     }
 
-    /// Sets an access control list. An access list also changes the permissions of the file.
+    /// Sets an access control list. An access list also changes the permissions of the file. If it
+    /// says no more than they do, the file has no list afterwards.
     ///
     /// # Errors
-    /// There is no such file, or the list is invalid.
+    /// There is no such file; the list is invalid; or it is a default list and the file is not a
+    /// directory.
     ///
     /// ```
     /// use blockyard::{Acl, AclKind};

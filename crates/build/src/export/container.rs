@@ -42,7 +42,8 @@ impl Compression {
 
 impl Tree {
     /// Writes an OCI image layout, with the tree as its only layer, into the folder `at`, which
-    /// must exist and be empty. The same tree gives the same files.
+    /// must exist and be empty. The same tree and options give the same files. If the options name
+    /// no platform, the files also depend on the machine's CPU architecture.
     ///
     /// # Errors
     /// Those of [`Tree::write_archive`]; [`Error::Refused`] for names that begin with `.wh.`, which
@@ -51,8 +52,8 @@ impl Tree {
         self.write_container_watched(at, options, &mut |_| Ok(()))
     }
 
-    /// As [`Tree::write_container`]. `watch` gets the size in bytes of each piece of the layer,
-    /// before compression, and can stop the work with an error.
+    /// As [`Tree::write_container`]. `watch` gets the uncompressed size in bytes of each piece of
+    /// the layer that was written, and can stop the work with an error.
     ///
     /// # Errors
     /// As [`Tree::write_container`]; an error of `watch` is returned as [`Error::Output`].

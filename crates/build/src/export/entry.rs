@@ -243,7 +243,8 @@ fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     bytes
 }
 
-/// Seconds with a fraction. Before 1970 the fraction counts backwards too.
+/// Seconds since 1970, with a fraction unless it is 0. Before 1970 the fraction counts backwards
+/// too: -0.25 is a quarter of a second before 1970.
 fn time(at: Timestamp) -> String {
     let (seconds, nanoseconds) = (at.seconds, at.nanoseconds);
     match (seconds, nanoseconds) {

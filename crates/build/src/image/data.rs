@@ -35,8 +35,8 @@ enum Batch {
     Part { inode: usize, blocks: Range<u64>, at: u64 },
 }
 
-/// Writes the data of all files. Returns a checksum of each batch; the batches do not depend on the
-/// number of threads.
+/// Writes the data of all files, except inline content. Returns a checksum of each batch; the
+/// batches do not depend on the number of threads.
 pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<Vec<u32>> {
     let batches = batches(plan);
     let sums: Vec<AtomicU32> = batches.iter().map(|_| AtomicU32::new(0)).collect();
@@ -144,8 +144,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Writes a part of one file from the buffer. If the file and the image can share blocks, they
-    /// do, and the bytes that were read serve only for the checksum.
+    /// Writes a part of one file. Ranges of at least [`SHARED_MIN`] bytes are shared with the
+    /// source file if that is possible; their bytes in the buffer then serve only for the checksum.
+    /// All other bytes are written from the buffer.
     fn write_part(&self, device: &dyn BlockDevice, id: NodeId, first: u64, row: Range<u64>) -> Result<()> {
         let (plan, block) = (self.plan, self.plan.shape.block_size);
         let mut done = 0;

@@ -47,7 +47,7 @@ impl InlineFiles {
     /// The content of the inode with this index.
     ///
     /// # Panics
-    /// If the inode is not a file, or its content is in blocks.
+    /// If the inode is not a regular file, or its content is in blocks.
     pub(super) fn of(&self, inode: usize) -> &[u8] {
         let part = &self.0[inode / TOGETHER];
         let at = part.starts.binary_search_by_key(&u32_from_usize(inode), |(inode, _)| *inode);

@@ -40,7 +40,7 @@ impl<'a> Values<'a> {
         Homes::numbered(list, self.numbers().start, &self.hashes)
     }
 
-    /// Writes one value, and its inode to `bytes`.
+    /// Writes one value and its mapping blocks to the device, and its inode to `bytes`.
     pub(super) fn write(
         &self,
         number: u32,

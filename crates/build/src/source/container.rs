@@ -84,9 +84,9 @@ impl Tree {
     /// files goes to an unnamed file in the folder `spool`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the choice matches no image or several, if a digest does not match,
-    /// and for whatever [`Tree::read_archive`] refuses, with the layer and the entry;
-    /// [`Error::Source`] if something cannot be read.
+    /// [`Error::Refused`] if the choice matches no image or several, if a part of the image is
+    /// missing or malformed, if a digest does not match, and for whatever [`Tree::read_archive`]
+    /// refuses, with the layer and the entry; [`Error::Source`] if something cannot be read.
     pub fn unpack_container(&self, choice: &Choice, spool: &Path) -> Result<Self> {
         let store = Store(self);
         let layers =

@@ -158,8 +158,8 @@ impl Tree {
     }
 }
 
-/// Splits a long path into parts that are short enough. They are as few as possible, because a tree
-/// of depth n has n such paths.
+/// Splits a path into parts that are short enough. They are few, because each is opened on its own,
+/// and a tree of depth n can have almost n paths that need this.
 fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), path);
     while rest.len() > PATH_LONGEST {
@@ -363,7 +363,7 @@ fn data_ranges(file: &OwnedFd, size: u64) -> rustix::io::Result<Vec<Range<u64>>>
     Ok(ranges)
 }
 
-/// The attributes of a file that an image keeps, and the names of the others.
+/// Those attributes of a file that are kept in an image, and the names of the others.
 fn attributes_of(path: &[u8]) -> io::Result<(AttributeList, Vec<Vec<u8>>)> {
     let (mut list, mut others) = (AttributeList::default(), Vec::new());
     let mut names = [0; NAMES_INLINE];

@@ -20,7 +20,7 @@ impl Tree {
     /// Reads what is at `path` in an image: names, attributes and sizes, but no content. A file
     /// becomes a tree with one name. `name` is the image's name in messages. Nothing is written,
     /// and no journal is replayed. If the journal needs recovery, replay it into an overlay and
-    /// pass the overlay as `device`. An empty lost+found is left out.
+    /// pass the overlay as `device`. An empty lost+found directly in `path` is left out.
     ///
     /// # Errors
     /// [`Error::Source`] if something cannot be read or is damaged; [`Error::Refused`] for a name
@@ -104,7 +104,7 @@ impl Reading<'_> {
         Error::Refused { path: self.path(name), reason: reason.to_owned() }
     }
 
-    /// Reads all names. Returns their inodes.
+    /// Reads all names, except `.`, `..` and an empty lost+found at the top. Returns their inodes.
     fn all(&mut self, inode: &Inode) -> Result<Vec<InodeNr>> {
         let failed = |error: ReadError| Error::image(&self.path(b""), error);
         let entries = self.reader.entries(inode).map_err(failed)?;
@@ -184,7 +184,8 @@ impl Reading<'_> {
     }
 }
 
-/// The ranges of a file that are not holes; `None` if it has no holes.
+/// The ranges of a file that hold data. Unwritten extents count as holes. `None` if there are no
+/// holes.
 fn data_ranges(reader: &Reader, inode: &Inode) -> std::result::Result<Option<Vec<Range<u64>>>, ReadError> {
     if !matches!(inode.map(), InodeMap::Extents | InodeMap::Indirect) {
         return Ok(None);

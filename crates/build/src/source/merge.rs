@@ -11,22 +11,25 @@ use std::path::Path;
 
 impl Tree {
     /// Merges trees in order. Directories with the same path become one, with the attributes of the
-    /// last one. Anything else is replaced by what comes later. If a later tree has names below a
-    /// symbolic link of an earlier one, the link is followed to its directory. No content is read.
+    /// last one. Anything else is replaced by what comes later, even a symbolic link by a
+    /// directory. No content is read.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) for a name below something that is not a
-    /// directory.
+    /// [`Error::Refused`](crate::Error::Refused) for a tree of one file, which needs a path
+    /// ([`Tree::merge_at`]), and for too many nested directories.
     pub fn merge(trees: Vec<Self>) -> Result<Self> {
         let added = trees.into_iter().map(|tree| Added { tree, at: Vec::new() });
         Self::merge_at(added.collect())
     }
 
-    /// As [`Tree::merge`], with a path for each tree. Directories on the way to it that no earlier
-    /// tree has are made with mode 0755 and owner 0.
+    /// As [`Tree::merge`], with a path for each tree. On the way to it, symbolic links of earlier
+    /// trees are followed, and directories that no earlier tree has are made with mode 0755 and
+    /// owner 0.
     ///
     /// # Errors
-    /// As [`Tree::merge`]; also for paths that no image can hold.
+    /// [`Error::Refused`](crate::Error::Refused) for a path that no image can hold or that leads
+    /// below something that is not a directory, for an empty path of a tree of one file, and for
+    /// too many nested directories.
     pub fn merge_at(added: Vec<Added>) -> Result<Self> {
         let (paths, trees): (Vec<Vec<u8>>, Vec<Self>) =
             added.into_iter().map(|added| (added.at, added.tree)).unzip();
@@ -51,8 +54,8 @@ impl Tree {
 pub struct Added {
     /// The tree.
     pub tree: Tree,
-    /// The path for its root, without a leading slash; empty for the root. For a tree of one file
-    /// ([`Tree::read_file`]), the path of the file.
+    /// The path for its root, without a leading slash; empty if that is also the root of the merged
+    /// tree. For a tree of one file (as from [`Tree::read_file`]), the path of the file.
     pub at: Vec<u8>,
 }
 

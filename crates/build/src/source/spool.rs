@@ -25,9 +25,9 @@ impl Spool {
         Ok(Self { file, end: 0 })
     }
 
-    /// Copies the parts of a file that are not holes, which `content` delivers one after the other.
-    /// Returns the byte where the file begins in the spool. If `data` is `None`, all `size` bytes
-    /// are data.
+    /// Copies a file of `size` bytes. `data` is the ranges that are not holes; `content` delivers
+    /// only their bytes, range after range. If `data` is `None`, there are no holes. Returns the
+    /// byte where the file begins in the spool.
     pub(super) fn store(
         &mut self,
         content: &mut impl BufRead,

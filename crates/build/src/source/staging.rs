@@ -130,8 +130,9 @@ impl Staging {
     }
 
     /// Adds an inode at a path. Missing directories on the way are made. If there is a directory
-    /// already, a new directory takes over its content; anything else is refused if the current
-    /// source has added something in it. Whatever else is there is replaced, as by an extraction.
+    /// already, a new directory takes over its content; anything but a directory is refused if the
+    /// current source has added something below the old one. In all other cases the new inode
+    /// replaces what is there, as an extraction does.
     pub(super) fn enter(&mut self, path: &[u8], what: Staged) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else {
@@ -228,7 +229,7 @@ impl Staging {
         }
     }
 
-    /// Adds another name for the inode at a path.
+    /// Adds the name `path` for the inode at `existing`, which must not be a directory.
     pub(super) fn link(&mut self, path: &[u8], existing: &[u8]) -> Result<()> {
         let there = self.find(existing).filter(|&inode| !self.is_directory(inode));
         let Some(inode) = there else {
@@ -321,7 +322,8 @@ impl Staging {
 
     /// Follows names as far as they exist. Returns the last directory and the missing names.
     /// Symbolic links of earlier sources are followed, as for a process whose root is the tree's.
-    /// `None` if something on the way is not a directory, or after too many links.
+    /// `None` if something on the way is neither a directory nor such a link, or after too many
+    /// links.
     fn follow(&self, names: &[&[u8]]) -> Option<(usize, Vec<Vec<u8>>)> {
         let mut way: Vec<&[u8]> = names.iter().rev().copied().collect();
         let mut at = vec![ROOT];
@@ -430,7 +432,7 @@ impl Staging {
         directory.nodes.push(node);
     }
 
-    /// Refuses link targets that Linux would not follow.
+    /// Refuses targets that Linux does not allow for a symbolic link.
     pub(super) fn check_target(&self, path: &[u8], target: &[u8]) -> Result<()> {
         if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
             return Err(

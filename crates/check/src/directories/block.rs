@@ -120,7 +120,7 @@ pub(super) fn check_area(visit: &Visit<'_, '_>, area: &[u8], site: Site, told: &
     check_names(visit, &entries, Role::Linear, site, &mut Names::new(false), told, sink);
 }
 
-/// Reports types of entries on a file system where entries have none.
+/// Reports entries that record a type, on a file system where they should not.
 fn report_types(visit: &Visit<'_, '_>, bytes: &[u8], entries: &[Entry<'_>], site: Site, sink: &mut Sink) {
     if visit.layout.file_types {
         return;

@@ -36,7 +36,8 @@ pub(super) struct Bounds {
 /// What a block is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// A block of a directory without a (readable) index.
+    /// A block whose names are not compared with an index: there is none, some part of it cannot be
+    /// read, or its hash is not computed.
     Linear,
     /// The root: only `.` and `..` are names.
     Root,
@@ -118,7 +119,8 @@ impl DirIndex {
 /// left.
 pub(super) type Spans = BTreeMap<u32, (u32, u32)>;
 
-/// What a block is for, judged by its bytes alone, when the index cannot be read.
+/// What a block is for when the index cannot be read, judged by its bytes. Block 0 is always the
+/// root.
 pub(super) fn role_without_index(visit: &Visit<'_, '_>, logical: u64, bytes: &[u8]) -> Role {
     let size = visit.volume.block_size();
     let rec_len = decode_rec_len(u16::from_le_bytes([bytes[4], bytes[5]]), size);

@@ -24,7 +24,7 @@ pub(super) struct InInode {
     pub(super) inline_tail: Option<Vec<u8>>,
     /// The value of the attribute with the encryption context.
     pub(super) context: Option<Vec<u8>>,
-    /// How many attributes there are, `system.data` not counted.
+    /// How many attributes there are, without a `system.data` that e2fsck finds.
     pub(super) count: usize,
     /// How many attributes have values in inodes of their own.
     pub(super) values: u64,
@@ -100,7 +100,8 @@ fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     entries.iter().any(|entry| entry.value_inode != 0 && (!has_values || stored_offset(&bytes, entry) != 0))
 }
 
-/// Whether an entry is `system.data`. NUL after the name is ignored: e2fsck does not see it either.
+/// Whether an entry is `system.data`, and its value is not in an inode of its own. NUL after the
+/// name is ignored: e2fsck does not see it either.
 fn is_inline_data(entry: &RawEntry<'_>) -> bool {
     (entry.name_index, trimmed(entry.name)) == (XATTR_INDEX, XATTR_NAME) && entry.value_inode == 0
 }
@@ -188,7 +189,8 @@ fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
     u64_from_u32(entry.value_size).div_ceil(1 << cluster_bits) << geometry.cluster_ratio_bits()
 }
 
-/// Checks one entry's hash, and records the inode of its value.
+/// Records the inode of an entry's value. If the value has no inode of its own, checks the entry's
+/// hash.
 fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &mut GroupFacts) {
     if entry.value_inode != 0 {
         facts.values.push(ValueRef {

@@ -20,7 +20,7 @@ pub(crate) const FAST_SYMLINK_MAX: u64 = 60;
 pub(super) struct Content {
     /// The map of a directory.
     pub(super) runs: Vec<Run>,
-    /// Whether there is no content.
+    /// Whether the content is mapped, and there are no blocks. False for a damaged map.
     pub(super) empty: bool,
     /// How the inode's blocks lie.
     pub(super) laid: Laid,
@@ -36,8 +36,8 @@ struct Sums {
     split: bool,
 }
 
-/// The seed for the checksums of an inode's tree blocks; `None` without such blocks. The walk over
-/// a map verifies no other checksums.
+/// The seed for the checksums of an inode's tree blocks; `None` without such blocks or without
+/// metadata_csum. The walk over a map verifies no other checksums.
 fn tree_seed(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> Option<u32> {
     let checksums = &cx.scan.volume.checksums;
     has_tree_blocks(raw).then(|| checksums.inode_seed(cx.inode, raw.i_generation.get())).flatten()
@@ -157,7 +157,8 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     }
 }
 
-/// Whether the next mount must finish a deletion or truncation of the inode.
+/// Whether the journal was replayed and the inode is an orphan. The next mount then finishes its
+/// deletion or truncation.
 fn is_to_be_finished(cx: &Examination<'_, '_, '_>) -> bool {
     cx.scan.volume.is_replayed && cx.scan.orphans.contains(&cx.inode.raw())
 }
@@ -263,7 +264,8 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     }
 }
 
-/// Length of the target in the block of a link, in bytes, if it needs a block.
+/// Length of the target in the block of a link, in bytes. `None` if the block cannot be read or has
+/// no NUL, or if the target would fit in the inode.
 fn target_length(cx: &Examination<'_, '_, '_>, run: &Run) -> Option<u64> {
     let block = cx.scan.volume.block(BlockNr::new(run.physical)).ok()?;
     let length = block.iter().position(|&byte| byte == 0)?;
@@ -332,8 +334,8 @@ pub(super) fn check_inline(
     check_blocks(cx, raw, file_acl + attributes.value_blocks);
 }
 
-/// Checks a symbolic link with inline data, as `mke2fs -d` makes it (Linux does not). It must be as
-/// long as the data; nothing else is checked.
+/// Checks a symbolic link with inline data, as `mke2fs -d` makes it (Linux does not). The attribute
+/// must exist, and the link must be as long as the data; nothing else is checked.
 pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attributes: &InInode) {
     if !cx.scan.volume.incompat.contains(Incompat::INLINE_DATA) {
         return;

@@ -16,7 +16,7 @@ const ILLEGAL_MAX: u32 = 12;
 struct Table {
     bytes: Vec<u8>,
     next: usize,
-    /// Levels of indirect blocks below: 0 means that the pointers are data blocks.
+    /// Levels of indirect blocks below: 0 means that the pointers lead to data blocks.
     level: u32,
     /// First logical block that this table covers.
     logical: u64,
@@ -60,7 +60,7 @@ impl Joiner {
 pub(crate) fn walk_indirect(walk: &mut Walk<'_, '_>, words: &[u32; 15]) {
     let mut joiner = Joiner { run: None, illegal: 0 };
     walk_words(walk, &mut joiner, words);
-    // A map that is given up still has the runs before that.
+    // If the map was given up, the runs found until then still count.
     joiner.flush(walk);
 }
 
@@ -82,7 +82,7 @@ fn walk_words(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, words: &[u32; 15]) -
     true
 }
 
-/// Takes one pointer to a data block; false when the map is given up.
+/// Adds the data block that a pointer names, if any; false when the map is given up.
 fn data_pointer(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, logical: u64, word: u32) -> bool {
     let block = u64::from(word);
     if block == 0 {

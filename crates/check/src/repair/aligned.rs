@@ -20,9 +20,9 @@ pub(super) struct Aligned {
     pub(super) dropped: Vec<u64>,
 }
 
-/// Copies blocks to where they must be. A block is dropped if the cluster where it must be is
-/// claimed twice (the place may be another file's), if there is no space, or if the user wants no
-/// copies.
+/// Copies blocks to where they must be. A block is dropped if the place where it must be is outside
+/// the file system or in a cluster that is claimed twice (it may be another file's). A block that
+/// needs a new cluster is also dropped if there is no space, or if the user wants no copies.
 pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, DeviceError> {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     let mut aligned = Aligned { runs: Vec::new(), copied: Vec::new(), dropped: Vec::new() };
@@ -63,6 +63,7 @@ fn stays(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> bool {
 }
 
 /// Where a block must be: in the cluster that its logical cluster has already, else in a new one.
+/// `None` if it must be dropped.
 fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &[Run]) -> Option<BlockNr> {
     let Some(place) = begun(ed, block, done) else {
         let first = place_of_copy(ed)?;

@@ -221,8 +221,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Writes what changed in an external journal, which the plan emptied. Called once what it held
-    /// is durable in the file system.
+    /// Writes what changed in an external journal, which the plan emptied. Called after what it
+    /// held became durable in the file system.
     fn write_journal(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         assert_eq!(journal.size(), device.size(), "the journal that the plan was made with");
@@ -246,8 +246,8 @@ impl Plan<'_> {
 /// Whether nothing has to be checked. The superblock must say that the file system was closed
 /// cleanly, without errors, without a journal to replay, without orphans, and that no periodic
 /// check is due. What e2fsck checks all the same must be sound: the fields of the superblock, the
-/// descriptors and their counts, the features of the first backup, the MMP block and the journal's
-/// head.
+/// descriptors and their counts, the features of the backup in group 1, the MMP block and the head
+/// of an internal journal.
 #[must_use]
 pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     let Some(sb) = sound_superblock(device) else { return false };
@@ -322,7 +322,7 @@ fn has_sound_head(device: &dyn BlockDevice) -> bool {
     if !loaded || !superblock::check_values(&volume, &mut sink).unwrap_or(false) {
         return false;
     }
-    // An external journal is checked only when it is given.
+    // An external journal is not given here, so it cannot be checked.
     let is_external = volume.compat.contains(Compat::HAS_JOURNAL) && volume.sb.s_journal_uuid != [0; 16];
     if !is_external {
         journal::check(&volume, None, &mut sink);
@@ -357,8 +357,8 @@ fn has_possible_counts(volume: &Volume<'_>) -> bool {
         })
 }
 
-/// Whether the backup of group 1 has the features of the superblock. Also true if this file system
-/// has no backup there.
+/// Whether the backup of group 1 has the features of the superblock, apart from those that
+/// [`descriptors::has_other_features`] ignores. Also true if this file system has no backup there.
 fn has_features_of_backup(volume: &Volume<'_>) -> bool {
     let of_this = |copy: &Backup| copy.superblock().s_uuid == volume.sb.s_uuid;
     backup::of(volume)

@@ -203,7 +203,8 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
 
 /// Repairs an inode with inline data that lost the attribute that goes with it. The content of
 /// `i_block` stays if the inode is a directory or `i_block` holds the whole content, and if an
-/// empty attribute fits. Otherwise the content is lost.
+/// empty attribute fits. Otherwise the content is lost. The inode itself is lost if its content
+/// could stay, but there is no area for attributes.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();
@@ -234,7 +235,7 @@ pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot:
     Outcome::Kept
 }
 
-/// The value of the attribute that goes with inline data.
+/// The value of the attribute that goes with inline data; empty without one.
 pub(crate) fn inline_tail(slot: &Slot) -> Vec<u8> {
     let Some(at) = area_at(slot) else { return Vec::new() };
     match salvage(&slot.bytes()[at..], Home::Inode).find(XATTR_INDEX, XATTR_NAME).map(|found| &found.value) {
@@ -243,7 +244,7 @@ pub(crate) fn inline_tail(slot: &Slot) -> Vec<u8> {
     }
 }
 
-/// Replaces the value of the attribute that goes with inline data with one of the same length.
+/// Gives the attribute that goes with inline data another value of the same length.
 pub(crate) fn set_inline_tail(slot: &mut Slot, tail: Vec<u8>) {
     let Some(at) = area_at(slot) else { return };
     let mut list = salvage(&slot.bytes()[at..], Home::Inode);

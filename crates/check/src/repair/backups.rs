@@ -1,5 +1,5 @@
-//! Rewrites wrong copies of the superblock, and copies of descriptors whose bitmaps or tables lie
-//! elsewhere than in the primary ones. This comes after the last repair, if superblock and
+//! Rewrites wrong copies of the superblock, and copies of descriptors that name other places of
+//! bitmaps or tables than the primary ones. This comes after the last repair, if superblock and
 //! descriptors are sound. e2fsck leaves such copies until it needs them.
 
 use blockyard_device::DeviceError;
@@ -15,7 +15,7 @@ use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
 /// Rewrites the copies of the superblock that the check finds wrong, and copies of descriptors that
-/// name other places.
+/// name other places of bitmaps or tables.
 pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceError> {
     let mut sink = Sink::default();
     descriptors::check_backups(volume, &mut sink);

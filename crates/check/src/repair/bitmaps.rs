@@ -177,8 +177,8 @@ fn put_if_changed(
     if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
 }
 
-/// Marks whole tables as used, so that all of each is read from now on: directories name inodes in
-/// the part that the descriptor calls never used.
+/// Marks whole tables as used, so that all of each is read from now on: the part that the
+/// descriptor calls never used has inodes that directories name, or the root.
 pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -> Result<(), DeviceError> {
     for &group in groups {
         let mut desc = ed.volume().group_of(group).desc;
@@ -197,7 +197,8 @@ pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -
     Ok(())
 }
 
-/// Marks the first `used` inodes of a table as used, although its descriptor calls them never used.
+/// Marks the first `used` inodes of a table as used, although its descriptor calls some of them
+/// never used.
 pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Result<(), DeviceError> {
     let per_group = ed.volume().geometry.inodes_per_group();
     assert!(0 < used && used <= per_group, "{used} inodes of {per_group}");

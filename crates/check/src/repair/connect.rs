@@ -46,7 +46,7 @@ pub(crate) fn repair(
     if findings.iter().any(|finding| finding.code == Code::NO_ROOT) {
         let first = GroupNr::new(0);
         if ed.volume().group_of(first).inodes_used < InodeNr::ROOT.raw() {
-            // The root was not scanned: the descriptor calls that part of the table unused.
+            // The root was not scanned: the descriptor calls its part of the table unused.
             return bitmaps::open_tables(ed, &[first].into());
         }
         let site = Site::inode(InodeNr::ROOT);
@@ -119,8 +119,9 @@ fn drop_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut B
     cut.insert(child);
 }
 
-/// Gives inodes without a name one in lost+found, which is made if it is missing. If it cannot be
-/// made, they get their names in the root, as in e2fsck.
+/// Gives inodes without a name one in lost+found. If that is missing, it is made, and they get
+/// their names in the next round. If it cannot be made, they get them in the root, as in e2fsck. An
+/// inode that no directory may name is cleared instead.
 pub(crate) fn attach(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
@@ -171,8 +172,8 @@ pub(crate) fn attach(
 }
 
 /// The new name of an inode without one: its number, and what is known of where it came from. That
-/// is the name that a directory lost in this repair, or else the directory that its `..` names, or
-/// else what the first bytes of its content say about it.
+/// is the old name, if a directory lost it in this repair; or else, for a directory, the one that
+/// its `..` names; or else what the first bytes of its content say about it.
 fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<u8> {
     let mut name = format!("#{inode}").into_bytes();
     let parent = at.tree.dotdot_of(inode.raw());
@@ -220,8 +221,8 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, 
 }
 
 /// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts
-/// lost+found there too. If all of these are in use, the first inode after the scanned part of a
-/// table; the scanned part then grows to include it.
+/// lost+found there too. If all of these are in use, the first ordinary inode after the scanned
+/// part of a table; the scanned part then grows to include it.
 fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, DeviceError> {
     let scanned = unused_scanned_inode(ed, facts);
     if scanned.is_some() {

@@ -1,6 +1,7 @@
 //! Impossible constants of a superblock of which no copy is left, or of a backup that a repair
-//! takes. They get the values that mke2fs would choose, given the other constants. If no copy is
-//! left, the descriptors and bitmaps then show whether these values are right.
+//! takes. Most get the values that mke2fs would choose, given the other constants; an impossible
+//! number of reserved blocks becomes 0. If no copy is left, the descriptors and bitmaps then show
+//! whether these values are right.
 
 use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::GroupFlags;
@@ -85,8 +86,8 @@ pub(super) fn refutes_bigalloc(sb: &RawSuperblock) -> bool {
 }
 
 /// Blocks of a group according to two fields that should say the same, without bigalloc. If both
-/// are possible, the number of inodes decides, and then the rounder number. `None` if neither is
-/// possible.
+/// are possible, the one that agrees with the number of inodes is taken. If that does not decide,
+/// the one that a larger power of two divides is taken. `None` if neither is possible.
 fn known_group_size(sb: &RawSuperblock, block_size: u32) -> Option<u32> {
     let is_possible = |size: &u32| *size > 0 && *size <= 8 * block_size && size.is_multiple_of(8);
     let said = [sb.s_clusters_per_group.get(), sb.s_blocks_per_group.get()].into_iter();
@@ -160,7 +161,7 @@ pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> R
     Ok(())
 }
 
-/// Whether most inode bitmaps have the bits after the last inode set.
+/// Whether most of the inode bitmaps that are not uninit have the bits after the last inode set.
 fn are_padded(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(false) };

@@ -54,7 +54,8 @@ struct Marked {
 }
 
 impl Marked {
-    /// Whether the stored bitmap calls a cluster used; false where there is no bitmap.
+    /// Whether the stored bitmap calls a cluster used; false where no bitmap is stored, or it
+    /// cannot be read.
     fn is_marked(&mut self, volume: &Volume<'_>, cluster: u64) -> bool {
         let geometry = &volume.geometry;
         let first = geometry.first_data_block().raw();

@@ -15,13 +15,13 @@ use crate::finding::Finding;
 /// How a repair ends, which gives the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// There was nothing to correct.
+    /// There was nothing to correct, or nothing that e2fsck counts as a correction.
     Clean,
     /// All errors were corrected.
     Corrected,
     /// Errors are left.
     Uncorrected,
-    /// Unknown: there is no verdict afterwards.
+    /// The repair was refused, or there is no verdict afterwards.
     Unusable,
 }
 
@@ -104,8 +104,8 @@ impl Plan<'_> {
 }
 
 /// What is corrected and does not count. e2fsck does not count most of what it repairs before the
-/// first pass, a block in which it filled in a type, or the replay of a log up to a corrupt
-/// transaction.
+/// first pass, the checksum of a block in which it filled in a type, or the replay of a log up to a
+/// transaction whose commit block has a wrong checksum.
 struct Uncounted {
     /// Blocks of directories in which types are filled in.
     filled: BTreeSet<(Option<InodeNr>, Option<u64>)>,
@@ -143,8 +143,8 @@ impl Uncounted {
             Code::INODE_UNINIT_USED => self.opened.contains(&finding.site.group),
             Code::JOURNAL_SUPERBLOCK => finding.detail.starts_with("s_nr_users"),
             Code::MMP_CHECKSUM | Code::MMP_MAGIC | Code::ORPHAN_UNFINISHED => true,
-            // Of corrupt logs, e2fsck counts those with blocks that it skips or descriptors that it
-            // does not read.
+            // Only a wrong checksum of a commit block does not count. e2fsck counts the other
+            // faults of a log: blocks that it skips, and descriptors that it does not read.
             Code::LOG_CORRUPT => finding.detail.ends_with(&CorruptionKind::JournalCommitChecksum.to_string()),
             _ => false,
         };

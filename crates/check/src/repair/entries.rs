@@ -31,8 +31,8 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
         let length = DirLayout::entry_len(usize::from(block[at + 6]));
         let own = if length <= left { name_at(ed, block, at) } else { None };
         if fits && length <= rec_len {
-            // An entry for `.` that is too long hides the entries after it, and may end inside one of
-            // them. Deletions never leave such an entry.
+            // An entry for `.` that is too long hides the entries after it, and may end inside one
+            // of them. Deletions never leave such an entry.
             let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
             let leads_to = |to| is_chain(ed, block, at + length, to);
             let hides = is_dot && rec_len > length && (leads_to(at + rec_len) || leads_to(end));
@@ -54,7 +54,7 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
     names
 }
 
-/// The next offset from which a chain of entries leads to the end.
+/// The next offset from which a chain of entries leads to the end; `end` if there is none.
 fn resume(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> usize {
     (from..end).step_by(4).find(|&at| is_chain(ed, block, at, end)).unwrap_or(end)
 }
@@ -87,7 +87,8 @@ fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
     possible.then(|| Name { bytes: bytes.to_vec(), inode, file_type })
 }
 
-/// The entry at an offset, with a name that fills it, without padding.
+/// The entry at an offset, if it can be one in use. Its name is the rest of the entry after the
+/// header, without the zeroes at the end.
 fn cut_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize, rec_len: usize) -> Option<Name> {
     let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     let mut bytes = block[at + HEADER_LEN..at + rec_len].to_vec();

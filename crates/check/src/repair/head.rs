@@ -23,7 +23,9 @@ use crate::{Error, Report, backup, descriptors};
 /// The first ordinary inode of all known file systems.
 const FIRST_INODE: u32 = 11;
 
-/// An overlay of an image in which something is wrong, with the fields of its superblock corrected.
+/// An overlay of an image, in which an interrupted repair is finished from its redo log. If the
+/// image is not clean, or its features contradict each other, the fields of its superblock are
+/// corrected.
 pub(super) fn overlay<'a>(
     device: &'a dyn BlockDevice,
     redo: Option<&Redo>,
@@ -145,8 +147,8 @@ pub(super) fn names_no_journal_device(device: &dyn BlockDevice) -> bool {
     primary(device).is_some_and(|sb| has_stray_journal_uuid(&sb))
 }
 
-/// Whether a superblock names a journal device although its journal is in an inode: it then has a
-/// copy of that inode's map.
+/// Whether a superblock names a journal device although its journal is in an inode. A copy of that
+/// inode's map in the superblock shows that it is.
 fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
     sb.compat().contains(Compat::HAS_JOURNAL)
         && sb.s_journal_uuid != [0; 16]
@@ -154,8 +156,8 @@ fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
         && sb.s_jnl_blocks[0].get() != 0
 }
 
-/// A backup of this very file system, in a group that the superblock leads to; in groups of the
-/// usual size if it leads nowhere.
+/// The first backup with the UUID of this very file system. The superblock says where groups begin;
+/// if it cannot be opened, they are taken to have the usual size.
 fn own_backup(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<RawSuperblock> {
     let copies = match superblock::open(device, &mut Sink::default()) {
         Ok(Opened::Volume(volume)) => backup::all_of(&volume),
@@ -184,9 +186,10 @@ pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     blocks.checked_mul(1 << bits)
 }
 
-/// The first ordinary inode, and who says so, if it is lower than the superblock says: otherwise
-/// files in between would count as reserved inodes. The number never changes after mkfs, and
-/// backups of this very file system have it. Without a backup, files in use decide.
+/// The first ordinary inode, and who says so, if it is lower than the superblock says. With the
+/// superblock's number, the files in between would count as reserved inodes. The number never
+/// changes after mkfs, and backups of this very file system have it. Without a backup, files in use
+/// decide.
 fn first_inode(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,
@@ -225,8 +228,9 @@ fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result
 
 /// The right number of blocks reserved for descriptors, if the superblock claims so many that a
 /// bitmap or the inode table of the first group would lie among them, and the root is sound. The
-/// number is what a backup says, or what there is room for before the first of these objects.
-/// `None` if a backup or the resize inode confirms the claim: then the descriptor is wrong.
+/// number is what a backup says if there is room for that many before the first of these objects,
+/// and otherwise as many as there is room for. `None` with meta_bg, and if a backup or the resize
+/// inode confirms the claim: then the descriptor is wrong.
 fn reserved_descriptors(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,
@@ -270,7 +274,7 @@ fn is_listed(volume: &Volume<'_>) -> bool {
     volume.compat.contains(Compat::RESIZE_INODE) && sink.into_findings().is_empty()
 }
 
-/// The fields that name the orphan file and quota files although their features are off.
+/// The fields for the inodes of the orphan file and of quota files, if their features are off.
 fn meaningless(sb: &mut RawSuperblock) -> impl Iterator<Item = &mut zerocopy::little_endian::U32> {
     let orphan_file = sb.compat().contains(Compat::ORPHAN_FILE);
     let quota = sb.ro_compat().contains(RoCompat::QUOTA);
@@ -283,8 +287,8 @@ fn meaningless(sb: &mut RawSuperblock) -> impl Iterator<Item = &mut zerocopy::li
     fields.into_iter().filter(|(meant, _)| !meant).map(|(_, field)| field)
 }
 
-/// Whether one of these fields names an inode although its feature is off. No directory may name
-/// that inode then.
+/// Whether one of these fields names an inode although its feature is off. An inode in a quota
+/// field counts as hidden, so a repair would remove its names.
 fn names_files(sb: &RawSuperblock) -> bool {
     let mut sb = *sb;
     meaningless(&mut sb).any(|field| field.get() != 0)

@@ -27,7 +27,8 @@ use zerocopy::{FromBytes, FromZeros};
 
 /// Bytes read at a time while looking for the root.
 const CHUNK: usize = 1 << 20;
-/// The most roots that are compared: a journal holds many copies.
+/// The search for roots ends with the chunk in which this many are found: a journal holds many
+/// copies.
 const ROOTS_MAX: usize = 256;
 /// The most slots of the table that are looked at.
 const SLOTS_MAX: u32 = 8192;
@@ -93,7 +94,8 @@ impl UuidOrigin {
     }
 }
 
-/// Infers a superblock from what is left on a device; `None` when no root is left.
+/// Infers a superblock from what is left on a device. `None` when no root is left, when nothing
+/// shows the inodes per group, or when the blocks or inodes are too many for 32 bits.
 fn superblock(device: &dyn BlockDevice, now: u64) -> Option<(RawSuperblock, UuidOrigin)> {
     let table =
         tables(device).into_iter().max_by_key(|table| (rate(device, table), std::cmp::Reverse(table.at)))?;
@@ -213,8 +215,8 @@ fn first_descriptor(device: &dyn BlockDevice, table: &Table) -> Option<(RawGroup
     fits.then_some((desc, block))
 }
 
-/// Bytes of a descriptor. A wide one ends with checksums; after a narrow one comes another one, or
-/// zeroes.
+/// Bytes of a descriptor; `None` if the first one does not name the table. A wide one ends with
+/// checksums; after a narrow one comes another one, or zeroes.
 fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     let (_, block) = first_descriptor(device, table)?;
     let wide_sums = block[32..64].iter().any(|byte| *byte != 0);
@@ -223,8 +225,9 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     Some(if wide_sums && !is_second { 64 } else { 32 })
 }
 
-/// Inodes per group: they follow from the padding of the inode bitmap, or else from the first block
-/// after the table that an inode maps. With flex_bg, the tables of several groups lie in between.
+/// Inodes per group: they follow from the padding of the inode bitmap, or else from the first or
+/// second block after the table that an inode maps. With flex_bg, the tables of several groups lie
+/// in between.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -262,13 +265,14 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     Some(u32_from_usize(found))
 }
 
-/// Bits before the padding of a bitmap, whose bytes have all bits set.
+/// Bits of a bitmap before its padding: the bytes at its end that have all bits set.
 fn unpadded(bitmap: &[u8]) -> usize {
     8 * (bitmap.len() - bitmap.iter().rev().take_while(|byte| **byte == 0xFF).count())
 }
 
-/// The inode bitmap of the first group, if no descriptor names it: the block before the table whose
-/// bits say best which slots are in use. `fits` says how many inodes a group may have.
+/// The inode bitmap of the first group, if no descriptor names it. Of the blocks before the table,
+/// it is the one whose bits say best which slots are in use; `None` if each has too many wrong bits
+/// or does not fit. `fits` says how many inodes a group may have.
 fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) -> bool) -> Option<Vec<u8>> {
     let slots = 1..=(8 * u32_from_usize(table.block_size())).min(SLOTS_MAX);
     let is_used = |inode| table.slot(device, inode).is_some_and(|slot| slot.raw().i_links_count.get() > 0);
@@ -286,8 +290,9 @@ fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) ->
     rated.min_by_key(|(wrong, _)| *wrong).map(|(_, bitmap)| bitmap)
 }
 
-/// Blocks of a cluster: the power of two that divides the allocated blocks of nearly all inodes,
-/// and of the root; 1 if no directory has more blocks than its size needs.
+/// Blocks of a cluster: the largest power of two that divides the allocated blocks of nearly all
+/// inodes with extents, and of the root; 1 if it is impossibly large, or if no directory has more
+/// blocks than its size needs.
 fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32 {
     let sectors = u64_from_usize(table.block_size() / 512);
     let (mut powers, mut of_root, mut has_wide) = (Vec::new(), 0, false);
@@ -357,7 +362,7 @@ fn put_defaults(sb: &mut RawSuperblock, now: u64) {
     }
 }
 
-/// Sets the features that the inodes of the first table use.
+/// Sets the features that the inodes of the first table use, and those that usually go with them.
 fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table, per_group: u32) {
     let mut compat = Compat::EXT_ATTR;
     let mut incompat = Incompat::empty();
@@ -421,7 +426,7 @@ fn is_garbage(raw: &RawInode) -> bool {
 }
 
 /// Sets the UUID to the one in the journal, and turns checksums on if they match it. If the journal
-/// has none, the UUID follows from the root's inode.
+/// has none, the UUID follows from the root's inode. The hash seed always does.
 fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) -> UuidOrigin {
     let root = table.slot(device, InodeNr::ROOT.raw());
     let journal = table.slot(device, InodeNr::JOURNAL.raw()).and_then(|slot| first_block(slot.raw()));

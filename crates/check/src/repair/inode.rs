@@ -140,7 +140,8 @@ pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Resul
     Ok(())
 }
 
-/// What the walk would say about a slot: its errors, and what its fields should hold.
+/// What the walk would say about a slot: the findings that are to be repaired, and what its fields
+/// should hold.
 fn findings(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> (Vec<Finding>, Expected) {
     let (sink, expected) = examined(ed, inode, slot, &mut NoClaims);
     (
@@ -331,7 +332,8 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> bool {
     true
 }
 
-/// Whether `i_block` holds pointers of a file that is too large for inline data.
+/// Whether `i_block` holds the pointers of a regular file that has blocks and is too large for
+/// inline data in `i_block` alone.
 fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
     let words = raw.block_words();
     let end = ed.volume().geometry.blocks_count().raw();
@@ -343,8 +345,8 @@ fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
 }
 
 /// Puts back the zero that ends the target of a symbolic link, if the target is exactly one byte
-/// longer than `i_size`; false for other links. If the target is longer still, `i_size` itself is
-/// damaged and too small.
+/// longer than `i_size`; false for other links, and for encrypted and inline ones. If the target is
+/// longer still, `i_size` itself is damaged and too small.
 fn end_target(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -371,7 +373,8 @@ fn end_target(
 }
 
 /// Infers the type of an inode from its content when the mode names no possible one. If the content
-/// shows no type either, a device, pipe or socket only loses its size or map.
+/// shows no type either, a device, pipe or socket only loses its size or map, and any other inode
+/// is lost. The root is lost if it does not look like a directory.
 fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> Outcome {
     let raw = *slot.raw();
     let mapped = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] == extent::MAGIC.to_le_bytes();
@@ -400,7 +403,7 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
     Outcome::Kept
 }
 
-/// Removes the map of a special file. The numbers of a device stay.
+/// Removes the map of a special file, and flags that it cannot have. The numbers of a device stay.
 fn clear_map(slot: &mut Slot) {
     let raw = slot.raw_mut();
     let mut words = raw.block_words();
@@ -422,7 +425,7 @@ fn looks_like_directory(ed: &Editor<'_, '_>, inode: InodeNr, runs: &[Run]) -> bo
         && block[20..22] == *b".."
 }
 
-/// Whether an inode has inline data, by its flag and its attribute.
+/// Whether an inode has inline data, by the feature, its flag and its attribute.
 fn is_inline(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
     slot.raw().flags().contains(InodeFlags::INLINE_DATA)
         && ed.volume().incompat.contains(Incompat::INLINE_DATA)
@@ -574,8 +577,8 @@ fn mend_map(
 }
 
 /// Cuts off what a directory maps past its size: an extent with a wrong length takes in blocks of
-/// other inodes. Leaves the map alone and returns false if the first of these blocks is one of a
-/// directory.
+/// other inodes. Returns false if the map was left alone, as it is if the first block past the size
+/// is one of a directory.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
     // Nodes of an index do not look like blocks of a directory, and an inline directory has no map.
@@ -603,8 +606,8 @@ fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> R
     Ok(true)
 }
 
-/// Closes the holes of a directory that is too large with them: the key of an extent is wrong. Other
-/// holes are closed when the directory is rebuilt. Returns false if the map was left alone.
+/// Closes the holes of a directory that is too large with them: the key of an extent is wrong.
+/// Other holes are closed when the directory is rebuilt. Returns false if the map was left alone.
 fn close_holes(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -654,9 +657,9 @@ fn mend_header(raw: &mut RawInode) {
     raw.i_block = root;
 }
 
-/// Makes the runs of a directory follow one another, because it has no holes. If the first run does
-/// not begin a cluster, moves it to the start of its cluster or of the next one, if the first block
-/// of the directory is there.
+/// Makes the runs of a directory follow one another, because it has no holes. A first run that does
+/// not begin a cluster is moved to the start of its cluster, or of the next one, where the first
+/// block of the directory is found; it stays if that is in neither place.
 fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut [Run]) {
     if slot.raw().file_type() != Some(FileType::Directory) {
         return;

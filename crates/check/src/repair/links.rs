@@ -17,7 +17,7 @@ use crate::finding::{Finding, Site, Unkept};
 /// The most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// Repairs what the pass found, kept or not.
+/// Repairs what the pass found: the findings that were kept, and those that were not.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,

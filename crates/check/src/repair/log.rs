@@ -100,7 +100,7 @@ pub(crate) struct Log {
     /// Blocks that nobody used before the repair; they are written first.
     pub(crate) fresh: BTreeSet<u64>,
     tries: BTreeMap<(Tried, u32), u32>,
-    /// The backup that took the place of superblock or descriptors.
+    /// The block of the backup that replaced the superblock.
     pub(crate) backup: Option<BlockNr>,
     /// How many errors the last round found, if that was more than were kept.
     pub(crate) crowd: Option<u64>,
@@ -129,7 +129,7 @@ pub(crate) struct Log {
 /// Whether a journal is to be made again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum JournalDropped {
-    /// No journal was removed.
+    /// No journal was removed, or a new one was made.
     #[default]
     No,
     /// A new journal is to be made.
@@ -214,8 +214,8 @@ impl Log {
         !self.declined.contains(&code)
     }
 
-    /// As [`add`](Self::add), about what cannot be done. It is said only once: a round that decides
-    /// nothing else is the last one.
+    /// As [`add`](Self::add), about what cannot be done. It is said only once, because the repair
+    /// ends with a round that adds no action.
     pub(crate) fn give_up(&mut self, code: Code, site: Site, what: &str) {
         debug_assert!(!what.is_empty(), "nothing is said about {site:?}");
         let is_known = |action: &Action| action.code == code && action.site == site && action.what == what;

@@ -66,7 +66,7 @@ impl Mmp {
     /// number is impossible, or if there is no usable superblock.
     ///
     /// # Errors
-    /// [`InUse`] if the block by itself says that nothing may be written.
+    /// [`InUse`] if the block by itself says that nothing may be written, or cannot be read.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<Self>, InUse> {
         let copy = || backup::find(device).map(|copy| *copy.superblock());
         let Some(sb) = sound_superblock(device).or_else(copy) else { return Ok(None) };
@@ -102,7 +102,7 @@ impl Mmp {
     /// a range of the device, so that it is read from where the other host writes.
     ///
     /// # Errors
-    /// [`InUse`] as soon as the block changes.
+    /// [`InUse`] as soon as the block has changed or cannot be read.
     pub fn wait(&self, device: &dyn BlockDevice, forget: &dyn Fn(Range<u64>)) -> Result<(), InUse> {
         for _ in 0..self.seconds {
             std::thread::sleep(Duration::from_secs(1));
@@ -114,7 +114,7 @@ impl Mmp {
     /// Checks that the block still is as it was. To be called right before the first write.
     ///
     /// # Errors
-    /// [`InUse`] if not.
+    /// [`InUse`] if it is not, or cannot be read.
     pub fn confirm(&self, device: &dyn BlockDevice, forget: &dyn Fn(Range<u64>)) -> Result<(), InUse> {
         forget(self.at..self.at + u64_from_usize(RawMmp::SIZE));
         debug_assert!(self.at + u64_from_usize(RawMmp::SIZE) <= device.size(), "another device");

@@ -25,7 +25,7 @@ pub(super) fn groups_with(before: &[Finding], codes: [Code; 2]) -> Vec<GroupNr> 
 }
 
 /// Moves each bitmap whose place is impossible or taken, according to the findings, to a free block
-/// if there is one. Returns whether there are such findings.
+/// if there is one. Returns whether there are such findings that the user has not declined.
 pub(crate) fn place_bitmaps(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
     let wanted = |place, conflict| {
         if ed.log.accepts(place) { groups_with(before, [place, conflict]) } else { Vec::new() }

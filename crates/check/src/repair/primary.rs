@@ -103,8 +103,8 @@ impl Round<'_> {
 
     /// Whether a backup has another UUID or checksum seed than the primary superblock and does not
     /// prove itself. It proves itself if no more of its own descriptors have wrong checksums than
-    /// primary ones do (`unsealed_here`). Also true if the backup cannot be opened. Under the wrong
-    /// seed every inode would look damaged.
+    /// primary ones do (`unsealed_here`); a backup that cannot be opened proves nothing. Under the
+    /// wrong seed every inode would look damaged.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
         if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {
@@ -119,7 +119,7 @@ impl Round<'_> {
     }
 
     /// The first backup with sound descriptors, or else the first of those whose descriptors have
-    /// the fewest faults. e2fsck always takes the first backup.
+    /// the fewest faults. Foreign ones are left out. e2fsck always takes the first backup.
     pub(super) fn best_backup(&self, volume: &Volume<'_>) -> Option<Backup> {
         let mut best: Option<(usize, Backup)> = None;
         let unsealed_here = unsealed(volume);
@@ -251,8 +251,8 @@ impl Round<'_> {
     }
 }
 
-/// Gives the primary superblock this block size, possible constants and a checksum. Returns whether
-/// descriptors and a directory confirm them.
+/// Gives the primary superblock its magic, this block size, possible constants and a checksum.
+/// Returns whether descriptors and a directory confirm them.
 fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
     let (size, mut inodes_per_group, mut is_sized) = (device.size(), 0, false);
     editor::change_superblock(device, |sb| {

@@ -129,7 +129,8 @@ fn fresh_runs(ed: &mut Editor<'_, '_>, count: u64) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-/// The first `count` blocks of the file, if it has that many without a hole.
+/// The first `count` blocks of the file, if its map is sound, and they are all written, without a
+/// hole.
 fn old_runs(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, count: u64) -> Option<Vec<Run>> {
     let map = maps::read(ed, inode, slot.raw());
     let mut runs = Vec::new();

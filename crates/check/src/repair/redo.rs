@@ -150,8 +150,8 @@ impl Redo {
         self.carry_out_but(None, from, to)
     }
 
-    /// As [`carry_out`](Self::carry_out) on one device, durable in the end. It leaves out the
-    /// superblock, which names the log.
+    /// As [`carry_out`](Self::carry_out) on one device, durable in the end. It leaves out the block
+    /// of the superblock, which names the log.
     pub(super) fn carry_out_in_place(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         self.carry_out_but(Some(PRIMARY_OFFSET >> self.block_bits), device, device)?;
         device.flush()
@@ -180,7 +180,8 @@ impl Plan<'_> {
     }
 
     /// Where a log of this many blocks and the superblock goes. Empty if there are no blocks, if
-    /// there is no room, or if the plan leaves something wrong: then nobody knows what is free.
+    /// there is no room, if the log would be longer than [`BLOCKS_MAX`], or if the plan leaves
+    /// something wrong: then nobody knows what is free.
     pub(super) fn places(&self, blocks: usize) -> Vec<u64> {
         let wanted = if blocks == 0 { 0 } else { self.log_blocks(blocks + 1) };
         let places = self.places_up_to(wanted);
@@ -192,7 +193,8 @@ impl Plan<'_> {
     }
 
     /// As many places as a log can need, whatever the replay of a journal changes before the log is
-    /// written.
+    /// written, or as many as there are. Empty as in [`places`](Self::places) if the log would be
+    /// too long or the plan leaves something wrong.
     pub(super) fn places_of_undo(&self) -> Vec<u64> {
         self.places_up_to(
             self.log_blocks(self.dirty_blocks().map(|range| usize_from_u64(range.end - range.start)).sum()),

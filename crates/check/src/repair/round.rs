@@ -86,7 +86,7 @@ impl Round<'_> {
         };
         let sound = descriptors::load(&mut volume, &mut sink);
         if !sound
-            // Another backup would undo what was repaired since.
+            // Once a backup was taken, another one would undo what was repaired since.
             && log.backup.is_none()
             && log.rewrite_all == RewriteAll::No
             && log.accepts(Code::DESCRIPTORS_BACKUP)

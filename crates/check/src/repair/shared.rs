@@ -1,9 +1,10 @@
 //! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies, or
-//! lose them if the user asks for that.
+//! lose them if the user asks for that or if there is no space.
 //!
-//! Metadata keeps its blocks first; then reserved inodes; then inodes that needed no repair so far,
-//! those with the fewest shared blocks first; then the others. If an inode had to give up a block,
-//! all that keep theirs are reported as doubtful: nobody can tell whose content it is.
+//! Metadata keeps its blocks first; then reserved inodes; then the others. Among reserved inodes,
+//! and among the others, those that needed no repair so far come first; where that is equal, those
+//! with fewer shared blocks. If an inode had to give up a block, all inodes that keep theirs are
+//! reported as doubtful: nobody can tell whose content it is.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +34,8 @@ const TRIES_MAX: u32 = 3;
 #[derive(Default)]
 struct Owned(BTreeSet<u64>);
 
-/// Separates the inodes that share clusters. Returns whether anything was done: what metadata of
-/// the file system itself shares is left to later passes.
+/// Separates the inodes that share clusters. Returns whether anything was done: clusters that only
+/// metadata of the file system shares are left to later passes.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bool, DeviceError> {
     let first = ed.volume().first_inode();
     let mut inodes: Vec<InodeNr> = findings
@@ -71,9 +72,9 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
 /// What became of an inode with shared blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parted {
-    /// It stays as it is.
+    /// Its content stays where it is.
     Keeps,
-    /// It was changed, or has no blocks of its own.
+    /// It was changed, or has no content in blocks of its own.
     Done,
 }
 
@@ -141,8 +142,8 @@ fn shared_in(ed: &Editor<'_, '_>, run: &Run) -> u64 {
     ed.scan.map.shared_in(first, last - first + 1)
 }
 
-/// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or
-/// already has a keeper. If it has none, this inode becomes the keeper.
+/// Whether a block must be left to another owner: its cluster was claimed twice, is not in `mine`,
+/// and is metadata or already has a keeper. If it has none, this inode becomes the keeper.
 fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
     let cluster = ed.scan.map.cluster(block);
     if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
@@ -234,9 +235,10 @@ fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Re
     Ok(ed.slot(journal)?.raw().i_block == raw.i_block)
 }
 
-/// Handles an inode that has no content in blocks of its own: data in the inode, a short link, the
-/// resize inode, or the list of bad blocks. The resize inode keeps the block with its list. The
-/// list of bad blocks is cleared if it still shares blocks in a later round.
+/// Handles an inode that has no content in blocks of its own: data in the inode, a short link, a
+/// device, a pipe, a socket, the resize inode, or the list of bad blocks. The resize inode keeps
+/// the block with its list. The list of bad blocks is cleared if it still shares blocks in a later
+/// round.
 fn give_up_reserved(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<(), DeviceError> {
     if inode == InodeNr::RESIZE {
         let slot = ed.slot(inode)?;

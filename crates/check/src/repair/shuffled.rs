@@ -19,7 +19,7 @@ use crate::finding::Site;
 
 /// The most blocks that are compared with each other.
 const BLOCKS_MAX: usize = 64;
-/// The most places that are tried for a copy.
+/// If all inode tables together have more blocks than this, not all of them are searched.
 const PLACES_MAX: u64 = 1 << 18;
 
 /// A block of an inode table: its group and its number in the table.
@@ -46,8 +46,8 @@ impl TableBlock {
 
 /// Blocks of inode tables in which several inodes have wrong checksums. Empty unless the first
 /// block of the first table is one of them or is blank: pass 0 needs what lies there. The block
-/// that belongs there may also lie among never-used inodes, which are not scanned, so it is looked
-/// for there too.
+/// that belongs there may also lie among never-used inodes, which are not scanned. Unless there are
+/// more than [`PLACES_MAX`] blocks, it is looked for there too.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {
@@ -122,7 +122,8 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bo
     Ok(!strays.is_empty())
 }
 
-/// Where most inodes of a block are right: among the wrong blocks, or else anywhere.
+/// Where most inodes of a block are right: among the wrong blocks, or else anywhere, unless there
+/// are more than [`PLACES_MAX`] blocks.
 fn home_of(ed: &Editor<'_, '_>, bytes: &[u8], wrong: &[TableBlock]) -> Option<TableBlock> {
     if let Some(home) = wrong.iter().find(|home| belongs(ed, bytes, **home)) {
         return Some(*home);

@@ -125,8 +125,8 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
 }
 
 /// Clears fields that mean nothing here, but that Linux or a reader refuses all the same:
-/// impossible inode numbers without their feature, and mount options that are not text. Returns
-/// whether there were any.
+/// impossible inode numbers of features that are off and of lost+found, and mount options that are
+/// not text. Returns whether there were any.
 pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     let count = sb.s_inodes_count.get();
     let mut cleared = false;
@@ -178,7 +178,7 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Whether `.` of the root directory has a type.
+/// Whether `.` of the root directory has a type; true if the root has no block.
 fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let slot = ed.slot(InodeNr::ROOT)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
@@ -205,8 +205,8 @@ fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Replays a log although the superblock does not ask for it. If that fails, empties the log and
-/// returns why the replay failed.
+/// Replays a log although the superblock does not ask for it. If that fails, empties the log,
+/// unless the journal's inode is unusable, and returns why the replay failed.
 fn replay(ed: &Editor<'_, '_>) -> Result<Option<blockyard_recovery::Error>, DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
@@ -260,7 +260,7 @@ fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
 }
 
 /// Writes the superblock of an empty log to the first block of the journal's inode; false when that
-/// inode is unusable.
+/// inode is unusable, or when the journal is external.
 fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let number = InodeNr::new(volume.sb.s_journal_inum.get());

@@ -1,8 +1,9 @@
-//! Inode tables whose descriptors name an impossible or wrong place, when no backup knows better.
+//! Inode tables whose descriptors name an impossible or wrong place.
 //!
-//! Such a table is searched for. The first group's table is found by the root, which is a directory
-//! that names itself, or else by inodes whose checksums cover their numbers. The other tables are
-//! tried where mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere.
+//! If a copy of the descriptor names a better place, that is taken. Otherwise the table is searched
+//! for. The first group's table is found by the root, which is a directory that names itself, or
+//! else by inodes whose checksums cover their numbers. The other tables are tried where mke2fs puts
+//! them. Copies of table blocks lie in journals, and stale ones anywhere.
 //! So every candidate is rated by how many inodes in it are what they should be at their places,
 //! and the best is taken.
 
@@ -32,9 +33,9 @@ use crate::finding::{Finding, Site};
 const CHUNK: u64 = 1 << 20;
 /// The most inodes of a candidate that are rated.
 const RATED_MAX: u32 = 4096;
-/// Weight of a reserved inode in a rating.
+/// Weight of a reserved inode in a rating if checksums do not cover inode numbers.
 const RESERVED_WEIGHT: i64 = 64;
-/// The most candidates for the first table: a journal holds many copies of its first block.
+/// The most candidates for the first table: a journal holds many copies of the table's first block.
 const CANDIDATES_MAX: usize = 1024;
 const FIRST: GroupNr = GroupNr::new(0);
 /// Reserved inodes that never have a mode: of bad blocks, of undeletion, of snapshots, of replicas.
@@ -81,10 +82,10 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     Ok(!placed.is_empty())
 }
 
-/// Whether the first table seems to lie elsewhere. It does if the block here is the journal's copy
-/// of the table's first block. It also does if there is no root here, and no more of the reserved
-/// inodes are right than wrong. The other inodes say nothing more if checksums do not cover their
-/// numbers.
+/// Whether the first table seems to lie elsewhere. It does if the block here lies in the journal,
+/// as a copy of the table's first block. It also does if there is no root here, and at least as
+/// many of the reserved inodes are wrong as are right. The other inodes say nothing more if
+/// checksums do not cover their numbers.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();
@@ -112,7 +113,7 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
 }
 
 /// Where the table of a group lies: the best of the possible places. `placed` are the tables that
-/// were found before.
+/// got their places before.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Option<BlockNr> {
     if group == FIRST {
         return find_first(ed).or_else(|| numbered::find_first(ed));
@@ -124,8 +125,8 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>
     rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)
 }
 
-/// Where mke2fs puts the table of a group that is not the first. `placed` are the tables that were
-/// found before.
+/// Where mke2fs puts the table of a group that is not the first. `placed` are the tables that got
+/// their places before.
 fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Vec<BlockNr> {
     let volume = ed.volume();
     let geometry = &volume.geometry;
@@ -196,7 +197,8 @@ fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) ->
 }
 
 /// How much a run of blocks looks like the table of a group: inodes that are right at their places,
-/// minus those that are wrong.
+/// minus those that are wrong. `i64::MIN` if the run cannot be read, or if it would be the first
+/// table and lies in the journal.
 fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
     rate_part(ed, group, place, 0..RATED_MAX)
 }
@@ -237,8 +239,8 @@ fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
         || ed.slot(InodeNr::JOURNAL).is_ok_and(|slot| is_mapped(slot.bytes()))
 }
 
-/// Whether a block lies in the journal that the present table's inode maps, and that map leads to a
-/// log. A wrong map may include the table.
+/// Whether a block lies in the journal that inode 8 of the present table maps, and that map leads
+/// to a log. A wrong map may include the table.
 fn is_in_sound_journal(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
     let Ok(slot) = ed.slot(InodeNr::JOURNAL) else { return false };
     let map = super::maps::read(ed, InodeNr::JOURNAL, slot.raw());
@@ -275,7 +277,7 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
 }
 
 /// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names
-/// it.
+/// it, unless it is inline.
 fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     let slot = InodeSlot::new(slot);
     slot.raw().i_links_count.get() >= 2 && landmark::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)

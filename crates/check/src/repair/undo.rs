@@ -52,7 +52,8 @@ pub enum UndoError {
     /// The undo file cannot be read or written.
     #[error("undo file: {0}")]
     File(#[from] std::io::Error),
-    /// The file is not an undo file, is damaged, or is of an image of another size.
+    /// The file is not an undo file, is damaged, was made by another version, or is of an image of
+    /// another size.
     #[error("undo file: {0}")]
     Format(&'static str),
     /// The image is not as the repair found or left it: see [`undo_forced`].
@@ -105,7 +106,8 @@ impl Plan<'_> {
         image
     }
 
-    /// The device once an earlier repair is finished, after the replay; `None` if there was none.
+    /// The device once an earlier repair is finished, after the replay; `None` if no earlier repair
+    /// had to be finished.
     fn resumed<'d>(
         &self,
         device: &'d dyn BlockDevice,
@@ -128,8 +130,9 @@ impl Plan<'_> {
     }
 }
 
-/// As [`Plan::save_undo`], for a replay of the journal without a repair. An external journal comes
-/// with an undo file of its own. Makes no file and returns false if there is nothing to replay.
+/// As [`Plan::save_undo`], for a replay of the journal without a repair. An external journal gets
+/// an undo file of its own if the replay changes it. Makes no file and returns false if there is
+/// nothing to replay, or if the replay fails.
 ///
 /// # Errors
 /// As [`Plan::save_undo`].
@@ -429,7 +432,7 @@ pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<Undone, UndoError> 
 }
 
 /// As [`undo`], for an image that may be another one, or changed after the repair: what was written
-/// to these places since is lost.
+/// since to the places that the undo file restores is lost.
 ///
 /// # Errors
 /// As [`undo`], but never [`UndoError::Changed`].

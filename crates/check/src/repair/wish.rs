@@ -27,7 +27,7 @@ impl Wish {
 /// What an inode gets in place of a shared block that another inode keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shared {
-    /// A copy.
+    /// A copy; nothing if there is no space for one.
     #[default]
     Clone,
     /// Nothing: the block is cut from the inode.

@@ -38,8 +38,8 @@ fn users_of(references: &[XattrBlockRef], block: BlockNr) -> &[XattrBlockRef] {
     &references[from..end]
 }
 
-/// Rewrites the attribute block of an inode if one of its entries hides the attribute that was not
-/// found in the inode; returns whether one did.
+/// Rewrites the attribute block of an inode if an attribute is missing and entries of the block can
+/// be corrected: one of them may be the attribute. Returns whether the block was rewritten.
 pub(super) fn uncover(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -60,7 +60,7 @@ pub(super) fn uncover(
     ed.volume().checksums.seal_xattr_block(block, &mut bytes);
     ed.put_block(block, &bytes)?;
     let site = Site::inode(inode).at_block(block);
-    ed.add(code, site, Cost::Nothing, "entries corrected: their values are in this block");
+    ed.add(code, site, Cost::Nothing, "entries of the attribute block corrected");
     Ok(true)
 }
 
@@ -107,9 +107,9 @@ fn mend_block(
     Ok(())
 }
 
-/// Repairs entries whose values are in inodes. Their offset becomes 0, and an impossible size
-/// becomes that of the inode if it holds values. If the hash says that the value is in the block,
-/// the entry no longer names an inode.
+/// Repairs entries that name inodes of values. Their offset becomes 0, unless the hash says that
+/// the value is in the block: then the entry no longer names an inode. An impossible size becomes
+/// that of the inode if it holds a value.
 fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();
@@ -149,7 +149,7 @@ fn is_value_beside(block: &[u8], at: usize) -> bool {
 }
 
 /// Repairs a value in an inode: its flag and its count. Removes an entry whose inode holds no
-/// value.
+/// value, or another value than the entry says.
 fn mend_value(
     ed: &mut Editor<'_, '_>,
     references: &[XattrBlockRef],

@@ -45,7 +45,7 @@ defaults are those of blockyard mkfs, except for the block size: 4096.\n\n\
 JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, content_bytes, free_bytes, uuid, inodes, \
 journal_blocks, overhead in bytes (directories, maps, attributes, slack, inode_tables, journal, other), seconds (read, layout, write, and \
 of write: data, metadata, finish).\n\n\
-Exit codes: 0 made; 2 wrong usage; 8 refused or failed, and there is no image.")]
+Exit codes: 0 made; 2 wrong usage; 8 refused or failed, and no image was made.")]
 pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed
     /// with gzip, zstd or xz; also a named pipe; - is standard input), an ext2, ext3 or ext4 image
@@ -88,8 +88,8 @@ struct How {
     /// Compress the image with gz or zst
     #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
     compress: Compression,
-    /// Folder for the content of an archive until the image is laid out, and for an image that goes
-    /// to a stream [default: TMPDIR, else /tmp]
+    /// Folder for the content of an archive or a container image until the image is written, and
+    /// for an image that is compressed or goes to standard output [default: TMPDIR, else /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
     /// Platform of the container image: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux
@@ -235,7 +235,7 @@ impl Build {
     }
 
     /// Bytes of the target: a file, a device, or the partition that begins at the offset. `None` if
-    /// it is missing or empty.
+    /// it is missing or something else, or if nothing follows the offset.
     fn bytes_there(&self) -> Result<Option<u64>> {
         let file = self.image.file();
         let has_size = |found: std::fs::Metadata| found.is_file() || found.file_type().is_block_device();
@@ -567,8 +567,8 @@ struct Seconds {
     write: Duration,
 }
 
-/// Writes the plan; a signal ends it in an orderly way. A device error names the file in which the
-/// image is made.
+/// Writes the plan; a signal ends it in an orderly way. A device error names `place`: the target,
+/// or the folder of the temporary file.
 fn written(
     plan: Plan,
     device: &FileDevice,
@@ -608,7 +608,7 @@ enum Blocks {
     Own,
 }
 
-/// A device whose writes fail after a signal.
+/// A device whose `write_at` and `share_from` fail after a signal.
 struct Interruptible<'a, D> {
     device: &'a D,
     blocks: Blocks,

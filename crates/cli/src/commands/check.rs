@@ -36,10 +36,12 @@ const THREADS_MAX: usize = 1024;
     after_help = "JSON: one object per finding: code (as in e2fsck's problem log), severity (error or note), pass, message, \
                   and if they apply group, inode, logical, block, offset, detail, path (if that is not UTF-8, path_bytes \
                   has its bytes in hexadecimal); then one object: summary \
-                  (true), clean, examined, errors, findings, suppressed. With -p, -y and --plan also one object per decision: \
+                  (true), clean, examined, errors, findings, suppressed. With -y, --plan or questions also one object per decision: \
                   action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and if they apply \
-                  group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (those written), changed (with --plan: first and last of each run of blocks), complete, \
-                  written, undo. With -v one object: vitals (true) and the counts; with -t one for all passes, with -tt one per pass before it: cost (true), \
+                  group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (how many are written, or with --plan would be), \
+                  changed (with --plan: first and last of each run of blocks), complete, written, undo. \
+                  With -p text comes instead of findings and decisions, except if superblock or descriptors are unusable. \
+                  With -v one object: vitals (true) and the counts; with -t one for all passes, with -tt one per pass before it: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
                   cannot be checked, 16 wrong usage, 32 input ended before the last question (nothing is written)."
 )]
@@ -101,10 +103,11 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
     journal_device: Option<ImagePath>,
     /// Write the progress of the check to this file descriptor, in lines: pass, current, largest,
-    /// image
+    /// image. With 0, no lines are written
     #[arg(short = 'C', long, value_name = "FD")]
     progress_fd: Option<u32>,
-    /// Count what the image holds, as e2fsck -v does; with a repair, count what remains after it
+    /// Count what the image holds, as e2fsck -v does; with a repair (not with --plan), count what
+    /// remains after it
     #[arg(short = 'v', long)]
     verbose: bool,
     /// Show the time and the reads of the check, and with -tt those of each pass; with a repair,
@@ -159,7 +162,8 @@ impl Args {
         };
         let device = open(&self.image)?;
         if self.superblock.is_none() && !image::has_magic(&device) {
-            // An image whose superblock is damaged has backups of it. A partitioned disk has none.
+            // An image without its primary superblock can be checked by a backup. A partitioned
+            // disk has no backup and is refused.
             image::refuse_partitioned(&self.image, &device)?;
         }
         let journal = self.journal_device.as_ref();

@@ -18,7 +18,7 @@ use super::{Output, image, names};
 /// Arguments of `blockyard chmod`.
 #[derive(clap::Args)]
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("A symbolic link given as PATH is followed; links \
-    below it are left alone.\n\nJSON: one object per changed name: path, mode. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
+    below it are left alone. An octal mode keeps the set-id bits of a directory.\n\nJSON: one object per changed name: path, mode. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]

@@ -30,7 +30,7 @@ times go into archives (atime), but few programs extract them, and blockyard bui
 directory gets what the host allows the user to set: run as root to keep owners and devices. Nothing is written outside DEST, whatever the \
 image holds; names that no file can have are refused. An empty /lost+found is left out.\n\n\
 GNU tar extracts an archive with --xattrs --xattrs-include='*' --acls.\n\n\
-JSON: one object: image, path, to, as, names, bytes (of files without holes), seconds; for a directory those of blockyard get.\n\n\
+JSON: one object: image, path, to, as, names, bytes (content of files, without their holes), seconds; for a directory those of blockyard get.\n\n\
 Exit codes: 0 done; 1 some of it could not be put into the directory (each reported); 2 wrong usage; 8 the image cannot be read, or nothing was exported.")]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -47,8 +47,8 @@ pub(crate) struct Args {
     /// archives, such as x.tar.xz, are refused]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
-    /// Compress the archive or the layer with gz, zst or none [default: by the name of the archive;
-    /// gz for a layer]
+    /// Compress the archive or the layer with gz, zst or none [default: by the name of the archive,
+    /// none if it does not say; gz for a layer]
     #[arg(long, value_name = "HOW")]
     compress: Option<Compression>,
     /// Platform of the container image: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux
@@ -132,7 +132,7 @@ impl Args {
         self.dest.as_os_str() == "-"
     }
 
-    /// The compression that the name asks for; `None` if it is not the name of an archive.
+    /// The compression that the name asks for; `None` if it has none of the [`ENDINGS`].
     fn ending(&self) -> Option<Compression> {
         let name = self.dest.as_os_str().to_str()?;
         ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, how)| *how)
@@ -255,7 +255,8 @@ impl Args {
     }
 }
 
-/// Refuses a directory that is not empty, whose content would mix with the export.
+/// Refuses a directory that is not empty, because its content would mix with the export, and
+/// anything that is not a directory. A missing one is accepted.
 fn refuse_occupied(path: &Path) -> Result<()> {
     match std::fs::read_dir(path) {
         Ok(mut names) => match names.next() {

@@ -25,8 +25,8 @@ as e4defrag -c does for the root of a mount; with PATHs, it prints files as file
 -c does. (These tools have version 1.47. Counts are those of a first look after a mount: later ones of e4defrag can be \
 smaller, because Linux joins adjacent extents in memory.)\n\nJSON: an object free (total_blocks, free_blocks, \
 block_size, extents, min_kb, max_kb, avg_kb, histogram: objects with from_blocks, extents, blocks), an object files \
-(files, extents, best, kb_per_extent, score, worst: objects with path, extents, best, kb_per_extent), and with --files or \
-for PATHs an object per file (path, inode, size, filefrag, records, runs). A directory among PATHs gives an object with \
+(files, extents, best, kb_per_extent, score, worst: objects with path, extents, best, kb_per_extent), and an object \
+per file with --files or -v, and for each file among PATHs (path, inode, size, filefrag, records, runs). A directory among PATHs gives an object with \
 path and the keys of files. If a path is not UTF-8, path_bytes has its bytes in hexadecimal.";
 
 /// Arguments of `blockyard frag`.

@@ -88,8 +88,8 @@ impl Args {
         }
     }
 
-    /// The arguments that copy the content of the directory at a path into `dest`, with its flags.
-    /// A path to anything else is an error.
+    /// The arguments that copy the content of the directory at a path into `dest`, as with
+    /// `--preserve-flags`. A path to anything else is an error.
     pub(super) fn exported(image: ImagePath, path: OsString, dest: OsString) -> Self {
         let mut content = path;
         content.push("/.");
@@ -206,8 +206,8 @@ struct Base {
     _open: OwnedFd,
 }
 
-/// Paths of more bytes than this go through an open directory (`PATH_MAX` is 4096, and a name has
-/// up to 255).
+/// The entries of a directory whose path has more bytes than this are reached through the open
+/// directory, because `PATH_MAX` is 4096, and a name has up to 255.
 const PATH_LONG: usize = 3500;
 
 impl Copy<'_> {
@@ -266,7 +266,7 @@ impl Copy<'_> {
         let mut made = Vec::new();
         let ended = self.walk(root, &mut made);
         // Filling a directory changes its time, and its mode may forbid filling it. So set
-        // attributes last, the deepest directory first.
+        // attributes last, and those of a directory after those of all directories in it.
         while let Some(item) = made.pop() {
             let done = self.attributes(&item, &item.to).map(|()| self.done(&item));
             self.settle(done)?;
@@ -344,7 +344,7 @@ impl Copy<'_> {
         Ok(below)
     }
 
-    /// Whether a directory is readable and has no entries but `.` and `..`, each once.
+    /// Whether a directory is readable and has no entries but `.` and `..`, each at most once.
     fn is_empty(&self, directory: &Inode) -> bool {
         let mut names = HashSet::new();
         let mut is_expected = |name: Vec<u8>| is_dots(&name) && names.insert(name);
@@ -465,7 +465,7 @@ impl Copy<'_> {
     }
 }
 
-/// Opens a directory that was made, to work below it.
+/// Opens the host's directory for an item, to work below it.
 fn opened(item: &Item) -> Result<Rc<Base>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = rustix::fs::open(&item.to, flags, Mode::empty()).on_host(&item.to)?;

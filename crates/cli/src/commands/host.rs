@@ -1,4 +1,5 @@
-//! Files of the host, for `put` and `get`: data without holes, extended attributes, permissions.
+//! Files of the host, for `put` and `get`: data without holes, extended attributes, permissions,
+//! times, flags.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -150,7 +151,7 @@ fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     Ok(Some((start, rustix::fs::seek(file, SeekFrom::Hole(start))?)))
 }
 
-/// Flags as `lsattr` shows them; `None` if the host has none.
+/// Flags as `lsattr` shows them; `None` if the host cannot tell them.
 pub(super) fn flags(file: &File) -> Option<u32> {
     rustix::fs::ioctl_getflags(file).ok().map(|flags| flags.bits())
 }
@@ -217,15 +218,15 @@ pub(super) fn xattrs(path: &Path, links: Links) -> Result<Vec<Xattr>, HostError>
     Ok(found)
 }
 
-/// Whether an attribute was set, or cannot be set here.
+/// Whether an attribute or an owner was set, or cannot be set here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     Yes,
     No,
 }
 
-/// Sets an attribute; a symbolic link is not followed. Without root, attributes that only root may
-/// set are left out. If the host supports no attributes, all are left out.
+/// Sets an attribute; a symbolic link is not followed. Attributes that the host does not
+/// support are left out, and without root also those that only root may set.
 pub(super) fn set_xattr(path: &Path, name: &[u8], value: &[u8], is_root: bool) -> Result<Kept> {
     match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
         Err(Errno::NOTSUP) => Ok(Kept::No),

@@ -51,7 +51,7 @@ pub(super) fn open_as_is(path: &ImagePath) -> Result<Reader> {
 }
 
 /// Opens the file or block device, for writing too if the command `changes` it. Refuses anything
-/// that cannot hold a file system, and says what to do instead.
+/// that holds no ext file system, and says what to do instead.
 pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     let shown = path.display();
     refuse_no_image(path)?;
@@ -85,8 +85,8 @@ fn holds_ext_at(device: &dyn BlockDevice, offset: u64) -> bool {
     matches!(read, Some(Ok(()))) && u16::from_le_bytes(magic) == superblock::MAGIC
 }
 
-/// Refuses a partitioned disk when one of its partitions must be meant, and says how to name each
-/// Linux partition.
+/// Refuses a disk with partitions, because one of them must be meant. Says how to name each that
+/// holds an ext file system or is of a Linux type.
 pub(super) fn refuse_partitioned(path: &ImagePath, device: &FileDevice) -> Result<()> {
     let Some(table) = PartitionTable::read(device, device.sector_bytes())? else { return Ok(()) };
     if table.partitions.is_empty() {
@@ -181,7 +181,7 @@ impl Write for Output {
 
 /// Runs `body` with buffered standard output (guarded on a terminal), or with none if `is_mute`.
 /// Turns its result into an exit code. A closed pipe is success, because the reader has seen
-/// enough. A missing path has its own code.
+/// enough. A path that is missing or of the wrong type has its own code. Other errors are returned.
 pub(super) fn print(
     path: &ImagePath,
     is_mute: bool,

@@ -32,7 +32,8 @@ enum Command {
     Age(Box<age::Args>),
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(Box<agree::Args>),
-    /// Count the locks that allocation and freeing share, for each patch of the scalability series
+    /// Count how often allocation and freeing take locks of the whole file system, with and without
+    /// patches of the scalability series
     Census(census::Args),
     /// Cut the power at drawn points of a workload, and check the results of three recoveries
     Crash(crash::Args),

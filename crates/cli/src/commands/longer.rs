@@ -1,5 +1,5 @@
 //! An image that was cut short, shown as long as its file system. What is missing reads as zeroes,
-//! until the file itself is made longer.
+//! and can be written only after the file itself has been made longer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ pub(super) struct Longer {
 }
 
 impl Longer {
-    /// As long as the superblock claims.
+    /// As long as the superblock claims, or as the device if that is longer.
     pub(super) fn as_claimed(below: FileDevice) -> Self {
         // No file is longer than `i64::MAX` bytes, so a superblock that claims more is wrong.
         let possible = |bytes: &u64| i64::try_from(*bytes).is_ok();
@@ -27,14 +27,14 @@ impl Longer {
         Self { below, size, grown: OnceLock::new() }
     }
 
-    /// As long as it is.
+    /// As long as the device, whatever the superblock claims.
     pub(super) fn as_it_is(below: FileDevice) -> Self {
         let size = below.size();
         Self { below, size, grown: OnceLock::new() }
     }
 
-    /// As long as the superblock claims, if the image ends where its file ends. What follows a
-    /// partition is not the image's.
+    /// [`Self::as_claimed`] if the image ends where its file ends, else [`Self::as_it_is`]: what
+    /// follows a partition is not the image's.
     pub(super) fn as_file_can_be(below: FileDevice, path: &ImagePath) -> Self {
         let end = path.offset().checked_add(below.size());
         let is_last =
@@ -47,7 +47,7 @@ impl Longer {
         Some(self.below.size()).filter(|length| *length < self.size)
     }
 
-    /// Makes the file itself as long as its file system.
+    /// Makes the file long enough for its file system.
     pub(super) fn grow(&self, path: &ImagePath) -> anyhow::Result<()> {
         if self.cut_at().is_none() || self.grown.get().is_some() {
             return Ok(());
@@ -136,7 +136,7 @@ impl BlockDevice for Longer {
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         check_range("discard", offset, length, self.size)?;
-        // What was added is a hole already.
+        // What lies past the device below began as a hole, and is left as it is.
         let there = self.below.size().saturating_sub(offset).min(length);
         if there == 0 { Ok(()) } else { self.below.discard(offset, there) }
     }

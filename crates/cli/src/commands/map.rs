@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// File or directory; a symbolic link at the end is not followed (default: the whole image)
     path: Option<OsString>,
     /// Write the map of the image as a picture with a legend: files and metadata in separate
-    /// colours, long empty stretches left out
+    /// colours, long stretches without files left out
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     svg: Option<PathBuf>,
 }

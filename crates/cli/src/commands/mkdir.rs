@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Make missing parents; an existing directory is not an error
     #[arg(short = 'p', long)]
     parents: bool,
-    /// Permissions, in octal
+    /// Permissions, in octal; parents that -p makes get 755
     #[arg(short = 'm', long, default_value = "755", value_parser = permissions)]
     mode: u16,
     /// Owner and group: USER, USER:GROUP or :GROUP, as names in the image or numbers [default: 0:0]

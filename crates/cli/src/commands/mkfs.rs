@@ -34,7 +34,7 @@ fn features_help() -> String {
          Refused by name: quota, project, casefold, encrypt, verity, journal_dev.\n\n\
          JSON: one object: image, type, dry_run, block_size, cluster_size, blocks, free_blocks, reserved_blocks, groups, \
          inodes, journal_blocks, uuid, seed, time, features, backup_superblocks.\n\n\
-         Exit codes: 0 made; 2 wrong usage, before the target was examined; 8 refused or failed.",
+         Exit codes: 0 made; 2 wrong usage, nothing was written; 8 refused or failed.",
         mkfs::supported_features(),
         extended::EXTENDED_HELP,
         extended::JOURNAL_HELP
@@ -151,9 +151,9 @@ impl Args {
     }
 }
 
-/// Parses the same options from one string, for an image in memory: everything but the target, its
-/// size, and options for an existing target. Unless the string has them, the seed is the caller's
-/// and the time a fixed one. So the bytes depend only on the string and the seed.
+/// Parses the same options from one string, for an image in memory. A size, `-F`, `-n` and `-d` are
+/// refused. Unless the string has them, the seed is the caller's and the time a fixed one. So the
+/// bytes depend only on the string and the seed, and for `root_owner` without a value on the user.
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]
@@ -176,8 +176,8 @@ pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     args.options()
 }
 
-/// Device sizes to try options on before the size is known. Options that fail for all of them are
-/// wrong.
+/// Device sizes to try options on before the size is known. Options that are wrong usage for all of
+/// them are refused.
 const SIZES_TRIED: [u64; 3] = [64 << 20, 4 << 30, 4 << 40];
 
 /// Refuses options that are wrong for every target, before looking at the target.

@@ -1,8 +1,8 @@
 //! `blockyard mount`: mounts an image on this machine through FUSE.
 //!
 //! Without `--foreground` the program starts itself again. The child opens the image, mounts it,
-//! reports that, and lives on in its own session. Each error is reported by the process whose
-//! output the user sees.
+//! reports that, and lives on in its own session. Its errors until then go to the standard error of
+//! the first process, later ones to the log.
 
 mod log;
 
@@ -90,8 +90,8 @@ fn text() -> impl TypedValueParser<Value = String> {
     })
 }
 
-/// The arguments converted from those of a mount(8) helper, `IMAGE DIR [-sfnv] [-o OPTIONS] [-t
-/// TYPE]`; `None` if mount(8) did not call us.
+/// The arguments converted from those of a mount(8) helper, `IMAGE DIR [-sfnv]
+/// [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`; `None` if mount(8) did not call us.
 pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
     let name = given.first()?.clone();
     if std::path::Path::new(&name).file_name()? != HELPER {
@@ -370,7 +370,7 @@ fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
             News::Signal(_) => match handle.unmount() {
                 // The threads that receive requests end now. Then `Serving::wait` closes the image.
                 Ok(Unmounted::Whole) => {}
-                // If the serving thread is closing it, `News::Over` comes.
+                // The serving thread is closing the image already: `News::Over` comes.
                 Ok(Unmounted::InUse) if !handle.close()? => {}
                 Ok(Unmounted::InUse) => return Ok(()),
                 Err(error) => tracing::error!(%error, "could not unmount"),

@@ -10,7 +10,8 @@ use super::volume::Volume;
 /// Most bytes read of /etc/passwd or /etc/group.
 const FILE_MAX: usize = 16 << 20;
 
-/// Owner and group to set; `None` keeps the current one.
+/// Owner and group; `None` if none was given. Then chown keeps the current one, mkdir sets 0, and
+/// put takes that of the source (0 for a stream).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ids {
     pub(super) uid: Option<u32>,
@@ -73,7 +74,7 @@ impl Owner {
     /// The numbers, looked up in the image's files if names were given.
     ///
     /// # Errors
-    /// The image does not know a name, or does not have the files.
+    /// The image does not know a name, or its files are missing or cannot be read.
     pub(super) fn ids(&self, volume: &Volume<'_>) -> Result<Ids> {
         let is_named = |who: &Who| matches!(who, Who::Name(_));
         let needs_user = self.user.as_ref().is_some_and(is_named) || self.group == Group::OfUser;

@@ -86,8 +86,8 @@ fn to_json(text: &str, policy: &Policy, preset: &Preset) -> Value {
         "slots": each(&|slot| slot.value.clone().into()), "tunables": tunables, "about": about, "fillings": fillings})
 }
 
-/// The text for people: documentation, slots with their possible fillings, tunables. No line is
-/// longer than `columns`.
+/// The text for people: documentation, slots with their possible fillings, tunables. A line is
+/// longer than `columns` only if its first word does not fit.
 fn to_lines(policy: &Policy, preset: &Preset, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in preset.paragraphs() {

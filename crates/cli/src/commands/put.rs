@@ -2,8 +2,8 @@
 //!
 //! A copy keeps type, permissions, owner, modification time, flags, extended attributes, holes and
 //! hard links.
-//! A replaced name keeps its old content until the new content is complete. A failed copy leaves
-//! nothing behind.
+//! A replaced name keeps its old content until the new content is complete. A file whose content
+//! cannot be copied leaves nothing behind; what was copied before it stays.
 //!
 //! With a fixed time the result follows from names, contents and attributes alone: later times are
 //! reduced to it, the access times of the source are not copied, and blocks of zeroes become holes.
@@ -118,8 +118,8 @@ impl Args {
     }
 }
 
-/// Counts what there is to copy. The count is approximate, because files may change meanwhile. The
-/// length of standard input is unknown.
+/// Counts what there is to copy. The count is approximate, because files may change meanwhile.
+/// Nothing is counted if standard input is among the sources: its length is unknown.
 fn expect(progress: &Progress, sources: &[OsString]) {
     if !progress.is_wanted() || sources.iter().any(|source| source == "-") {
         return;
@@ -155,7 +155,7 @@ struct Copy<'v, 'i> {
     flags: Vec<(InodeNr, u32, Vec<u8>)>,
     names: u64,
     bytes: u64,
-    /// The space for all names that were copied.
+    /// The space for all names that were copied, without streams.
     copied: Need,
     left_out: LeftOut,
 }
@@ -233,8 +233,8 @@ impl Copy<'_, '_> {
         Ok(())
     }
 
-    /// Reports the end of the work: what was copied, what was left out, and how much space is
-    /// missing if the image was full.
+    /// Reports the end of the work: what was copied (if `-r` is given or the image is full), how
+    /// much space a full image lacks, and what was left out.
     fn tell_end(&mut self, sources: &[OsString], began: Instant, ended: Result<()>) -> Result<()> {
         match ended {
             Err(failed) if is_full(&failed) => {

@@ -8,7 +8,8 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Rotational {
     /// What a block device says; off for a file, for an image in memory, and with a fixed time
-    /// (--time, SOURCE_DATE_EPOCH), so that the same input gives the same bytes on every machine
+    /// (--time, E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH), so that the same input gives the same
+    /// bytes on every machine
     Auto,
     /// A disk with seek times: the search tries four groups in order before it uses an index
     On,
@@ -28,7 +29,7 @@ impl Rotational {
     }
 }
 
-/// What the queue of a block device reports; `None` for anything else.
+/// What the queue of a block device reports; `None` for anything else, and if it cannot be read.
 fn says_so(path: &Path) -> Option<bool> {
     let data = std::fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
     let (major, minor) = (rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev()));

@@ -1,5 +1,5 @@
-//! `blockyard salvage`: copies files from an image that should not be repaired in place: those that
-//! a repair would keep.
+//! `blockyard salvage`: copies the files that a repair would keep, from an image that should not be
+//! repaired in place.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Repairs in memory, then copies.
+    /// Repairs in memory, then copies. If no repair can be planned, copies from the image as it is.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_no_image(&self.image)?;
         mounted::warn(&self.image);
@@ -102,8 +102,8 @@ impl Args {
     }
 }
 
-/// If the journal of a file system is on another device, turns it into a file system without a
-/// journal. Returns whether it did so.
+/// If the superblock is intact and says that the journal is on another device, turns the file
+/// system into one without a journal. Returns whether it did so.
 fn forget_journal_device(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     let mut bytes = [0; RawSuperblock::SIZE];
     if device.size() < PRIMARY_OFFSET + 1024 {

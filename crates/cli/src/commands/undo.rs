@@ -12,11 +12,11 @@ use super::other_hosts::Unshared;
 use super::{Output, image};
 
 /// Arguments of `blockyard undo`. The example stands here and not in `examples.rs`, because a test
-/// runs those, and this one needs an image that was repaired.
+/// runs all examples there, and this one needs an image that was repaired.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The undo file stays. Remove it before the next repair: `check -y` does not overwrite it. The undo file \
-                        FILE.journal of a separate journal device is written back to that device in the same way.\n\nJSON: one \
+    after_help = "The undo file stays. Remove it before the next repair: `check -y` does not overwrite it. The undo file of a \
+                        separate journal device is FILE.journal; `blockyard undo DEVICE FILE.journal` writes it back.\n\nJSON: one \
                         object: bytes (written back), cut_at (the length of an image that was cut short, which it has \
                         again; null for others).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
                         written, was changed after the repair, or the file is not an undo file of it.\n\nExamples:\n  blockyard check -y disk.img\n  \

@@ -1,8 +1,9 @@
 //! An image opened for changes, as the changing commands share it (`put`, `rm`, `chmod` ...).
 //!
 //! Paths are a layer above the engine, which knows inode numbers and names. Each name is handled
-//! independently: a failure is reported, and the others continue. The image is closed cleanly even
-//! after an error, so that it is consistent and holds everything that was done.
+//! independently: a failure is reported, and the others continue, unless the image can no longer be
+//! written or a signal ends the work. The image is closed cleanly even after an error, so that it
+//! is consistent and holds everything that was done.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -53,7 +54,8 @@ pub(super) struct NameError {
 }
 
 impl NameError {
-    /// Whether the only problem is that the path does not exist.
+    /// Whether the path leads to nothing: a name in it is missing, or is no directory where one is
+    /// needed.
     pub(super) const fn is_missing(&self) -> bool {
         matches!(self.error, Error::NotFound | Error::NotDirectory)
     }
@@ -84,7 +86,7 @@ impl<T> AtPath<T> for blockyard_engine::Result<T> {
 pub(super) struct Volume<'a> {
     pub(super) fs: FileSystem,
     pub(super) ctx: OpContext,
-    /// The fixed time (`--time`). No later time goes into the image.
+    /// The fixed time (`--time` or a variable). No later time goes into the image.
     pub(super) fixed_time: Option<Timestamp>,
     image: &'a ImagePath,
     pub(super) output: &'a Output,
@@ -204,7 +206,7 @@ impl<'a> Volume<'a> {
         path::resolve(&Walk(&self.fs), path, last).at(path)
     }
 
-    /// The directory that holds the last name of a path, and that name.
+    /// The directory in which the last name of a path is or would be, and that name.
     pub(super) fn parent<'p>(&self, path: &'p [u8]) -> Result<(InodeNr, &'p [u8]), NameError> {
         let mut names = components(path);
         let name = names.next_back().ok_or(Error::Invalid("the root directory itself")).at(path)?;
@@ -236,8 +238,8 @@ impl<'a> Volume<'a> {
         self.exactly(path, entry)
     }
 
-    /// The place that a path names, whether or not it exists. With a trailing slash only a
-    /// directory can be there.
+    /// The place that a path names, whether or not anything is there. Its directory must exist.
+    /// With a trailing slash only a directory can be there.
     pub(super) fn exactly(&self, path: &[u8], entry: Entry) -> Result<Place, NameError> {
         if names_directory(path) && entry == Entry::Other {
             return Err(Error::NotDirectory).at(path).map_err(|failed| self.naming_missing(failed, path));
@@ -261,7 +263,7 @@ impl<'a> Volume<'a> {
     }
 
     /// The beginning of `path` up to its first missing name, without a leading slash. `None` if no
-    /// name is missing, or if that name is a link that leads nowhere.
+    /// name is missing, or if a symbolic link that leads nowhere comes first.
     fn missing_directory(&self, path: &[u8]) -> Option<Vec<u8>> {
         let names: Vec<&[u8]> = components(path).collect();
         for count in 1..=names.len() {
@@ -275,7 +277,7 @@ impl<'a> Volume<'a> {
     }
 
     /// Splits the operands into the sources and the destination in the image, which is the last
-    /// one. Several sources need a directory.
+    /// operand. With several sources, it must be an existing directory.
     pub(super) fn sources_and_dest<'p>(&self, paths: &'p [OsString]) -> Result<(&'p [OsString], &'p [u8])> {
         let (dest, sources) = paths.split_last().context("no path is given")?;
         let dest = image::path_bytes(dest);
@@ -288,8 +290,8 @@ impl<'a> Volume<'a> {
         Ok((sources, dest))
     }
 
-    /// The first entries of a directory that are `wanted`, without `.` and `..`; none if there are
-    /// no more.
+    /// The first entries of a directory that are `wanted`, at most [`BATCH`], without `.` and `..`;
+    /// empty if there are none.
     pub(super) fn batch(
         &self,
         dir: InodeNr,

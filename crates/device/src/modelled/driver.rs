@@ -1,5 +1,5 @@
-//! Submits requests to a model and keeps its clock: one at a time as a caller makes them, or a
-//! whole trace with a given depth in flight.
+//! Keeps a model's clock and submits requests to the model: each when a caller makes it, or a whole
+//! trace with at most a given number in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,9 +23,9 @@ pub struct Figures {
     pub elapsed: Duration,
     /// Requests that have ended, including flushes and discards.
     pub requests: u64,
-    /// Bytes read.
+    /// Bytes of the reads submitted, also of those still in flight.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Bytes of the writes submitted, also of those still in flight.
     pub written_bytes: u64,
     /// The sum of all requests' times from arrival to end.
     pub latency_total: Duration,
@@ -78,13 +78,15 @@ impl Driver {
         self.now += time;
     }
 
-    /// Submits a request that [`Self::wait_for`] waits for later. Returns its number.
+    /// Submits a request, once the model has room for it. Returns its number, for
+    /// [`Self::wait_for`].
     pub fn ask(&mut self, request: &Request) -> u64 {
         self.submit(request, usize::MAX)
     }
 
-    /// Handles a request as a caller makes it: waits for reads and durable writes, and for
-    /// everything at a flush.
+    /// Handles a caller's request: waits until a read has ended, until a durable write is durable,
+    /// and at a flush until everything is. Other requests wait only until the model has room for
+    /// them.
     pub fn carry_out(&mut self, request: &Request) {
         match request.kind {
             RequestKind::Read => {
@@ -117,8 +119,9 @@ impl Driver {
         self.count(self.now - came);
     }
 
-    /// Submits a request as soon as fewer than `depth` are in flight. The request arrives only
-    /// then, so the wait for room is no part of its time. Returns its number.
+    /// Submits a request as soon as fewer than `depth` are in flight (at least 1, and no more than
+    /// the model takes). The request arrives only then, so the wait for room is no part of its
+    /// time. Returns its number.
     fn submit(&mut self, request: &Request, depth: usize) -> u64 {
         let depth = depth.clamp(1, self.model.depth());
         while self.in_flight.len() >= depth {
@@ -162,13 +165,14 @@ impl Driver {
     }
 }
 
-/// Counts bytes. A trace can ask for more than a counter holds.
+/// Counts bytes. A trace can ask for more than a counter holds: then the counter stays at its
+/// maximum.
 const fn add(bytes: &mut u64, more: u64) {
     *bytes = bytes.saturating_add(more);
 }
 
-/// Plays requests on a model with at most `depth` in flight: each is submitted as soon as there is
-/// room. A flush waits for all before it.
+/// Plays requests on a model with at most `depth` in flight (at least 1, and no more than the model
+/// takes): each is submitted as soon as there is room. A flush waits for all before it.
 #[must_use]
 pub fn replay(model: Box<dyn Model>, requests: &[Request], depth: usize) -> Figures {
     let mut driver = Driver::new(model);

@@ -3,8 +3,9 @@
 //!
 //! A read looks up its pages, gets each from the unit that holds it, and crosses the link. A write
 //! crosses the link into the write buffer, where it ends for the host, and is programmed from
-//! there. If the buffer is full, a write waits until a page has been programmed. Units and link
-//! serve requests in the order of arrival.
+//! there. If the buffer is full, a write waits until a page has been programmed. The link serves
+//! requests in the order in which they are ready for it; a unit does its work in the order in which
+//! it was given.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub(super) struct Flash {
     link_free: Duration,
     ready: BTreeSet<Ready>,
     requests: std::collections::BTreeMap<u64, Request>,
-    /// When pages in the write buffer are programmed. The number distinguishes equal times.
+    /// When each page in the write buffer will be programmed. The number distinguishes equal times.
     programming: BTreeSet<(Duration, u64)>,
     pages_programmed: u64,
     durable: Duration,
@@ -76,7 +77,7 @@ impl Flash {
         request.offset.div_ceil(self.parameters.page)..request.end() / self.parameters.page
     }
 
-    /// Occupies a unit from `now`, or from when it is free. Returns the end.
+    /// Occupies a unit from `now`, or from when it is free if that is later. Returns the end.
     fn occupy(&mut self, unit: u64, now: Duration, time: Duration) -> Duration {
         let free = &mut self.unit_free[usize_from_u64(unit)];
         *free = now.max(*free) + time;
@@ -134,7 +135,9 @@ impl Flash {
         end
     }
 
-    /// Collection reads and programs what it copies. A block spans all units, so all of them erase.
+    /// Occupies the units for an operation of the map. A copy reads and programs. A block spans all
+    /// units, so all of them erase. Returns the end; for a copy `now`, because the next operation
+    /// waits for a copy only at the units that they share.
     fn operate(&mut self, operation: FlashOperation, now: Duration) -> Duration {
         let [read, program, erase] = self.parameters.times;
         let unit = |page: u32| u64_from_u32(page) % self.parameters.units;

@@ -1,12 +1,12 @@
 //! The flash translation layer: pages are programmed once, one after the other, and erased by the
 //! block.
 //!
-//! A write goes to the next page of an open block; the page that held the data before becomes
-//! garbage. When only the reserve is free, the full block with the fewest pages in use is emptied:
-//! these pages are copied, and the block is erased (greedy collection; among equals the least
-//! erased block first). The least erased free block is opened next. Invariants: a logical page is
-//! mapped to at most one physical page, which it owns; the pages in use of a block are those that
-//! are owned.
+//! A write goes to the next page of the open block; the page that held the data before becomes
+//! garbage. When the open block is full, the least erased free block is opened. If it was the last
+//! free one (the reserve), the full block with the fewest pages in use is emptied: these pages are
+//! copied into the block just opened, and the emptied block is erased (greedy collection; among
+//! equals the least erased block first). Invariants: a logical page is mapped to at most one
+//! physical page, which it owns; the pages in use of a block are those that are owned.
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,12 @@
-//! A disk with an arm: seek, rotation, transfer, and read-ahead into a buffer. The drive's command
-//! queue serves first what comes under the head soonest. Before the queue is the host's elevator,
-//! which moves upwards through the waiting requests.
+//! A disk with an arm: seek, rotation, transfer, and read-ahead into a buffer. The drive serves
+//! first the command in its queue that it can end soonest (without the time on the line), unless
+//! one has waited too long. Before the queue is the host's elevator, which moves upwards through
+//! the waiting requests and starts again at the lowest.
 //!
 //! The seek curve is `a + b·√d + c·d` for a distance `d` as a share of the stroke (`a` is the
 //! shortest seek). b and c follow from the average over random positions and the full stroke. The
 //! platter turns with the clock, so the wait for it is not random. A transfer continues over tracks
-//! and zones at the rate of the zone; the sustained rate includes head changes.
+//! and zones at the rate of each zone; these rates are sustained ones, which include head changes.
 
 mod geometry;
 
@@ -52,13 +53,14 @@ struct Waiting {
     came: Duration,
 }
 
-/// Position of the head, or where it stopped.
+/// From where the head reads on by itself, and how far.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// The byte after the last one that passed under the head, and when the last one passed.
+    /// The end of the requests that the head has served since it was positioned, and when it got
+    /// there. Read-ahead begins there.
     byte: u64,
     at: Duration,
-    /// Where read-ahead ends; `byte` when nothing is read.
+    /// Where read-ahead ends; `byte` when nothing is read ahead.
     until: u64,
     /// First byte of what it has read in one go.
     first: u64,
@@ -145,7 +147,7 @@ impl Hdd {
                 let reaches = request.end() <= until || self.head_byte(begin) < until;
                 (first..=byte.max(self.head_byte(begin))).contains(&request.offset) && until > byte && reaches
             }
-            // Such a write was already waiting when the head reached its first byte.
+            // Such a write must have been waiting when the head reached its first byte.
             RequestKind::Write | RequestKind::DurableWrite => request.offset == byte && begin <= at,
             RequestKind::Discard | RequestKind::Flush => false,
         };
@@ -179,7 +181,7 @@ impl Hdd {
         (passed.max(arrival + line), Serving::Positioned(passed))
     }
 
-    /// Lets the elevator hand over what has arrived by a time.
+    /// Lets the elevator hand over what has arrived by a time, while the drive's queue has room.
     fn fill_queue(&mut self, now: Duration) {
         while self.commands.len() < self.parameters.queue {
             let has_come = |(_, waiting): &(&(u64, u64), &Waiting)| waiting.came <= now;
@@ -236,7 +238,8 @@ impl Hdd {
         end
     }
 
-    /// Keeps in the buffer what the head has read so far, because it leaves at `now`.
+    /// Keeps in the buffer what the head has read since it was positioned (of more than fits in one
+    /// part of the buffer, the end), because the head leaves at `now`.
     fn keep_read_ahead(&mut self, now: Duration) {
         let (segment, parts) = self.parameters.buffer;
         let end = self.head_byte(now);

@@ -1,5 +1,5 @@
-//! A device at the other end of a network: every request takes the same time, many are served in
-//! parallel, and all share a line.
+//! A device at the other end of a network: every request takes the same time, or longer if the line
+//! that all share needs longer for its bytes. Many are served in parallel.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{Model, ModelCounts, Request, RequestKind, transfer};
 /// Parameters of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
-    /// Time of a request, without its bytes.
+    /// Time of a request, unless its bytes need longer on the line.
     pub time: Duration,
     /// Requests served in parallel.
     pub depth: usize,

@@ -271,7 +271,8 @@ impl Keys {
     }
 }
 
-/// Converts a decimal number of megabytes, such as `32.5`, to bytes.
+/// Converts a decimal number of megabytes, such as `32.5`, to bytes. `None` if it is no such
+/// number, has more than six decimals, or is too large.
 fn bytes_of_megabytes(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -7,8 +7,9 @@
 //! last event before the cut.
 //!
 //! Each state before a durable write is also a state with that write in flight. So it is enough to
-//! look at the cuts during each durable write and at the end of each epoch. In addition, each
-//! change gives one cheap cut, right after it: everything before this cut is applied.
+//! look at the cuts during each durable write and at the end of each epoch. In addition, there is
+//! one cheap cut right after each write or zeroing, and one at the start of the log: everything
+//! before such a cut is applied.
 
 use std::fmt;
 
@@ -28,12 +29,13 @@ pub struct CrashPlan {
     /// A cut with at most this many optional writes is tried with all subsets of them. More than 20
     /// counts as 20.
     pub subsets_max: usize,
-    /// A cut with more optional writes is tried with this many random subsets in random order. It
-    /// is also tried with each of the writes alone, and with all of them but one.
+    /// A cut with more optional writes is tried with this many random subsets in random order. For
+    /// each optional write it is also tried with this write alone, and with all but this write.
     pub random_subsets: usize,
-    /// The number of torn variants of each write or zeroing of 2 to 4,096 sectors; longer ones are
-    /// not torn. The first variant keeps only the sectors before a random position, the second only
-    /// those from a random position on. Later variants keep random sectors.
+    /// The number of torn variants, in each cut, of each optional write or zeroing of 2 to 4,096
+    /// sectors; others are not torn. The first variant keeps only the sectors before a random
+    /// position, the second only those from a random position on. Later variants keep random
+    /// sectors.
     pub torn: usize,
 }
 
@@ -245,7 +247,8 @@ impl Cut {
             Event::Discard { .. } | Event::Flush | Event::Mark(_) => 0,
         };
         let sectors = usize_from_u64(length.div_ceil(SECTOR));
-        // One sector cannot be torn, and more than 2 MiB (a zeroed gigabyte) would have too many.
+        // One sector cannot be torn. An event of more than 2 MiB (such as a zeroed gigabyte) has
+        // too many sectors.
         if !(2..=4096).contains(&sectors) {
             return None;
         }

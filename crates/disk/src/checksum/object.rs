@@ -86,8 +86,8 @@ fn clear_inode_fields(piece: &mut [u8], start: usize, has_high: bool) {
     }
 }
 
-/// Offset of an extent block's checksum, after the last entry slot. `None` if `eh_max` reaches
-/// past the block.
+/// Offset of an extent block's checksum, after the last entry slot. `None` if `eh_max` leaves no
+/// room for it in the block.
 #[must_use]
 pub fn extent_block_field(block: &[u8]) -> Option<usize> {
     let max = u16::from_le_bytes([*block.get(4)?, *block.get(5)?]);
@@ -95,8 +95,7 @@ pub fn extent_block_field(block: &[u8]) -> Option<usize> {
     (field + 4 <= block.len()).then_some(field)
 }
 
-/// Checksum of an extent block: header and all entry slots. `None` if `eh_max` reaches past the
-/// block.
+/// Checksum of an extent block: header and all entry slots. `None` as in [`extent_block_field`].
 #[must_use]
 pub fn extent_block(inode_seed: u32, block: &[u8]) -> Option<u32> {
     Some(crc32c_raw(inode_seed, &block[..extent_block_field(block)?]))
@@ -109,7 +108,8 @@ pub fn dir_leaf(inode_seed: u32, block: &[u8]) -> u32 {
 }
 
 /// Offset of an index block's tail ({reserved, checksum}), given the offset of its {limit, count}
-/// word (32 in a root, 8 in a node). `None` if limit and count do not fit the block.
+/// word (32 in a root, 8 in a node). `None` if the count is above the limit, or the limit leaves no
+/// room for the tail in the block.
 #[must_use]
 pub fn htree_tail(block: &[u8], count_offset: usize) -> Option<usize> {
     let head = block.get(count_offset..count_offset + 4)?;

@@ -97,8 +97,8 @@ impl<'a> ExtentNode<'a> {
     /// Verifies the node in a block. `seed` is the checksum seed of the inode, if there is one.
     ///
     /// # Errors
-    /// An `Extent*` kind, with the byte offset unless it is the checksum. The caller adds block and
-    /// inode.
+    /// An `Extent*` kind. It has the byte offset, unless the checksum is wrong or there are fewer
+    /// than 12 bytes. The caller adds block and inode.
     pub fn parse_block(
         geometry: &Geometry,
         block: &'a [u8],

@@ -12,8 +12,8 @@ const BLOCK_BITMAP_WIDE: usize = 0x3A;
 const INODE_BITMAP_WIDE: usize = 0x3C;
 
 impl Checksums {
-    /// Compares the checksum of a block bitmap, in a group that is not `BLOCK_UNINIT`. `desc_size`
-    /// decides the stored width.
+    /// Compares the checksum of a block bitmap. The group must not be `BLOCK_UNINIT`. `desc_size`
+    /// decides whether all 32 bits are stored or only the low 16.
     ///
     /// # Errors
     /// [`CorruptionKind::BlockBitmapChecksum`].
@@ -47,7 +47,7 @@ impl Checksums {
         desc.set_block_bitmap_csum(if desc_size >= BLOCK_BITMAP_WIDE { sum } else { sum & 0xFFFF });
     }
 
-    /// Compares the checksum of an inode bitmap, in a group that is not `INODE_UNINIT`.
+    /// Compares the checksum of an inode bitmap. The group must not be `INODE_UNINIT`.
     ///
     /// # Errors
     /// [`CorruptionKind::InodeBitmapChecksum`].

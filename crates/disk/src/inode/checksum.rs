@@ -1,4 +1,5 @@
-//! The checksum of an inode: low half in the fixed part, high half if the slot has room for it.
+//! The checksum of an inode: low half in the fixed part, high half in the extra fields if
+//! `i_extra_isize` covers it.
 
 use zerocopy::little_endian::U16;
 

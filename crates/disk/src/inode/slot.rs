@@ -85,8 +85,8 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         Some(extra)
     }
 
-    /// The bytes after the extra fields, which hold in-inode attributes. Empty if there are none,
-    /// or if `i_extra_isize` reaches past the slot.
+    /// The room for in-inode attributes: the bytes after the extra fields. Empty if there are no
+    /// such bytes, or if `i_extra_isize` reaches past the slot.
     #[must_use]
     pub fn attribute_area(&self) -> &[u8] {
         if self.bytes().len() <= RawInode::SIZE {

@@ -17,7 +17,7 @@ pub enum InodeMap {
     None,
     /// Devices: their number.
     Device(DeviceNumber),
-    /// Symbolic links below 60 bytes: the target is in `i_block`.
+    /// A symbolic link whose target, always below 60 bytes, is in `i_block`.
     FastSymlink,
     /// In the inode: `i_block`, continued by the attribute `system.data`.
     Inline,
@@ -47,7 +47,7 @@ impl Inode {
     ///
     /// # Errors
     /// An `Inode*` kind or [`CorruptionKind::SymlinkTarget`], with the inode;
-    /// [`CorruptionKind::InodeUnused`] when the mode is 0 (the bad-blocks inode included).
+    /// [`CorruptionKind::InodeUnused`] when the mode is 0, as it is in the bad-blocks inode.
     ///
     /// # Panics
     /// When the slot is shorter than 128 bytes.
@@ -219,9 +219,10 @@ fn check_symlink_size(sb: &Superblock, size: u64) -> Result<(), Corruption> {
     check(size > 0 && size <= longest, CorruptionKind::SymlinkTarget)
 }
 
-/// Whether a symbolic link without a map has its target in `i_block`. It does if it owns no data
-/// blocks. With ea_inode a target shorter than 60 bytes also suffices, because `i_blocks` then
-/// counts attribute values in other inodes too. Linux decides the same way (observed on 6.18).
+/// Whether a symbolic link with neither extents nor inline data has its target in `i_block`. It
+/// does if it owns no data blocks. With ea_inode a target shorter than 60 bytes also suffices,
+/// because `i_blocks` then counts attribute values in other inodes too. Linux decides the same way
+/// (observed on 6.18).
 fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)) -> bool {
     let counts_values = sb.features().incompat.contains(Incompat::EA_INODE);
     counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)
@@ -235,7 +236,7 @@ fn has_data(sb: &Superblock, slot: &InodeSlot<&[u8]>, sectors: u64) -> bool {
     sectors > attributes
 }
 
-/// Bytes that a mapping can hold. Keeps logical block numbers inside 32 bits.
+/// The largest size that is accepted with a mapping. It keeps logical block numbers inside 32 bits.
 fn size_limit(sb: &Superblock, slot: &InodeSlot<&[u8]>, map: InodeMap) -> u64 {
     let bits = sb.geometry().block_bits();
     match map {

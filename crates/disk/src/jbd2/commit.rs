@@ -41,7 +41,7 @@ const CRC32_TYPE: u8 = 1;
 /// `h_chksum_size` of checksum v1.
 const CRC32_SIZE: u8 = 4;
 
-/// Time of a commit. It never goes backwards within one use of a journal.
+/// Time of a commit. The engine never lets it go backwards while it has a journal open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CommitTime {
     /// Unix seconds.
@@ -80,9 +80,9 @@ impl<'a> CommitBlock<'a> {
         CommitTime { seconds: self.raw.h_commit_sec.get(), nanoseconds: self.raw.h_commit_nsec.get() }
     }
 
-    /// Compares the crc32c of v2 and v3. A block also passes if it matches with everything after
-    /// its first 64 bytes taken as zero. Nothing is stored there, so a write that stopped before
-    /// that part has lost nothing.
+    /// Compares the crc32c of v2 and v3; only for a journal with block checksums. A block also
+    /// passes if the crc32c matches with everything after its first 64 bytes taken as zero. Nothing
+    /// is stored there, so a write that stopped before that part has lost nothing.
     #[must_use]
     pub fn verify(&self, format: &LogFormat) -> bool {
         let stored = self.raw.h_chksum[0].get();

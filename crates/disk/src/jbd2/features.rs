@@ -8,7 +8,7 @@ bitflags::bitflags! {
     /// `s_feature_compat` of the journal.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct JournalCompat: u32 {
-        /// Commit blocks carry a crc32 over their transaction (checksum v1).
+        /// Commit blocks carry a crc32 over descriptors and logged data (checksum v1).
         const CHECKSUM = 0x1;
         const _ = !0;
     }
@@ -24,9 +24,9 @@ bitflags::bitflags! {
         const BIT64 = 0x2;
         /// A commit block may have been written before the blocks it commits.
         const ASYNC_COMMIT = 0x4;
-        /// crc32c on every block, half of it in tags.
+        /// Every metadata block has a crc32c. A tag has the low half of its logged block's.
         const CSUM_V2 = 0x8;
-        /// crc32c on every block, all of it in tags.
+        /// Every metadata block has a crc32c. A tag has all of its logged block's.
         const CSUM_V3 = 0x10;
         /// The fast-commit area may hold records.
         const FAST_COMMIT = 0x20;

@@ -80,7 +80,8 @@ pub struct GptHeader {
 
 impl GptHeader {
     /// The header at the start of `sector`, which is one whole sector. `None` if there is none, its
-    /// checksum is wrong, or the size of its entries is impossible.
+    /// checksum is wrong, its own size or that of an entry is impossible, or all entries together
+    /// have more than 2 MiB.
     #[must_use]
     pub fn parse(sector: &[u8]) -> Option<Self> {
         let (raw, _) = RawGptHeader::read_from_prefix(sector).ok()?;

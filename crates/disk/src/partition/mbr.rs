@@ -65,8 +65,9 @@ impl MbrEntry {
 }
 
 impl BootSector {
-    /// The table in the first 512 bytes of `sector`; `None` if there is none. Boot code of a file
-    /// system has the same signature, but not four entries with status 0 or 0x80.
+    /// The table in the first 512 bytes of `sector`; `None` if there is none. The boot sector of a
+    /// file system has the same signature, but its boot code rarely looks like four entries with
+    /// status 0 or 0x80.
     #[must_use]
     pub fn parse(sector: &[u8]) -> Option<Self> {
         if sector.get(510..512)? != SIGNATURE {

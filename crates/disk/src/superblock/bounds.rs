@@ -47,7 +47,8 @@ fn bound(holds: bool, kind: CorruptionKind, field: &'static str, value: impl Int
     if holds { Ok(()) } else { Err(BrokenBound { kind, field, value: value.into() }) }
 }
 
-/// The geometry: block and cluster size, group sizes, inode size, flex groups.
+/// The geometry: block and cluster size, group sizes, first data block, block count, inode size,
+/// flex groups.
 ///
 /// # Errors
 /// The first field that is out of its bounds.
@@ -118,7 +119,7 @@ fn flex_bits(raw: &RawSuperblock) -> Bounded<u32> {
 /// Bytes of a group descriptor: 32 without 64bit.
 ///
 /// # Errors
-/// `s_desc_size` is impossible although 64bit is set.
+/// With 64bit, `s_desc_size` is not a power of two from 64 to 1024.
 pub fn desc_size(raw: &RawSuperblock) -> Bounded<usize> {
     if !raw.incompat().contains(Incompat::BIT64) {
         return Ok(32);

@@ -290,7 +290,7 @@ macro_rules! time40 {
             join32(u32::from(self.$hi), self.$lo.get())
         }
 
-        /// Sets the same time; bits above 39 are dropped.
+        /// Sets the time that the getter of the same name returns; bits above 39 are dropped.
         pub fn $set(&mut self, seconds: u64) {
             self.$lo = U32::new(low32(seconds));
             self.$hi = low8(high32(seconds));

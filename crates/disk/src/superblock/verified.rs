@@ -148,13 +148,13 @@ impl Superblock {
         self.heads.has_super(group)
     }
 
-    /// Superblock copy, descriptors and reserve of a group.
+    /// Superblock copy, descriptors and reserved descriptor blocks of a group.
     #[must_use]
     pub fn head(&self, group: GroupNr) -> GroupHead {
         self.heads.head(&self.geometry, group)
     }
 
-    /// Block and byte offset of a group's descriptor, primary copy.
+    /// Where the primary copy of a group's descriptor lies: its block, and the byte offset in it.
     #[must_use]
     pub fn descriptor_place(&self, group: GroupNr) -> (BlockNr, usize) {
         self.heads.descriptor_place(&self.geometry, group)
@@ -269,7 +269,7 @@ fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     classic <= end && last < end
 }
 
-/// Checks the inode numbers and the sizes of the extra part.
+/// Checks the inode count, the inode numbers, and the sizes of an inode's extra fields.
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     bounds::inodes_count(raw, geometry)?;
     bounds::first_inode(raw, geometry)?;

@@ -63,7 +63,8 @@ pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
 pub enum AclDefect {
     /// The list's version is not that of system calls.
     Version,
-    /// The list ends inside an entry, or an entry has no known tag or names nobody.
+    /// The list ends inside its version or an entry, an entry has no known tag, or an entry for a
+    /// named user or group has no id.
     Entry,
 }
 
@@ -189,7 +190,7 @@ pub fn acl_mode(disk: &[u8]) -> Option<u16> {
 }
 
 /// Whether an on-disk list says more than its [`acl_mode`]: it names users or groups, or has a
-/// mask.
+/// mask. Also true if the list cannot be read.
 #[must_use]
 pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
     // The version, and three entries without an id.

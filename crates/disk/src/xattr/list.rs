@@ -119,8 +119,8 @@ impl AttributeList {
     /// Adds or replaces an attribute. Returns the replaced one.
     ///
     /// # Panics
-    /// When the name is longer than 255 bytes or the value than 64 KiB: the caller refuses those
-    /// with an errno.
+    /// When the name is longer than 255 bytes, or a [`Value::Bytes`] is longer than 64 KiB: the
+    /// caller must refuse such attributes.
     pub fn set(&mut self, attribute: Attribute) -> Option<Attribute> {
         assert!(attribute.name.len() <= 255);
         if let Value::Bytes(bytes) = &attribute.value {

@@ -49,8 +49,8 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
 
 #[test]
 fn an_entry_without_index_and_name_is_refused() {
-    // Found by fuzzing: only the value offset told such an entry from the end mark, and writing the
-    // list back lost it.
+    // Found by fuzzing: only its value offset tells this entry from the end mark, and writing the
+    // list back lost the entry.
     let mut area = vec![0; 64];
     area[..4].copy_from_slice(&MAGIC.to_le_bytes());
     area[6] = 8;

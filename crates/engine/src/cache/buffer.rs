@@ -140,7 +140,8 @@ impl<B: Backend> Buffer<B> {
         self.class.store(kind.class(), Ordering::Release);
     }
 
-    /// Runs `f` on the bytes. `f` must be short: no I/O, and no lock that ranks below a buffer's.
+    /// Runs `f` on the bytes. `f` must be short: no I/O, and no lock that must be taken before a
+    /// buffer's.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         f(&self.content.read_ordered(self.block.raw()).bytes)
     }
@@ -163,7 +164,8 @@ impl<B: Backend> Buffer<B> {
         content.kind = kind;
     }
 
-    /// The epoch in which the block changed; none if a commit has taken it since.
+    /// The epoch in which the block changed; [`Epoch::NONE`] if it never did, or if a commit has
+    /// taken it or it was forgotten since.
     pub(crate) fn changed_in(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Acquire))
     }
@@ -204,8 +206,9 @@ impl<B: Backend> Buffer<B> {
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
     }
 
-    /// Runs `f` on the present bytes, and on those set aside if the block has changed again since
-    /// `epoch`. For owners of a part of the block (an inode) that encode their part late.
+    /// Runs `f` on the present bytes, and on those set aside if the block has changed again or was
+    /// forgotten since `epoch`. For owners of a part of the block (an inode) that encode their part
+    /// late.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -218,8 +221,8 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// For the commit: the content at the end of `epoch`; `None` if the block was forgotten in that
-    /// epoch. Afterwards the block is unchanged unless it has joined the next transaction. The copy
-    /// may use the memory of one of the `spare` blocks.
+    /// epoch. Afterwards the block is clean unless it has joined the next transaction. The copy may
+    /// use the memory of one of the `spare` blocks.
     pub(crate) fn take_copy(&self, epoch: Epoch, spare: &mut Vec<Box<[u8]>>) -> Option<Copied> {
         debug_assert!(epoch != Epoch::NONE, "block {} is copied for no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -295,8 +298,8 @@ impl BlockKind {
         matches!(self, Self::BlockBitmap(_) | Self::InodeBitmap(_))
     }
 
-    /// Whether a block about to be written passes the checks of a read. The order of the entries is
-    /// not checked: in a damaged image it may be wrong, and stays wrong.
+    /// Whether a block about to be written passes the checks of a read, except those of its
+    /// entries: in a damaged image the entries may be wrong, and stay wrong.
     fn would_be_read(self, block: BlockNr, checksums: &Checksums, bytes: &[u8]) -> bool {
         match self {
             Self::Plain | Self::BlockBitmap(_) | Self::InodeBitmap(_) => true,

@@ -21,7 +21,7 @@ pub(crate) struct BufferPool {
     bytes_max: u64,
     /// Bytes of all buffers, in use or not. Relaxed: a threshold.
     bytes: AtomicU64,
-    /// Free buffers of one block, of two blocks, and so on.
+    /// Free buffers of one block, of two, of four, and so on.
     classes: Box<[Class]>,
 }
 
@@ -33,7 +33,8 @@ pub(crate) struct DataBuffer {
 }
 
 impl BufferPool {
-    /// An empty pool for blocks of `1 << block_bits` bytes that keeps about `bytes_max` bytes.
+    /// An empty pool for blocks of `1 << block_bits` bytes. Its free buffers keep at most about
+    /// `bytes_max` bytes.
     pub(crate) fn new(block_bits: u32, bytes_max: usize) -> Arc<Self> {
         let classes = (0..).take_while(|class| 1 << (block_bits + class) <= BUFFER_MAX.max(1 << block_bits));
         let classes = classes.map(|_| CachePadded::new(Mutex::new(rank::LEAF, Vec::new()))).collect();
@@ -64,7 +65,7 @@ impl BufferPool {
         DataBuffer { bytes, pool: Arc::clone(self) }
     }
 
-    /// Frees unused buffers of other sizes, the largest first, until `more` bytes fit.
+    /// Frees unused buffers, the largest first, until `more` bytes fit or none is left.
     fn make_room(&self, more: u64) {
         for class in self.classes.iter().rev() {
             while self.bytes.load(Ordering::Relaxed) + more > self.bytes_max {

@@ -10,7 +10,7 @@ use blockyard_sync::{AtomicBool, AtomicU64, CachePadded, Ordering, RwLock, rank}
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// log2 of the number of neighbouring blocks that share a lock.
+/// log2 of the number of blocks in a stripe: neighbouring blocks that lie in the same shard.
 const STRIPE_BITS: u32 = 4;
 
 /// Shards, with a lock each.
@@ -125,8 +125,8 @@ impl CleanBlocks {
         1 << self.block_bits
     }
 
-    /// Copies what is kept from byte `from` of the device on. Returns the number of bytes up to the
-    /// first block that is not kept.
+    /// Copies what is kept into `buf`, from byte `from` of the device up to the first block that is
+    /// not kept. Returns the number of bytes copied.
     pub(crate) fn copy_to(&self, from: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buf.len() {
@@ -170,8 +170,8 @@ impl CleanBlocks {
         ReadNote { number, blocks }
     }
 
-    /// Keeps the bytes that the device returned, except in stripes that somebody wrote meanwhile.
-    /// `None` says that the read failed.
+    /// Keeps the bytes that the device returned, except in stripes with blocks that were written or
+    /// forgotten meanwhile. `None` says that the read failed.
     pub(crate) fn end_read(&self, note: &ReadNote, bytes: Option<&[u8]>) {
         for (stripe, blocks) in stripes(note.blocks.clone()) {
             let mut shard = self.shard(stripe).write();

@@ -1,11 +1,11 @@
 //! The dirty blocks of a file, in pieces of neighbouring blocks.
 //!
-//! A piece lies in one [buffer](super::DataBuffer). A write makes a piece for what it covers, or
-//! continues in the buffer of the piece before it. A piece that continues a row of full buffers
-//! gets as much memory as those buffers have together, but at most the largest buffer. So a file
-//! written in small steps lies in few pieces, and appending takes at most about twice as much
-//! memory as there is dirty data. If dropping blocks leaves a buffer at least half empty, a smaller
-//! one replaces it.
+//! A piece lies in one [buffer](super::DataBuffer). A write makes pieces for the blocks that become
+//! dirty, or continues in the buffer of the piece before them. A piece that continues a row of full
+//! buffers gets at least as much memory as those buffers have together, up to the largest buffer.
+//! So a file written in small steps lies in few pieces, and appending takes at most about twice as
+//! much memory as there is dirty data. If dropping blocks leaves a buffer at least half empty, a
+//! smaller one replaces it.
 
 use super::{BufferPool, DataBuffer};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};

@@ -42,13 +42,13 @@ impl Unconverted {
         self.0.iter().map(ends).filter(|&end| end > logical).min().unwrap_or(u32::MAX)
     }
 
-    /// The parts of the pieces in a range, in order.
+    /// The parts of the pieces in a range, in the order of their writes.
     pub(crate) fn within(&self, range: &Range<u32>) -> Vec<Range<u32>> {
         let parts = self.0.iter().map(|piece| piece.start.max(range.start)..piece.end.min(range.end));
         parts.filter(|part| !part.is_empty()).collect()
     }
 
-    /// Takes out the parts of the pieces in a range, in order.
+    /// Takes out the parts of the pieces in a range, in the order of their writes.
     pub(crate) fn take(&mut self, range: &Range<u32>) -> Vec<Range<u32>> {
         let mut taken = Vec::new();
         let mut left = Vec::with_capacity(self.0.len());

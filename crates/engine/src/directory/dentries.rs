@@ -5,9 +5,9 @@
 //! blocks enters it here, under the shared lock. So an answer is always what the blocks would say.
 //! Only directories of more than one block keep names here.
 //!
-//! Names are kept whole, [by their hash](hashed). A part of them is *complete* if, from the time
-//! when the directory had one block, it got every name of at most 57 bytes that belongs there. Then
-//! such a name does not exist unless it is here.
+//! Names are kept whole, [by their hash](hashed). A part of them is *complete* if it has every name
+//! of at most 57 bytes that belongs there. Then such a name does not exist unless it is here. Only
+//! a cache that was started when the directory outgrew its first block has complete parts.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
 //! memory forgets some of its names, or all. When memory is short, a directory that was not asked
@@ -368,7 +368,8 @@ mod tests {
         assert_eq!(names.directory.ask(b"twice"), Dentry::Unknown);
     }
 
-    /// The cache of a directory, and what its blocks would say, under the same lock.
+    /// The cache of a directory, and what its blocks would say. The lock around the latter stands
+    /// for the directory's lock.
     type Both = (Arc<Dentries>, Directory<HashMap<Vec<u8>, u32>>);
 
     /// A random change of one of several directories, or a lookup in it.

@@ -259,7 +259,8 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
     assert_holds(&store, rules, &directory, &model.into_values().collect());
 }
 
-/// Asserts that the directory holds these names and no others, by every way of reading it.
+/// Asserts that the directory holds these names and no others: by lookups, by the cached names, and
+/// by a walk. Also tests the change of its parent.
 fn assert_holds(
     store: &Store,
     rules: &DirectoryRules,

@@ -93,7 +93,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(Some(entry.key))
     }
 
-    /// The entry for the leaf after that of a path, with the level that holds the entry.
+    /// The entry that leads to the leaf after that of a path, with the level that holds the entry;
+    /// `None` at the last leaf.
     fn next_entry(&self, path: &Path<S::Block>) -> Result<Option<(usize, IndexEntry)>> {
         let Some(turn) = path.levels.iter().rposition(|level| level.position + 1 < level.count) else {
             return Ok(None);
@@ -167,8 +168,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
 
     /// Splits the leaf of a path, after making room in the index.
     ///
-    /// The split is computed on copies before a block is appended: a leaf that cannot be split
-    /// changes nothing.
+    /// The split is computed on copies before a block is appended: if the leaf cannot be split,
+    /// nothing changes.
     fn split_leaf(&self, path: Path<S::Block>) -> Result<()> {
         let Path { mut levels, leaf: logical, hasher, .. } = path;
         let leaf = self.store.load(logical, Role::Leaf)?;
@@ -187,8 +188,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
             self.store.prepare(&level.block)?;
         }
         self.store.prepare(&leaf)?;
-        // A full root moves down into one new node. Every other full level is split and gains one
-        // node.
+        // One new node for each of the `full` lowest levels: if the root is among them, its entries
+        // move down into a node, and the others are split. One more block is the new leaf.
         let mut fresh = self.store.append(full + 1)?.into_iter();
         let mut next = || fresh.next().expect("the store appended as many blocks as were asked for");
 

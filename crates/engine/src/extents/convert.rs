@@ -9,9 +9,9 @@ use std::ops::Range;
 /// split off first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borders {
-    /// Always.
+    /// Whenever the neighbour can take the piece.
     Move,
-    /// Only if splitting would leave the same tree.
+    /// Only if, in addition, splitting would leave the same tree.
     MoveInRoomyLeaves,
 }
 
@@ -30,8 +30,9 @@ impl<S: TreeStore> Tree<'_, S> {
         self.change_state(range, unwritten, Borders::MoveInRoomyLeaves)
     }
 
-    /// Makes the blocks of `range` written, as Linux does at write time: a written neighbour takes
-    /// them over first, so a full leaf is not split (observed on 6.18).
+    /// Makes the mapped blocks of `range` written, as Linux does at write time: if a written
+    /// neighbour can take them over, it does, even if the leaf is full, and nothing is split
+    /// (observed on 6.18).
     pub(crate) fn initialise(&mut self, range: Range<u32>) -> Result<()> {
         self.change_state(range, false, Borders::Move)
     }
@@ -44,7 +45,7 @@ impl<S: TreeStore> Tree<'_, S> {
                 from = here.right.map_or(range.end, |right| right.logical);
                 continue;
             };
-            // A written extent may be one block longer than the longest unwritten one. It is
+            // A written extent may be one block longer than the longest unwritten one. Then it is
             // converted in two pieces.
             let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
             if extent.unwritten != unwritten {

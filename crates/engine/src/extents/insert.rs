@@ -25,8 +25,9 @@ impl<S: TreeStore> Tree<'_, S> {
         let may_fit_root = count <= ROOT_ENTRIES + 2;
         // As in Linux (observed on 6.18): if `new` directly follows an extent but cannot join it,
         // `new` first gets an entry of its own, which may then join the extent after it. It is
-        // merged into that extent directly only if its own entry would need a tree block and none
-        // can be allocated. The order matters only if the leaf is full.
+        // merged into that extent directly only if its own entry would need a tree block, and none
+        // can be allocated or the tree cannot become deeper. The order matters only if the leaf is
+        // full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {
@@ -49,7 +50,7 @@ impl<S: TreeStore> Tree<'_, S> {
         })
     }
 
-    /// The fallback of [`Self::insert`] when there is no space for a separate entry: merges `new`
+    /// The fallback of [`Self::insert`] when there is no room for a separate entry: merges `new`
     /// into the extent after it. Returns whether that was possible.
     fn insert_into_right(&mut self, new: &Extent) -> Result<bool> {
         let path = self.find(new.logical)?;
@@ -107,8 +108,9 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Extends the entry before or after `new` over it, and joins both if `new` fills the gap
-    /// between them. As in Linux (observed on 6.18) the grown entry also joins the one before it: a
-    /// write-back may have separated these two. Returns whether `new` was merged.
+    /// between them. As in Linux (observed on 6.18), if the entry before `new` grows, it also joins
+    /// the one before itself: a write-back may have separated these two. Returns whether `new` was
+    /// merged.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);
@@ -321,9 +323,9 @@ impl<S: TreeStore> Tree<'_, S> {
         *block
     }
 
-    /// Moves the entries from `index` on to the end of another node. Works on copies and never
-    /// locks both nodes: buffers must be locked in ascending order of blocks, and either node may
-    /// have the smaller number.
+    /// Appends entry `index` and all behind it to another node. Works on copies and never locks
+    /// both nodes: buffers must be locked in ascending order of blocks, and either node may have
+    /// the smaller number.
     fn move_tail(&mut self, from: &At<S::Node>, index: usize, to: &S::Node) {
         let mut source = self.read(from, <[u8]>::to_vec);
         let mut target = to.read(<[u8]>::to_vec);

@@ -373,7 +373,8 @@ fn short_rests_of_unwritten_extents_are_initialised_too() {
     assert_eq!(written(20, 6, 20), 0..7);
     assert_eq!(written(20, 7, 20), 7..8);
     assert_eq!(written(7, 3, 7), 0..7);
-    // First the extent reaches over the end of the file; then nothing of it follows the block.
+    // In the first case the extent reaches over the end of the file. In the second, nothing of it
+    // follows the block.
     assert_eq!(written(8, 3, 7), 3..4);
     assert_eq!(written(7, 6, 7), 6..7);
 }

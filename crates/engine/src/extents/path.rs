@@ -49,7 +49,7 @@ pub(super) struct Level<N> {
 }
 
 impl<N> Level<N> {
-    /// The entry followed from an index node.
+    /// The entry followed from an index node. In a leaf: the entry at the position, or the first.
     pub(super) fn followed(&self) -> usize {
         self.position.unwrap_or(0)
     }
@@ -116,7 +116,7 @@ impl<N: NodeBlock> Path<N> {
         })
     }
 
-    /// The first extent of the next leaf; `None` for the last leaf.
+    /// The first extent of the next leaf; `None` for the last leaf, or if the next one is empty.
     pub(super) fn next_leaf_first<S: TreeStore<Node = N>>(
         &self,
         root: &[u8; ROOT_BYTES],
@@ -126,7 +126,8 @@ impl<N: NodeBlock> Path<N> {
         let next = Self::find(root, store, key)?;
         let leaf = next.leaf();
         let first = (leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0)));
-        // If the two keys differed, a walk to the right by the parents' keys could go back.
+        // If leaves did not start at the keys that their parents have for them, a walk to the right
+        // by the parents' keys could go back.
         if first.is_some_and(|first| first.logical != key) {
             let found = Corruption::new(CorruptionKind::ExtentParentKey);
             return Err(leaf.at.block().map_or(found, |block| found.in_block(block)).into());

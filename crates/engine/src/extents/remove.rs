@@ -17,7 +17,8 @@ impl<S: TreeStore> Tree<'_, S> {
 
     /// Makes sure that no entry reaches over the end of `range`: splits an entry that starts before
     /// the range, and drops the head of one that starts inside. Linux (observed on 6.18) splits the
-    /// latter too. This shows if the leaf is full, because the tree grows.
+    /// latter too. This shows if the leaf is full, because the tree grows. So in a full leaf the
+    /// latter is split here, too, if possible.
     fn cut_at_end(&mut self, range: &Range<u32>, freed: &mut impl FnMut(Extent)) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -34,7 +35,7 @@ impl<S: TreeStore> Tree<'_, S> {
         }
         if leaf.count == leaf.max {
             match self.split_at(range.end) {
-                // The split is not required here.
+                // The split is not required: dropping the head below does instead.
                 Err(Error::NoSpace | Error::FileTooLarge) => {}
                 other => return other,
             }
@@ -51,8 +52,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Unmaps the part of `range` in the last leaf that it touches. False if nothing (more) was
-    /// there.
+    /// Unmaps the part of `range` in the last leaf that the range touches. No entry may reach over
+    /// the end of `range`. False if nothing (more) was mapped.
     pub(crate) fn remove_from_leaf(
         &mut self,
         range: &Range<u32>,

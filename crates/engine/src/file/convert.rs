@@ -1,12 +1,12 @@
 //! Conversion: what write-back mapped as unwritten becomes written once its data is on the device.
 //!
 //! A piece is a run of blocks that write-back maps at once. As in Linux, each piece stays in an
-//! entry of its own until it is converted, which shows in the tree if a leaf is full. Here the
-//! device has the data when a write returns, so all pieces are converted once the last is mapped.
-//! In a kernel, I/O ends later, and some threads convert while others already map. No rule says in
-//! which order. If an observer of a kernel reports the ends of I/O ([`crate::instruments`]),
-//! conversions wait for its reports. Even then, an operation that makes data durable first converts
-//! the pieces of this data.
+//! entry of its own until it is converted. These entries can split a full leaf, which stays split.
+//! Here the device has the data when a write returns, so all pieces are converted once the last is
+//! mapped. In a kernel, I/O ends later, and some threads convert while others already map. No rule
+//! says in which order. If an observer of a kernel reports the ends of I/O
+//! ([`crate::instruments`]), conversions wait for its reports. Even then, an operation that makes
+//! data durable first converts the pieces of this data.
 
 use super::Files;
 use super::limits::RUN_CREDITS;
@@ -15,8 +15,8 @@ use crate::{OpContext, Result};
 use std::ops::Range;
 
 impl Files {
-    /// Converts pieces whose I/O has ended by now, if an observer reports the ends of I/O.
-    /// Otherwise nothing is left to convert.
+    /// If an observer reports the ends of I/O, converts pieces whose I/O has ended by now, in files
+    /// that nobody has locked. Without an observer nothing is left to convert.
     pub(crate) fn end_io(&self, ctx: &OpContext) -> Result<()> {
         self.writing.end_io(self, ctx)
     }
@@ -37,7 +37,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// [`Files::end_io`] for a caller that holds the content lock of a file.
+    /// [`Files::end_io`] for a caller that holds the content lock of a file. Converts pieces of
+    /// this file too.
     pub(super) fn end_io_beside(&mut self) -> Result<()> {
         self.files.writing.end_io_beside(self)
     }

@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries that one piece may add to the mapping: two if it cuts an unwritten extent, and one for
-/// each partly dirty cluster at its ends. Mapping the piece ends the reservation of such a cluster,
-/// which covered its entry.
+/// each partly dirty cluster at its ends. The latter, because each reserved cluster counts as one
+/// entry, and mapping the piece ends the reservation of such a cluster.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -125,7 +125,8 @@ impl Files {
         core.slot.raw_mut().set_size(on_disk);
     }
 
-    /// [`Self::raise_size`] over blocks that were written and mapped before.
+    /// [`Self::raise_size`] over blocks that were already mapped as written, in a handle of its
+    /// own.
     fn cover(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u32) -> Result<()> {
         if u64_from_u32(end) << self.volume.geometry().block_bits() <= inode.core().slot.raw().size() {
             return Ok(());
@@ -138,7 +139,7 @@ impl Files {
         Ok(())
     }
 
-    /// Changes an unwritten extent. If this needs a node, the node comes from the file system's
+    /// Changes an unwritten extent. If this needs a node, the node may come from the file system's
     /// reserve.
     fn edit_unwritten(
         &self,
@@ -150,7 +151,7 @@ impl Files {
     }
 
     /// As [`Self::edit_unwritten`], for an edit that makes blocks written. The data of these blocks
-    /// is on the device. Raises the size over the blocks before `end`.
+    /// must be on the device. Raises the size over the blocks before `end`.
     fn make_written(
         &self,
         ctx: &OpContext,
@@ -168,7 +169,7 @@ impl Files {
         Ok(())
     }
 
-    /// Converts the unwritten blocks of a range, which all have their data now.
+    /// Converts the unwritten blocks of a range. Their data must be on the device.
     fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, range: Range<u32>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -289,7 +290,7 @@ impl LockedFile<'_> {
         let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         let mut core = self.inode.core_mut();
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-        // The piece gets an entry of its own, like one cut out of an unwritten extent.
+        // An unwritten piece gets an entry of its own, like one cut out of an unwritten extent.
         plan.apart = !behind_end;
         self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
         if behind_end {

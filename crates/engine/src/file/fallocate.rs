@@ -45,7 +45,7 @@ struct Ahead {
 const PAGE: u64 = 4096;
 
 /// Where the piece that starts at `at` ends: at the end of the delayed run that contains `at`, or
-/// else before the next delayed run.
+/// else before the next delayed run, at most at `end`.
 fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
     let next = delayed.iter().find(|run| run.end > at);
     next.map_or(end, |run| if run.start <= at { run.end } else { run.start.min(end) })
@@ -101,7 +101,7 @@ impl Files {
         };
         if let Err(Error::Invalid(_) | Error::FileTooLarge) = done {
             // As in Linux (observed on 6.18) the times change even if the range is refused for its
-            // position, or because the file would get too large.
+            // position or alignment, or because an insertion would make the file too large.
             self.locked(ctx, &inode, data).touch_times(Touched::Times)?;
         }
         done
@@ -135,8 +135,8 @@ impl LockedFile<'_> {
     }
 
     /// Allocates every hole of the range as unwritten, one handle per piece. With `zero`, makes
-    /// written blocks unwritten. As in Linux, a piece ends where `delayed` blocks begin or end.
-    /// The delayed blocks are allocated too.
+    /// written blocks unwritten. As in Linux, a piece of a hole ends where `delayed` blocks begin
+    /// or end. The delayed blocks are allocated too.
     fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
         let old_size = self.inode.core().size;
@@ -168,9 +168,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Handles the first piece of a range, which is mapped already or is mapped now. Returns where
-    /// the piece ends, or `None`, with nothing changed, if the file's delayed data must be written
-    /// back first.
+    /// Handles the first piece of a range. If the piece is a hole, maps it. Returns where the piece
+    /// ends, or `None`, with nothing changed, if the file's delayed data must be written back
+    /// first.
     fn allocate_piece(
         &mut self,
         (range, delayed): (Range<u32>, &[Range<u32>]),
@@ -250,7 +250,7 @@ impl LockedFile<'_> {
     }
 
     /// Makes a hole. As in Linux (observed on 6.18), it reaches at most to the end of the page that
-    /// holds the file's end. A hole that starts behind the file's end frees nothing: blocks
+    /// holds the file's end. A hole that starts at or behind the file's end frees nothing: blocks
     /// preallocated there stay.
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;

@@ -29,7 +29,7 @@ impl Files {
         Ok(content)
     }
 
-    /// Fills `buf` from byte `offset`; the range lies inside the file.
+    /// Fills `buf` from byte `offset`. The range must lie inside the file.
     pub(crate) fn read_inline(
         &self,
         inode: &Inode,
@@ -59,7 +59,7 @@ impl Files {
         allocated
     }
 
-    /// Maps the first block of an empty file, and writes its content there.
+    /// Maps the first block of a file whose map is empty, and writes `content` there.
     fn allocate_content(
         &self,
         ctx: &OpContext,

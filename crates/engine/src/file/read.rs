@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Where a read looks for clean data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Via {
-    /// Clean data kept in memory.
+    /// Clean data kept in memory, and the device for the rest.
     Memory,
     /// The device, as `O_DIRECT` does.
     Device,

@@ -71,7 +71,8 @@ fn check(fs: &FileSystem, what: &str) {
         let reserved: Vec<u32> = data.reserved_in(0..u32::MAX).into_iter().flatten().collect();
         assert_eq!(reserved, clusters, "{what}: clusters of inode {}", inode.number());
         if core.map == InodeMap::Extents {
-            // Runs over one unwritten extent are counted block by block here.
+            // `amid` may be too high, because it counts the blocks of a run over one unwritten
+            // extent one by one. So at most one of these entries is required.
             let least = blocks_for_entries(core.root(), fs.volume.block_size(), behind, amid.min(1));
             assert!(mapping >= least, "{what}: inode {}: {mapping} of {least}", inode.number());
             assert!(data.reserved_len() + data.inserts() >= behind, "{what}: entries of {}", inode.number());
@@ -116,7 +117,7 @@ impl Run {
         Self { fs, rng: ChaCha8Rng::seed_from_u64(seed), files, unit }
     }
 
-    /// One operation. Refusals are fine, but a sync must never report that there is no space.
+    /// One operation. Refusals are fine, but write-back, commit and sync must succeed.
     fn step(&mut self) -> &'static str {
         let ctx = OpContext {
             privileged: self.rng.random_range(0..2) == 0,

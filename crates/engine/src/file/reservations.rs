@@ -37,7 +37,7 @@ struct Wants {
     clusters: Vec<Range<u32>>,
     /// Entries inserted between others, or in excess of one per cluster.
     inserts: usize,
-    /// Blocks that become dirty.
+    /// Blocks that are written, including those that are dirty already.
     blocks: usize,
 }
 
@@ -60,11 +60,11 @@ struct Pools {
 impl LockedFile<'_> {
     /// Reserves space for blocks that are about to become dirty, all or nothing. If there is no
     /// room, writes data back, this file's first: write-back shows what the data really takes. In
-    /// the last attempt, what the mapping may need comes from the file system's own reserve, as
-    /// tree nodes do in Linux.
+    /// the last attempt, what the mapping may need can come from the file system's own reserve, as
+    /// tree nodes do in Linux. By Linux's rules the first attempt is the only one.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; errors of this file's write-back.
+    /// [`Error::NoSpace`]; errors of reading the mapping, and of this file's write-back.
     pub(crate) fn reserve(&mut self, blocks: &Range<u32>) -> Result<()> {
         debug_assert!(!blocks.is_empty(), "a reservation for no block");
         if self.files.volume.rules.reserves == Reserves::DataAndMapping
@@ -183,7 +183,8 @@ impl LockedFile<'_> {
     }
 
     /// Reserves clusters for dirty blocks that lie beside a range, in the clusters at its ends:
-    /// removing the range may remove the mapped blocks that share these clusters.
+    /// removing the range may remove the mapped blocks that share these clusters. If there is no
+    /// room, writes the data back.
     ///
     /// # Errors
     /// Errors of write-back.

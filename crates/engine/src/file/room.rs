@@ -22,10 +22,12 @@ const FILE_SHARE: u64 = 8;
 const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
-    /// Call before `more` bytes become dirty. If more than half of the limit would then be dirty, a
-    /// file with more than its share first writes some of its data back. If the bytes do not fit
-    /// under the limit, more data is written back, until they fit and a share of the limit is free
-    /// too ([`ROOM_SHARE`]). This file goes first, then others that nobody uses now.
+    /// Call before `more` bytes become dirty. If more than half of the limit would then be dirty,
+    /// gives the notice that the options ask for, and writes some of this file's data back if the
+    /// file has more than its share. If the bytes then do not fit under the limit, more data is
+    /// written back: first all of this file, then other files that nobody uses now. This ends when
+    /// the bytes fit and a share of the limit is free too ([`ROOM_SHARE`]), or no such file is
+    /// left.
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
@@ -99,7 +101,7 @@ impl Files {
     ///
     /// # Errors
     /// The first error of the device, if `enough` never became true: a caller that continued
-    /// writing would fill the memory.
+    /// writing would fill the memory. [`Error::ReadOnly`] once the instance is read-only.
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
         let mut refused = Ok(());
         for other in self.volume.inodes.table.dirty_files() {

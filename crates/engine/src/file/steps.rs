@@ -10,7 +10,7 @@ use crate::{Error, OpContext, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The most extents that one handle converts.
+/// The most extents and holes in the part of a range that one handle makes unwritten.
 const EXTENTS_MAX: usize = 64;
 
 /// What moving the tail of a file needs. The nodes of the tail are held in memory, because a failed

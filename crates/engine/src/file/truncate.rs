@@ -101,9 +101,9 @@ impl Files {
         Ok(start)
     }
 
-    /// Loads the bitmaps for removing the last extents of `range`. Returns where these extents
-    /// start (the start of `range` if they are all), or `None` if nothing is mapped. The handle has
-    /// `beside` credits for something else.
+    /// Loads the bitmaps for removing the last mapped part of `range`. Returns where this part
+    /// starts (the start of `range` if nothing is mapped before it), or `None` if nothing is
+    /// mapped. The handle has `beside` credits for something else.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
@@ -175,7 +175,8 @@ impl LockedFile<'_> {
             self.files.set_new_size(self.ctx, self.inode, &mut core, size);
             drop(core);
             if self.files.volume.rules.imitates_memory() {
-                // As in Linux (observed on 6.18): a zeroed range may have put pages behind the end.
+                // As in Linux (observed on 6.18), pages behind the new end are dropped. A zeroed
+                // range may have made some.
                 self.forget_pages(size..u64::MAX);
             }
             return Ok(());
@@ -199,7 +200,7 @@ impl LockedFile<'_> {
 
     /// Prepares a file to grow over `bytes`. Frees what an unfinished truncation left behind its
     /// end, and zeroes the rest of its last block. The latter is not needed if the bytes begin in
-    /// that block, which is then read and written as a whole.
+    /// or before that block, which is then written as a whole.
     pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let (size, unfinished) = {

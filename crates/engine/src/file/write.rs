@@ -295,8 +295,8 @@ impl LockedFile<'_> {
         });
     }
 
-    /// Makes blocks dirty; `fill` fills them before anybody sees them. The file's first dirty block
-    /// sets its position in the order of write-back.
+    /// Makes blocks dirty; `fill` fills them before anybody sees them. If some were clean, puts the
+    /// file on the list of files to write back ([`Files::note_dirtied`]).
     fn change_dirty(&self, blocks: Range<u32>, fill: impl FnOnce(&mut DirtyBlocks)) {
         let added = {
             let mut waiting = self.inode.waiting_mut();
@@ -338,7 +338,7 @@ pub(super) fn up_to_limit(offset: u64, bytes: &[u8], limit: u64) -> Result<&[u8]
     }
 }
 
-/// Whether a write may begin at `offset`: an append-only file is written at its end.
+/// Whether a write may begin at `offset`: an append-only file is written only at its end.
 fn check_place(core: &InodeCore, offset: u64) -> Result<()> {
     let only_grows = core.flags().contains(InodeFlags::APPEND);
     if only_grows && offset != core.size { Err(Error::NotPermitted) } else { Ok(()) }

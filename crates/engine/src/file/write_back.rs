@@ -3,7 +3,7 @@
 //! Runs are written in ascending order of logical block, at most 2048 blocks at a time
 //! (docs/behaviour/block-allocation.md). Write-back happens on request (fsync, sync, close, tick),
 //! when much data is dirty, when space is short, and before operations that need the data in its
-//! place (such as direct I/O).
+//! place (such as direct I/O). Without delayed allocation it is part of each write.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
@@ -22,8 +22,9 @@ use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The limit in bytes for short remainders of unwritten extents ([`Tree::initialised_with`]). These
-/// are zeroed rather than kept as extents of their own (Linux's `extent_max_zeroout_kb`).
+/// The limit in bytes for a piece of an unwritten extent together with the remainders of the extent
+/// ([`Tree::initialised_with`]). Shorter remainders are zeroed rather than kept as extents of their
+/// own (Linux's `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Where the beginning of a run is written to.
@@ -175,11 +176,11 @@ impl Files {
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
 
-    /// Maps a piece by `plan`, or without a plan makes it written. Its data is on the device.
+    /// Maps a piece by `plan`, or without a plan makes it written. Its data must be on the device.
     /// `written` is the whole range that becomes written with the piece ([`Self::zero_around`]).
     /// `is_last` says that no other block is dirty, no piece is unconverted, and no observer
-    /// reports the ends of I/O. Returns whether the piece stays unwritten for now, which it never
-    /// does if `is_last`.
+    /// reports the ends of I/O. Returns whether the piece stays unwritten for now. It does so in a
+    /// file with extents and with delayed allocation, unless `is_last`.
     fn map_written(
         &self,
         ctx: &OpContext,
@@ -240,7 +241,7 @@ impl Files {
         Ok(written)
     }
 
-    /// Raises the size on disk to cover what has been written.
+    /// Raises the size on disk over the blocks before `end`, at most to the size that users see.
     pub(super) fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
         let written = u64::from(end) << self.volume.geometry().block_bits();
         let on_disk = core.slot.raw().size();
@@ -254,8 +255,9 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Writes back a file whose turn has come, and takes it off the list of dirty files. If the
-    /// file cannot be written, it stays on the list, and its next fsync reports that.
+    /// Writes back a file whose turn has come, and takes it off the list of dirty files. If folios
+    /// were passed over, puts it at the end of the list. If the file cannot be written, it stays on
+    /// the list, and its next fsync reports that.
     pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
         let written = self.write_back_with(busy);
         if written.is_ok() {
@@ -287,8 +289,8 @@ impl LockedFile<'_> {
         self.write_back_range(from..u32::MAX)
     }
 
-    /// Writes the dirty blocks of a range. If the file then has no dirty blocks left, the size on
-    /// disk becomes the size that users see: no later write-back would raise it.
+    /// Writes the dirty blocks of a range. If the file then has neither dirty nor unconverted
+    /// blocks left, the size on disk becomes the size that users see: nothing later would raise it.
     pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
         let goes_in_part = {
             let dirty = &self.inode.waiting().dirty;
@@ -357,7 +359,7 @@ impl LockedFile<'_> {
         result.and(converted)
     }
 
-    /// The dirty blocks to request after a failed request and a commit. The walk decides which
+    /// The dirty blocks to request after a request that found no space. The walk decides which
     /// folios are busy. I/O that ends after the walk and before the request does not change that:
     /// Linux maps what its walk has found.
     fn run_again(&mut self, search: &Search) -> Result<Option<Range<u32>>> {
@@ -390,8 +392,8 @@ impl LockedFile<'_> {
 
     /// Writes the beginning of a run: as much as is mapped, or can be mapped, in one piece. Returns
     /// where the written piece ends if this changed the mapping and the data is not logged. As in
-    /// Linux, pieces of a write-back that makes several extents stay unwritten until all are
-    /// mapped.
+    /// Linux, with extents and delayed allocation, the pieces of a write-back that maps several
+    /// stay unwritten until all are mapped.
     fn write_run(&mut self, run: Range<u32>) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = self.inode.core();

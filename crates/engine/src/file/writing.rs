@@ -12,7 +12,8 @@ use std::ops::Range;
 /// How a write-back treats folios whose earlier I/O has not ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Busy {
-    /// Waits for them.
+    /// Writes their dirty blocks too. Linux first waits for the earlier I/O; here its data is on
+    /// the device already.
     Await,
     /// Leaves them for the next write-back, as Linux's flusher does when it makes room (observed on
     /// 6.18).

@@ -200,10 +200,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
-    /// immutable and append-only files; [`Error::ReadOnly`]. New permissions need space if the
-    /// access control list lies in a block that other inodes share, or in a value inode. Then
-    /// [`Error::NoSpace`] is possible, and for a value inode also [`Error::NoInodes`]. Also as
-    /// [`FileSystem::attributes`].
+    /// immutable and append-only files; [`Error::ReadOnly`]. But append-only files accept
+    /// [`SetAttributes::times_are_now`], and with [`OpContext::caches_writes`] both accept the
+    /// times that a write changes. New permissions need space if the access control list lies in a
+    /// block that other inodes share, or in a value inode. Then [`Error::NoSpace`] is possible, and
+    /// for a value inode also [`Error::NoInodes`]. Also as [`FileSystem::attributes`].
     pub fn set_attributes(
         &self,
         ctx: &OpContext,

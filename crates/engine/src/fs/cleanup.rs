@@ -21,7 +21,7 @@ pub(super) type FoundOrphan = Arc<Inode>;
 ///
 /// # Errors
 /// [`Error::Orphan`] when a record names an inode that cannot be an orphan, or the list has a loop;
-/// corruption.
+/// corruption, device.
 pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphans, Vec<FoundOrphan>)> {
     let mut search = Search { volume, seen: BTreeSet::new() };
     let mut found = Vec::new();

@@ -4,12 +4,14 @@ use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek
 
 impl FileSystem {
     /// Reads at byte `offset` into `buf`. Returns the number of bytes, which is less than asked
-    /// only at the end of the file. A read does not wait while other operations write to the
-    /// device. If a write to the same bytes runs at the same time, the read returns old bytes, new
-    /// bytes, or some of each, and nothing else.
+    /// only at the end of the file. A read does not wait while other operations write data to the
+    /// device, but it waits while blocks of the file are freed or moved. If a write to the same
+    /// bytes runs at the same time, the read returns old bytes, new bytes, or some of each, and
+    /// nothing else.
     ///
     /// # Errors
-    /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
+    /// [`Error::IsDirectory`], [`Error::Invalid`] for anything else but a regular file,
+    /// [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
     pub fn read(
         &self,
         ctx: &OpContext,
@@ -22,8 +24,9 @@ impl FileSystem {
     }
 
     /// Reads at byte `offset` directly from the device, after writing back dirty data in the range.
-    /// Offset and length are whole blocks. Returns the number of bytes, which is less than asked
-    /// only at the end of the file.
+    /// Offset and length must be whole blocks. Returns the number of bytes, which is less than
+    /// asked only at the end of the file. Content in the inode, and logged data, are read as by
+    /// [`FileSystem::read`].
     ///
     /// # Errors
     /// As [`FileSystem::read`]; [`Error::Invalid`] for partial blocks; errors of write-back.
@@ -83,8 +86,8 @@ impl FileSystem {
     }
 
     /// Writes at byte `offset` directly to the device. Returns the number of bytes, which is less
-    /// than asked if space runs out or the file reaches its largest size. Offset and length are
-    /// whole blocks. The mapping is durable only after [`FileSystem::fsync`].
+    /// than asked if space runs out or the file reaches its largest size. Offset and length must be
+    /// whole blocks. Data and mapping are durable only after [`FileSystem::fsync`].
     ///
     /// Files that log their data are written as by [`FileSystem::write_some`]. In a file without
     /// extents, a write that meets a hole before the end of the file continues in the same way,
@@ -144,7 +147,7 @@ impl FileSystem {
 
     /// The first byte at or after `offset` that is data or that is in a hole, depending on `what`.
     /// `None` if data is sought and none follows, or if `offset` is not inside the file. The end of
-    /// the file counts as a hole. Allocated blocks that were never written are holes.
+    /// the file counts as a hole. Unwritten blocks are holes unless they are dirty.
     ///
     /// # Errors
     /// As [`FileSystem::read`].

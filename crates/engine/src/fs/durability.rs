@@ -45,10 +45,10 @@ impl FileSystem {
         data
     }
 
-    /// Makes a file durable: its data and its inode, with all that changed in the file system
-    /// before the inode's last change. That includes the file's name if it is new. Other names and
-    /// files that changed since then may be lost in a crash, as on Linux; use [`FileSystem::sync`]
-    /// for them.
+    /// Makes a file durable: its data and its inode, with all metadata that changed in the file
+    /// system before the inode's last change. That includes the file's name if it is new. As on
+    /// Linux, later changes of names and other files may be lost in a crash, and so may dirty data
+    /// of other files; use [`FileSystem::sync`] for them.
     ///
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, if
@@ -95,7 +95,7 @@ impl FileSystem {
     /// [`OpenOptions::on_much_dirty_data`](crate::OpenOptions::on_much_dirty_data).
     ///
     /// # Errors
-    /// Errors of the device, if too much data stays dirty.
+    /// Errors of the device, if too much data stays dirty; [`Error::ReadOnly`].
     pub fn write_back_excess(&self, ctx: &OpContext) -> Result<()> {
         let _operation = self.volume.watch();
         self.files.write_back_excess(ctx)
@@ -133,7 +133,8 @@ impl FileSystem {
         self.files.commit_aged(ctx)
     }
 
-    /// Ends the running transaction. Clusters freed in it may be allocated again.
+    /// Ends the running transaction. With a journal, also makes it durable. Clusters freed in it
+    /// may be allocated again.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].
@@ -149,8 +150,8 @@ impl FileSystem {
     /// of it was trimmed is passed over.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range without a block of the file system, and for runs longer than
-    /// a group; [`Error::ReadOnly`]; errors of the device.
+    /// [`Error::Invalid`] for a range shorter than a block or behind the file system, and if
+    /// `at_least` exceeds a group; [`Error::ReadOnly`]; errors of the device.
     pub fn trim(&self, ctx: &OpContext, bytes: std::ops::Range<u64>, at_least: u64) -> Result<u64> {
         let _operation = self.volume.watch();
         self.volume.trim(ctx, bytes, at_least)

@@ -7,7 +7,8 @@ impl FileSystem {
     /// The inode that a name in a directory stands for. `.` and `..` are names.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], corruption, device.
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`]; [`Error::Invalid`] for
+    /// an empty name and for one with `/` or NUL; [`Error::StaleInode`], corruption, device.
     pub fn lookup(&self, parent: impl Into<InodeRef>, name: &[u8]) -> Result<InodeNr> {
         let _operation = self.volume.watch();
         self.namespace.lookup(parent.into(), name)
@@ -55,7 +56,9 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`],
     /// [`Error::NameTooLong`], [`Error::NotDirectory`], [`Error::NotPermitted`],
-    /// [`Error::ReadOnly`], corruption, device. Nothing has changed then.
+    /// [`Error::ReadOnly`]; [`Error::Invalid`] for `.`, `..` and what is no name, for a symbolic
+    /// link, and for a device without a valid number; [`Error::NotFound`] for a parent that was
+    /// removed and is still open; corruption, device. Nothing has changed then.
     pub fn create(
         &self,
         ctx: &OpContext,
@@ -194,7 +197,7 @@ impl FileSystem {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for anything else; corruption, device.
+    /// [`Error::Invalid`] if the inode is no symbolic link; corruption, device.
     pub fn read_link(&self, inode: impl Into<InodeRef>) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.namespace.read_link(inode.into())

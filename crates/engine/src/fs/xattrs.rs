@@ -8,14 +8,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Invalid`]
-    /// for a name that is only a prefix, [`Error::Range`] for an empty name or one of more than 255
-    /// bytes with its prefix, corruption, device.
+    /// for a name that is only a prefix or contains NUL, [`Error::Range`] for an empty name or one
+    /// of more than 255 bytes with its prefix, corruption, device.
     pub fn xattr(&self, inode: impl Into<InodeRef>, name: &[u8]) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.xattrs.xattr(inode.into(), name)
     }
 
-    /// The names of all attributes, with their prefixes.
+    /// The names of all attributes that [`FileSystem::xattr`] can read, with their prefixes.
     ///
     /// # Errors
     /// As [`FileSystem::xattr`].
@@ -24,17 +24,20 @@ impl FileSystem {
         self.xattrs.xattr_names(inode.into())
     }
 
-    /// Sets an attribute. An access control list is set whatever `mode` says. The list that governs
-    /// access, unlike a default list, also changes the permissions of the inode.
+    /// Sets an attribute. An access control list is set whatever `mode` says; a list without
+    /// entries removes the old one. The list that governs access, unlike a default list, also
+    /// changes the permissions of the inode. If it says no more than these, only they are kept.
     ///
     /// # Errors
     /// [`Error::Exists`] or [`Error::NoAttribute`], depending on `mode`, [`Error::AttributeRoom`]
-    /// when the attribute fits neither into the inode nor into its block, [`Error::NoSpace`],
-    /// [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes,
-    /// [`Error::NotPermitted`] for immutable and append-only inodes, [`Error::NotSupported`] for
-    /// unknown prefixes, [`Error::Invalid`] for a name that is only a prefix. For an access control
-    /// list also [`Error::Invalid`] if it is malformed or incomplete, and [`Error::Denied`] for a
-    /// default list on anything but a directory. After an error nothing has changed.
+    /// when the attribute fits neither into the inode nor into its block, nor may have an inode of
+    /// its own, [`Error::NoSpace`], [`Error::Range`] for a value above 64 KiB and for a name that
+    /// is empty or beyond 255 bytes, [`Error::NotPermitted`] for immutable and append-only inodes,
+    /// [`Error::NotSupported`] for unknown prefixes, [`Error::Invalid`] for a name that is only a
+    /// prefix or contains NUL. For an access control list also [`Error::Invalid`] if it is
+    /// malformed or incomplete, [`Error::NotSupported`] for another version of lists and on
+    /// symbolic links, and [`Error::Denied`] for a default list on anything but a directory. After
+    /// an error nothing has changed.
     pub fn set_xattr(
         &self,
         ctx: &OpContext,

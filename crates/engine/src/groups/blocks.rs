@@ -11,8 +11,8 @@ use blockyard_sync::MutexGuard;
 use std::ops::Range;
 
 impl Groups {
-    /// Copies the current in-memory state of the group's on-disk bitmap, for the allocator, which
-    /// holds no lock.
+    /// Copies the current in-memory state of the group's on-disk bitmap, for the allocator. The
+    /// caller holds no lock.
     pub(crate) fn copy_block_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let (raw, uninit) = {
             let state = self.lock(group);
@@ -34,7 +34,7 @@ impl Groups {
         (if uninit { self.synthesized_free(group) } else { state.raw.free_clusters() }, uninit)
     }
 
-    /// Loads the bitmaps of these blocks' groups, so that marking them cannot fail.
+    /// Loads the bitmaps of these blocks' groups, so that marking the blocks reads nothing.
     pub(crate) fn reserve_bitmaps(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, _| self.pin_block_bitmap(handle, group))
     }

@@ -22,7 +22,7 @@ impl Groups {
     }
 
     /// Stores the checksum of a bitmap, as of the end of `epoch`, in the group's descriptor. Unpins
-    /// the bitmap if nobody has changed it since.
+    /// the bitmap if nobody has changed it since. Does nothing for other blocks.
     pub(crate) fn freeze_bitmap(&self, epoch: Epoch, buffer: &Buffer, copied: &Copied) {
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
         match copied.kind() {

@@ -120,7 +120,7 @@ impl Groups {
         self.geometry().inodes_per_group() - self.unused(&state)
     }
 
-    /// Loads the inode bitmap, so that marking cannot fail.
+    /// Loads the inode bitmap, so that marking inodes reads nothing.
     pub(crate) fn pin_inode_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);
@@ -177,9 +177,9 @@ impl Groups {
         Ok(())
     }
 
-    /// Zeroes the table blocks in which inodes begin to be used, since their content is arbitrary.
-    /// The caller holds the group's lock, so nobody puts an inode into such a block before it is
-    /// zeroed.
+    /// Zeroes the table blocks whose first inodes are among `indexes`, which begin to be used: the
+    /// content of these blocks is arbitrary. The caller holds the group's lock, so nobody puts an
+    /// inode into such a block before it is zeroed.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
         debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");

@@ -12,7 +12,7 @@ impl Groups {
         self.each_metadata(group, |blocks| self.mark_blocks(group, bits, blocks));
     }
 
-    /// Clear bits of [`Self::synthesize`].
+    /// How many bits are clear in the bitmap of [`Self::synthesize`].
     pub(super) fn synthesized_free(&self, group: GroupNr) -> u32 {
         let geometry = self.geometry();
         let clusters = geometry.clusters_in_group(group);

@@ -1,9 +1,10 @@
 //! Open references of an inode: how many there are, and how many may write.
 //!
-//! Opening holds the content lock shared and checks under it that the inode is not deleted.
-//! Deleting holds it exclusively and reads the counts under it. So an open inode is never deleted.
-//! An inode without links is deleted once: with the last reference, whose owner sees that there are
-//! no links, or with the last link, whose owner sees no reference. Links are changed and read under
+//! Opening holds the content lock shared and checks under it that the inode is not deleted. (The
+//! creator of an inode opens it without that lock, before anybody else can delete it.) Deleting
+//! holds it exclusively and reads the counts under it. So an open inode is never deleted. An inode
+//! without links is deleted once: with the last reference, whose owner sees that there are no
+//! links, or with the last link, whose owner sees no reference. Links are changed and read under
 //! the core's lock, which orders the two.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// Inodes that the hand looks at per insertion: bounds the time under the shard's lock.
 const STEPS: usize = 8;
-/// How many created inodes a shard keeps that were not accessed since. If one more is created, the
-/// oldest leaves. So creating millions of inodes reuses memory that is still in the CPU's cache,
-/// and displaces no inode in use.
+/// How many created inodes a shard lists apart from the others. If one more is created, the oldest
+/// is dropped, or joins the others if it was accessed or must stay. So creating millions of inodes
+/// reuses memory that is still in the CPU's cache, and displaces no inode in use.
 const MADE_MAX: usize = 16;
 /// Removed inodes of a shard that are remembered.
 const REMOVED_KEPT: usize = 16;
@@ -32,7 +32,8 @@ pub(crate) struct InodeTable {
     made_max: usize,
 }
 
-/// One CPU slot's list of inodes to encode, the earliest change at the front.
+/// One CPU slot's list of inodes to encode, the earliest change at the front; but inodes that
+/// [`InodeTable::take_waiting`] passes over move to the end.
 type DirtyList = CachePadded<Mutex<VecDeque<Arc<Inode>>>>;
 
 #[derive(Default)]
@@ -119,8 +120,9 @@ impl InodeTable {
         }
     }
 
-    /// Notes that the file's data became dirty, by the writer's clock. The file is written back
-    /// after all files that were dirty before. A file with a position keeps it.
+    /// Notes that the file's data became dirty at `seconds` by the writer's clock. The file is
+    /// written back after all files that have a position already. If it has one itself, it keeps
+    /// position and time.
     pub(crate) fn note_dirty_data(&self, inode: &Inode, seconds: i64) {
         if inode.dirty_since.get().is_none() {
             self.dirty_files.add(inode, seconds);
@@ -161,8 +163,8 @@ impl InodeTable {
         self.dirty[slot.index(self.dirty.len())].lock().push_back(Arc::clone(inode));
     }
 
-    /// If too many inodes wait to be encoded, returns the one that has waited longest and that
-    /// nobody holds. The caller, inside a handle, encodes it.
+    /// If too many inodes wait to be encoded, takes from the list the first one that nobody holds.
+    /// Looks at no more than [`STEPS`]. The caller, inside a handle, encodes it.
     pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
         let mut list = self.dirty[slot.index(self.dirty.len())].lock();
         for _ in 0..STEPS {
@@ -200,7 +202,7 @@ impl InodeTable {
 }
 
 impl Shard {
-    /// Drops unused inodes while there is no room for one more.
+    /// Drops unused inodes until there is room for one more, but looks at no more than [`STEPS`].
     fn make_room(&mut self, per_shard: usize, dirty_files: &DirtyFiles) {
         for _ in 0..STEPS {
             if self.map.len() < per_shard {
@@ -214,15 +216,16 @@ impl Shard {
         }
     }
 
-    /// Drops the inode that was created first, or moves it to the ring if it must stay.
+    /// Drops the first inode of `made`, or moves it to the ring if it was accessed or must stay.
     fn leave_made(&mut self, dirty_files: &DirtyFiles) {
         if let Some(number) = self.made.pop_front() {
             self.pass_hand(number, dirty_files);
         }
     }
 
-    /// Moves the hand over one inode. The inode is dropped if nobody holds it, nobody accessed it,
-    /// and it has nothing to encode or write.
+    /// Moves the hand over one inode. The inode is dropped if nobody holds it, nobody accessed it
+    /// since the hand passed last, and it is idle ([`Inode::is_idle`]). Otherwise it goes to the
+    /// end of the ring.
     fn pass_hand(&mut self, number: u32, dirty_files: &DirtyFiles) {
         let Some(inode) = self.map.get(&number) else { return };
         if Arc::strong_count(inode) > 1 || inode.was_touched() || !inode.is_idle() {

@@ -21,8 +21,8 @@ pub struct IoEnd {
 /// Tells when the I/O of runs of written-back blocks ended, as an observer saw it.
 pub trait IoEndSource: Send + Sync {
     /// The next run whose I/O has ended by now and that was not returned yet. Called repeatedly,
-    /// until it returns `None`, before each choice of blocks. A file's content lock may be held, so
-    /// this must not call the engine.
+    /// until it returns `None`, at least before write-back and `fallocate` choose blocks. A file's
+    /// content lock may be held, so this must not call the engine.
     fn next(&self) -> Option<IoEnd>;
 
     /// Write-back has mapped a run of blocks, perhaps without any decision of the allocator.

@@ -98,7 +98,7 @@ impl LogBlocks {
             .try_for_each(|(offset, part)| self.device.read_at(offset, &mut bytes[part]))
     }
 
-    /// Writes one block; it is durable afterwards.
+    /// Writes one block, or the beginning of one; it is durable afterwards.
     pub(super) fn write_durable(&self, at: u32, block: &[u8]) -> Result<()> {
         assert!(block.len() <= self.block_size, "one block of the log, or the beginning of one");
         self.device.write_durable_at(self.offset(at), block)

@@ -93,8 +93,8 @@ impl<B: Backend> Committed<B> {
         Ok(Prepared::Ready)
     }
 
-    /// Reads images, consecutive ones by one call. Returns an error if the content is not what was
-    /// written: it must not go home.
+    /// Reads images, consecutive ones by one call. Returns an error if a checksum shows that the
+    /// content is not what was written: it must not go home.
     fn read(&self, images: &[(BlockNr, Logged)], bytes: &mut [u8]) -> Result<()> {
         let size = self.log.block_size();
         debug_assert_eq!(bytes.len(), images.len() * size, "a block for each image");
@@ -153,7 +153,8 @@ impl<B: Backend> Committed<B> {
     }
 }
 
-/// The file system's device as it will be once everything committed is home.
+/// The file system's device. Reads of one block show it as it will be once everything committed is
+/// home.
 pub(crate) struct HomeView<B: Backend = Native> {
     home: Arc<dyn BlockDevice>,
     committed: Arc<Committed<B>>,
@@ -177,7 +178,7 @@ impl<B: Backend> BlockDevice for HomeView<B> {
         self.home.is_read_only()
     }
 
-    /// Handles reads of one block each. Others go through.
+    /// Shows committed images to reads of exactly one block. Others get what is at home now.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if buf.len() == self.block_size && usize_from_u64(offset).is_multiple_of(self.block_size) {
             let block = BlockNr::new(offset / u64_from_usize(self.block_size));

@@ -15,7 +15,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log, with its new features.
+    /// The log in these blocks. Its superblock gets the features of `blocks`, in memory only.
     pub(super) fn open(blocks: Arc<LogBlocks>) -> Self {
         let mut raw = *blocks.place().superblock().raw();
         if raw.s_header.h_blocktype.get() != BlockKind::SuperblockV2.raw() {
@@ -26,7 +26,7 @@ impl Log {
         Self { blocks, raw }
     }
 
-    /// Sets the features, durably.
+    /// Writes the superblock, so that the log announces its new features. Durable.
     pub(super) fn write_features(&mut self) -> Result<()> {
         self.write_superblock()
     }
@@ -54,8 +54,8 @@ impl Log {
         self.raw.s_start.get() == 0
     }
 
-    /// Writes the tail: the oldest transaction needed is `tid`, beginning at log block `start`.
-    /// Durable.
+    /// Writes the tail: the oldest transaction needed is `tid`, beginning at log block `start`. If
+    /// `start` is 0, the log is empty and `tid` comes next. Durable.
     pub(super) fn write_tail(&mut self, start: u32, tid: TxnId) -> Result<()> {
         assert!(start == 0 || self.ring().contains(start), "the tail {start} lies outside of the ring");
         self.raw.s_start = U32::new(start);

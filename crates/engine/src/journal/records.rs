@@ -40,7 +40,7 @@ pub(super) fn revokes(format: LogFormat, tid: TxnId, revoked: &[BlockNr]) -> Vec
     records
 }
 
-/// The blocks that a revoke record names, as recovery reads it.
+/// The blocks that a revoke record names, as recovery reads it; none if recovery would refuse it.
 fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
     let sound = format.verify_tail(record);
     let parsed = RevokeBlock::parse(format, record).ok().filter(|_| sound);
@@ -48,9 +48,9 @@ fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
 }
 
 /// Encodes a descriptor and the images that it describes into `piece`. Images that look like a
-/// record are escaped. Calls `note` with each image's block, its checksum and whether it was
-/// escaped. Tag checksums cover what is logged; `flipped` holds the bits to get wrong in
-/// them, and is 0 outside tests.
+/// record are escaped. Calls `note` with each image's block, its checksum (0 if the log has none)
+/// and whether it was escaped. The checksum covers what is logged, so the escaped image. `flipped`
+/// holds the bits to get wrong in the tags' checksums, and is 0 outside tests.
 pub(super) fn describe(
     format: LogFormat,
     tid: TxnId,

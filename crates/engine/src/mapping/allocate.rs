@@ -22,7 +22,7 @@ pub(crate) struct How {
     pub(crate) unwritten: bool,
     /// Whose clusters to take when space is short.
     pub(crate) pool: Pool,
-    /// Whether to take exactly the requested length.
+    /// Whether to ask for exactly the requested length, without preallocation.
     pub(crate) exact: bool,
 }
 
@@ -83,7 +83,7 @@ impl Mapping {
                 .right
                 .filter(|_| core.map == InodeMap::Extents)
                 .map(|e| (e.logical, BlockNr::new(e.physical))),
-            // At write time the size does not yet cover the bytes being written.
+            // Without delayed allocation, blocks are chosen before the size covers what is written.
             file_size: if self.volume.delays_allocation() { core.size } else { core.slot.raw().size() },
             pool: how.pool,
             exact: how.exact,
@@ -126,8 +126,8 @@ impl Mapping {
         Ok(branch)
     }
 
-    /// The blocks at `logical` if the file already owns their cluster, because a neighbouring
-    /// extent lies in the same logical cluster (docs/behaviour/bigalloc.md).
+    /// The blocks at `logical`, at most `len`, if the file already owns their cluster, because a
+    /// neighbouring extent has blocks in the same logical cluster (docs/behaviour/bigalloc.md).
     fn implied_cluster(&self, here: &Lookup, logical: u32, len: u32, unwritten: bool) -> Option<Extent> {
         let ratio = self.volume.geometry().cluster_ratio();
         if ratio == 1 {
@@ -159,7 +159,7 @@ impl Mapping {
         }
     }
 
-    /// The goal of a block of an inode without blocks nearby.
+    /// The goal of a block if the inode has no blocks near it.
     pub(crate) fn inode_goal(&self, ctx: &OpContext, inode: &Inode, logical: u32) -> BlockNr {
         let block = FirstBlock {
             group: inode.group(),
@@ -171,8 +171,8 @@ impl Mapping {
         first_goal(&self.volume.options().policy, self.volume.geometry(), &block)
     }
 
-    /// Takes and maps what was planned. If it cannot be mapped, the claim is released or, by
-    /// [`FailedClaim::Freed`], taken and freed.
+    /// Takes and maps what was planned. If it cannot be mapped, the claim is released. But if the
+    /// mapping found no space and the rule is [`FailedClaim::Freed`], the claim is taken and freed.
     pub(crate) fn apply_plan(
         &self,
         ctx: &OpContext,
@@ -207,7 +207,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// The mapping has no room for the chosen blocks: frees them in the transaction.
+    /// Takes and frees, in the transaction, blocks for which the mapping has no room. Discards the
+    /// inode's preallocations first.
     fn free_claim(
         &self,
         ctx: &OpContext,

@@ -1,9 +1,9 @@
 //! Inodes with block maps (ext2 and ext3): 12 direct pointers, then trees of one, two and three
 //! levels.
 //!
-//! A lookup reads only the pointer arrays on the path to its logical block. A run ends where the
-//! lowest array does, as the kernel's requests do. A hole ends there too or, if an indirect block
-//! is missing, where the blocks below that one end.
+//! A lookup reads only the pointer arrays on the path to its logical block. Runs and holes that it
+//! finds end with the lowest array at the latest, as the kernel's requests do. If an indirect block
+//! is missing, the hole ends with the blocks that belong below the missing one.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;
@@ -50,15 +50,15 @@ struct Missing {
     /// Number of missing levels of indirect blocks.
     levels: usize,
     /// The goal of the first missing block: the target of the nearest pointer before its own in the
-    /// same array, else the block that holds this array.
+    /// same array, else the block that holds this array; `None` if the inode holds it.
     near: Option<BlockNr>,
 }
 
 /// Blocks to map in one array.
 pub(super) struct Run<'a> {
     pub(super) extent: Extent,
-    /// Claims for the missing indirect blocks above them, from the top. Blocks without a claim here
-    /// are claimed when they are made.
+    /// Claims for the missing indirect blocks above them, from the top. Indirect blocks without a
+    /// claim here are claimed when they are made.
     pub(super) branch: Vec<Claim<'a>>,
 }
 
@@ -251,8 +251,8 @@ impl Mapping {
         self.volume.space.claim(ctx, &wanted, &inode.space)
     }
 
-    /// Loads the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it.
-    /// Returns where that part starts, or `None` if nothing is left to free.
+    /// Loads the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] of its mapped
+    /// blocks. Returns where that end starts, or `None` if nothing is left to free.
     pub(crate) fn reserve_indirect_removal(
         &self,
         handle: &Handle<'_>,
@@ -307,7 +307,8 @@ impl Mapping {
         Ok(runs)
     }
 
-    /// Unmaps a range. Indirect blocks that become empty are freed.
+    /// Unmaps a range. Reports each unmapped block to `freed`, from right to left; the caller frees
+    /// them. Indirect blocks that become empty are freed here.
     pub(crate) fn remove_indirect(
         &self,
         handle: &Handle<'_>,
@@ -425,7 +426,7 @@ fn put(buffer: &Buffer, index: usize, word: u32) {
     buffer.write(|bytes| bytes[4 * index..4 * index + 4].copy_from_slice(&word.to_le_bytes()));
 }
 
-/// Blocks from `logical` to the end of its pointer array.
+/// Blocks from `logical` to the end of its pointer array; 0 beyond the end of the map.
 pub(crate) fn left_in_array(block_bits: u32, logical: u32) -> u32 {
     match path(block_bits, LogicalBlock::new(logical)) {
         Some(way) if way.levels == 0 => u32_from_usize(DIRECT - way.root),

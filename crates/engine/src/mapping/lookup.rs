@@ -62,7 +62,8 @@ impl Mapping {
         })
     }
 
-    /// Maps an extent in a hole and counts the blocks of the mapping itself.
+    /// Maps an extent in a hole. Adds the tree blocks or indirect blocks that this needs to the
+    /// inode's block count.
     pub(crate) fn insert_mapping(
         &self,
         ctx: &OpContext,
@@ -74,7 +75,8 @@ impl Mapping {
         debug_assert!(extent.len > 0, "an extent of no blocks at {}", extent.logical);
         inode.note_remapped(handle);
         match core.map {
-            // Without delayed allocation Linux maps blocks as written at once.
+            // With delayed allocation Linux maps blocks as unwritten and then converts them.
+            // Without it, they are mapped as written at once.
             InodeMap::Extents
                 if handle.is_write_back() && self.volume.delays_allocation() && !extent.unwritten =>
             {
@@ -116,8 +118,8 @@ impl Mapping {
         }
     }
 
-    /// Runs `edit` on the inode's extent tree and counts the blocks that the tree gained, even if
-    /// `edit` fails.
+    /// Runs `edit` on the inode's extent tree and corrects the inode's block count by the tree
+    /// blocks gained and lost, even if `edit` fails.
     pub(crate) fn edit_tree<T>(
         &self,
         ctx: &OpContext,

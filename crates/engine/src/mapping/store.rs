@@ -48,7 +48,7 @@ impl<'a> ExtentStore<'a> {
         Self { gone: Some(gone), ..self }
     }
 
-    /// Blocks (whole clusters) that the tree gained.
+    /// Blocks (whole clusters) that the tree gained, less those that it lost.
     pub(crate) fn blocks_gained(&self) -> i64 {
         self.clusters.get() << self.mapping.volume.geometry().cluster_ratio_bits()
     }

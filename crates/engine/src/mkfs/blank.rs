@@ -160,7 +160,8 @@ impl Filled {
         self.layout.inode_table(group)
     }
 
-    /// The inode table up to the content's first inode, as in a new file system.
+    /// The inodes before the content's first one, as in a new file system. The caller must replace
+    /// that of the root directory: its block is free here.
     #[must_use]
     pub fn own_inodes(&self) -> Vec<u8> {
         inodes::table(&self.layout, &self.options, &self.checksums)
@@ -176,8 +177,8 @@ impl Filled {
         image::clear(device, &self.layout, &self.options)
     }
 
-    /// Writes everything except the content, its directories and the inode tables. The superblock
-    /// comes last, then a flush.
+    /// Writes everything except the content, its directories, the root directory and the inode
+    /// tables. The superblock comes last, then a flush.
     ///
     /// # Errors
     /// Errors of the device.

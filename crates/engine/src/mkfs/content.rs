@@ -1,4 +1,5 @@
-//! What the groups of a new file system must know about its content besides its own files.
+//! What mkfs must know about the content of a new file system, apart from the files that every new
+//! file system has.
 
 use std::ops::Range;
 

@@ -25,7 +25,7 @@ pub enum Error {
     /// A value outside its range, or one that cannot be parsed.
     #[error("{option}: {problem}")]
     Value {
-        /// The option as the user gave it.
+        /// The option, with or without the value that the user gave.
         option: String,
         /// What is wrong with the value and which values are right.
         problem: String,
@@ -33,7 +33,8 @@ pub enum Error {
     /// Parameters that are valid alone but impossible together.
     #[error("{0}")]
     Conflict(String),
-    /// The file system would not fit the device or the format.
+    /// The file system would be too large for the device or the format, or too small for what it
+    /// must hold.
     #[error("{0}")]
     Size(String),
     /// The target already holds something.

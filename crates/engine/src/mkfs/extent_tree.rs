@@ -24,7 +24,7 @@ pub struct Run {
     pub logical: u64,
     /// First block of the run on the device.
     pub physical: u64,
-    /// Number of blocks, at most 32768.
+    /// Number of blocks; in an extent tree at most 32768.
     pub len: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct ExtentTree {
     levels: Vec<Vec<u64>>,
 }
 
-/// Bytes of the header and of every entry.
+/// Size in bytes: the header and each entry have the same.
 const ENTRY: usize = RawExtentHeader::SIZE;
 
 fn capacity(block_size: u64) -> usize {

@@ -89,12 +89,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("journal_dev", "external journals are not supported; use an internal one (has_journal)"),
 ];
 
-/// Applies an edit list as mke2fs's `-O` does: names separated by commas, `^name` removes, `none`
-/// clears.
+/// Applies an edit list as mke2fs's `-O` does. Its words are separated by commas or spaces: `name`
+/// or `+name` adds, `^name` or `-name` removes, `none` clears the set.
 ///
 /// # Errors
-/// [`Error::Refused`] for a known name that is not supported, [`Error::UnknownFeature`] for any
-/// other.
+/// [`Error::Refused`] when a known name that is not supported is added, [`Error::UnknownFeature`]
+/// for an unknown name.
 pub(super) fn edit(set: &mut FeatureSet, list: &str) -> Result<()> {
     for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
         if word.eq_ignore_ascii_case("none") {

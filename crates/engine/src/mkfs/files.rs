@@ -2,8 +2,8 @@
 //! orphan file.
 //!
 //! Pure. Blocks are taken first-fit from a goal, in whole clusters. Extent-mapped files get one
-//! extent per free run (at most 32768 blocks). Block-mapped files get their indirect blocks from
-//! the same sequence, each before its data.
+//! extent per free run, or several if the run is longer than 32768 blocks. Block-mapped files get
+//! their indirect blocks from the same sequence, each before its data.
 
 use blockyard_disk::extent::WRITTEN_LEN_MAX;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -27,7 +27,7 @@ pub(super) struct FileBlocks {
     pub(super) mapping: Mapping,
     /// Data blocks in logical order.
     pub(super) runs: Vec<Run>,
-    /// Blocks taken; clusters count as a whole.
+    /// Blocks taken, for data and for the mapping; clusters count as a whole.
     pub(super) allocated: u64,
 }
 
@@ -223,7 +223,8 @@ fn word(block: u64) -> Result<u32> {
 
 fn no_room() -> Error {
     Error::Size(
-        "no room for the journal and the root directory; ask for more blocks or fewer inodes".to_owned(),
+        "no room for the root directory, lost+found, journal and the like; ask for more blocks or fewer inodes"
+            .to_owned(),
     )
 }
 

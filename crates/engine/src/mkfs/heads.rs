@@ -21,7 +21,7 @@ pub(super) struct Heads {
     rule: BackupRule,
     /// Blocks of the descriptor table.
     desc_blocks: u64,
-    /// Descriptor blocks kept the classic way; the rest lie in their meta groups.
+    /// Descriptor blocks kept the classic way: all, or 0 with meta_bg.
     classic_desc_blocks: u64,
     reserved_gdt: u64,
     /// `s_reserved_gdt_blocks`.
@@ -125,8 +125,8 @@ impl Heads {
         self.has_backup(group).then_some(at)
     }
 
-    /// The first block of the classic descriptor table of a group; `None` without a superblock
-    /// copy.
+    /// The block behind a group's superblock copy, where a classic descriptor table begins; `None`
+    /// without a superblock copy.
     pub(super) fn classic_table(&self, geometry: &Geometry, group: GroupNr) -> Option<u64> {
         self.superblock(geometry, group).map(|at| at + 1)
     }
@@ -176,8 +176,8 @@ impl BackupRule {
     }
 }
 
-/// Descriptor blocks for growth to 1024 times the size, but no more than one double-indirect block
-/// can own.
+/// Descriptor blocks to reserve for growth to 1024 times the size, or to 2^32 - 1 blocks if that is
+/// less, but no more than one double-indirect block can own.
 fn default_reserve(params: &Params, geometry: &Geometry, desc_blocks: u64) -> u64 {
     let most_blocks = geometry.blocks_count().raw().saturating_mul(1024).min(u64::from(u32::MAX));
     let most_groups = (most_blocks - params.first_block).div_ceil(geometry.blocks_per_group());

@@ -1,5 +1,5 @@
-//! Writes a planned file system: every block once, in ascending order, the superblock last, one
-//! flush.
+//! Writes a planned file system: its metadata in ascending order, then the primary superblock, then
+//! one flush.
 //!
 //! The device is cleared first (its storage given back), so unused blocks are holes. All-zero
 //! pieces are then not written. With `no_discard` only old signatures are cleared, and tables and
@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
         pieces
     }
 
-    /// Adds the content of a file, which fills its blocks.
+    /// Adds `bytes` as the content of a file; they fill all its blocks.
     fn content_of(&self, file: &FileBlocks, bytes: Vec<u8>, pieces: &mut Vec<(u64, Piece)>) {
         let block = usize_from_u64(self.layout.params.block_size());
         for run in &file.runs {
@@ -257,7 +257,7 @@ impl Batch<'_> {
             return Ok(());
         }
         let end = self.at + u64_from_usize(self.bytes.len());
-        assert!(at >= end, "a piece at byte {at} goes over what ends at {end}");
+        assert!(at >= end, "a piece at byte {at} overlaps what ends at {end}");
         if at != end || self.bytes.len() + bytes.len() > BATCH {
             self.finish()?;
             self.at = at;

@@ -24,7 +24,7 @@ pub(super) fn size_of(layout: &Layout, file: &FileBlocks) -> u64 {
     file.blocks() << layout.params.block_bits
 }
 
-/// Content of the inode table, from inode 1 to the last one that every file system has.
+/// Content of the inode table, from inode 1 to the last of [`Layout::own_inodes`].
 pub(super) fn table(layout: &Layout, options: &Options, checksums: &Checksums) -> Vec<u8> {
     let slot = usize::from(layout.geometry.inode_size());
     let mut bytes = vec![0; slot * usize_from_u32(layout.own_inodes())];

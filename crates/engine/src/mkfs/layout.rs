@@ -56,7 +56,7 @@ impl Layout {
             )));
         }
         let mut space = Space::new(geometry.blocks_count().raw());
-        // With blocks of 1 KiB the boot block does not belong to the file system.
+        // With blocks of 1 KiB and without bigalloc the boot block lies before group 0.
         space.mark(0..params.first_block);
         for group in geometry.all_groups() {
             space.mark(heads.range(&geometry, group));
@@ -107,8 +107,8 @@ impl Layout {
         u32_from_u64(used.sum())
     }
 
-    /// Inodes that every file system with these features has: the reserved ones, lost+found, and
-    /// the orphan file.
+    /// Number of inodes that every file system with these features has: the reserved ones,
+    /// lost+found, and the orphan file if there is one.
     pub(super) fn own_inodes(&self) -> u32 {
         reserved::count(self.files.orphan.is_some())
     }
@@ -249,7 +249,7 @@ fn rules(options: &Options, params: &Params, geometry: &Geometry) -> Rules {
     Rules { flex, stride: u64::from(stride.unwrap_or(0)) }
 }
 
-/// Blocks of lost+found. With inline_data it begins in the inode, which replaces one of its blocks.
+/// Blocks of lost+found: one less with inline_data, where its content begins in the inode.
 const fn lost_found_len(params: &Params) -> u64 {
     lost_found_blocks(1 << params.block_bits) - if params.features.contains(INLINE_DATA) { 1 } else { 0 }
 }
@@ -289,7 +289,8 @@ fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Re
 /// Goal for the journal.
 fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     match options.journal_location {
-        // A block map is filled from the front, as mke2fs does whatever position is requested.
+        // As in mke2fs, a block-mapped journal or packed metadata starts at the front, whatever
+        // position is requested.
         _ if !params.features.contains(EXTENT) || options.packed_meta_blocks => params.first_block,
         Some(location) => location.in_blocks(params.block_size()),
         None => middle_goal(params, geometry, space),

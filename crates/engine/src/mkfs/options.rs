@@ -1,8 +1,9 @@
-//! What to make: every parameter of mke2fs. Unset ones follow from the profile and the size.
+//! What to make: the supported parameters of mke2fs. Unset ones follow from the profile and the
+//! size.
 //!
 //! Key decision: plain public fields, with builder methods for the common ones. Nothing is checked
-//! here. [`super::params`] checks everything, so combinations are judged in one place. Options hold
-//! all inputs: the same options on a device of the same size give the same bytes.
+//! here. [`super::params`] checks the options, so combinations are judged in one place. Options
+//! hold all inputs: the same options on a device of the same size give the same bytes.
 
 use blockyard_disk::superblock::ErrorPolicy;
 
@@ -36,7 +37,7 @@ pub enum UuidChoice {
     Random,
     /// All zero.
     Clear,
-    /// A version 1 UUID of [`Options::time`], its node drawn from the seed.
+    /// A version 1 UUID of [`Options::time`], its clock sequence and node drawn from the seed.
     Time,
     /// The given UUID.
     Given([u8; 16]),
@@ -96,9 +97,11 @@ pub struct Options {
     pub stride: Option<u32>,
     /// `-E stripe_width=`: RAID stripe in blocks.
     pub stripe_width: Option<u32>,
-    /// `-E lazy_itable_init=`: leave inode tables to be zeroed by the kernel; default yes.
+    /// `-E lazy_itable_init=`: leave inode tables to be zeroed by the kernel; default yes. Matters
+    /// only with `no_discard`: otherwise the whole device is zeroed.
     pub lazy_itable_init: Option<bool>,
-    /// `-E lazy_journal_init=`: do not zero the journal; default yes.
+    /// `-E lazy_journal_init=`: do not zero the journal; default yes. Matters only with
+    /// `no_discard`, too.
     pub lazy_journal_init: Option<bool>,
     /// `-E packed_meta_blocks=`: bitmaps, tables and journal at the start of the device.
     pub packed_meta_blocks: bool,
@@ -106,10 +109,11 @@ pub struct Options {
     pub root_owner: Option<(u32, u32)>,
     /// `-E num_backup_sb=`: backups with sparse_super2, 0 to 2; default 2.
     pub backup_superblocks: Option<u32>,
-    /// `-E nodiscard`: do not clear the device first. All but the metadata and the last 64 KiB then
-    /// keeps its old content.
+    /// `-E nodiscard`: do not clear the whole device first. It then keeps its old content, except
+    /// where metadata is written, in the first 4 KiB, in the last 64 KiB of the file system, and in
+    /// inode tables and journal if they are not initialised lazily.
     pub no_discard: bool,
-    /// `-E mmp_update_interval=`: seconds between MMP writes, at most 300; default 5.
+    /// `-E mmp_update_interval=`: seconds between MMP writes, at most 300; default 5, also for 0.
     pub mmp_update_interval: Option<u32>,
     /// `-E orphan_file_size=`: size of the orphan file.
     pub orphan_file_size: Option<Amount>,
@@ -209,7 +213,8 @@ impl Options {
         self
     }
 
-    /// Sets seed and time of creation (Unix seconds): the inputs of everything not given.
+    /// Sets the time of creation (Unix seconds), and the seed of what is drawn: UUID and hash seed,
+    /// if they are not given.
     #[must_use]
     pub const fn identity(mut self, seed: u64, time: u64) -> Self {
         self.seed = seed;

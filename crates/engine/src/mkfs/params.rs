@@ -157,7 +157,7 @@ impl Params {
         };
         let inodes = match (options.inodes, bytes / ratio) {
             (Some(asked), _) => u64::from(asked),
-            // If that gives none: one per 4 KiB, or one per block if blocks are larger.
+            // If the ratio gives none: one per 4 KiB, or one per block if blocks are larger.
             (None, 0) => bytes / self.block_size().max(4096),
             (None, several) => several,
         };
@@ -175,7 +175,8 @@ impl Params {
         Ok(inodes)
     }
 
-    /// `-E resize=`: descriptor blocks beyond those of the current size.
+    /// `-E resize=`: descriptor blocks beyond those of the current size; `None` without the option
+    /// or if it needs no more. Adds resize_inode to the features if it needs some.
     fn resize_blocks(&mut self, options: &Options) -> Result<Option<u64>> {
         let Some(amount) = options.resize else { return Ok(None) };
         let wanted = amount.in_blocks(self.block_size());
@@ -302,7 +303,8 @@ fn default_orphan_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
 }
 
-/// The combined overrides of all usage types.
+/// The combined overrides of the requested usage types, or of the one for the size if none is
+/// requested.
 fn size_class(options: &Options, device_bytes: u64) -> Overrides {
     let assumed = options.block_size.unwrap_or(1024);
     let bytes = options.size.map_or(device_bytes, |size| match size {

@@ -26,7 +26,7 @@ pub enum Usage {
     Floppy,
     /// Below 512 MiB: 1 KiB blocks, one inode per 4 KiB.
     Small,
-    /// 4 KiB blocks, one inode per 16 KiB.
+    /// Overrides nothing: 4 KiB blocks, one inode per 16 KiB, unless an earlier type sets others.
     Default,
     /// From 4 TiB: one inode per 32 KiB.
     Big,

@@ -1,4 +1,4 @@
-//! Inodes of every new file system, and inode figures that several parts of it need.
+//! The inodes that mkfs itself makes, and figures of inodes that several parts of mkfs need.
 
 use blockyard_disk::InodeNr;
 
@@ -9,7 +9,7 @@ pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
 /// The orphan file, which follows lost+found.
 pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
 
-/// Bytes beyond 128 that inodes reserve.
+/// `i_extra_isize` of inodes above 128 bytes: bytes behind the first 128 that hold fields.
 pub(super) const EXTRA_ISIZE: u16 = 32;
 
 /// Inodes that a new file system uses: the reserved ones, lost+found, and the orphan file if it has

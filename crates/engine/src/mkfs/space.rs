@@ -87,7 +87,7 @@ impl Space {
         self.ranges_in(range).map(|used| used.end - used.start).sum()
     }
 
-    /// The used ranges inside `range`, cut to it, in ascending order.
+    /// The parts of the used ranges that lie in `range`, in ascending order.
     pub(super) fn ranges_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = self.used.range(..range.start).next_back();
         let rest = self.used.range(range.start..range.end);
@@ -97,7 +97,8 @@ impl Space {
         })
     }
 
-    /// Widens every used range to whole clusters of `step` blocks.
+    /// Widens every used range to whole clusters of `step` blocks, but not beyond the end of the
+    /// file system.
     pub(super) fn widen(&mut self, step: u64) {
         let old = std::mem::take(&mut self.used);
         for (start, end) in old {

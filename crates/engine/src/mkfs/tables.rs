@@ -1,9 +1,10 @@
 //! Positions of block bitmaps, inode bitmaps and inode tables.
 //!
-//! Without flex groups each group keeps its own, in the first free blocks behind its head. (A RAID
-//! stride moves the bitmaps group by group, so that they do not all end up on one disk.) With flex
-//! groups, the block bitmaps of all groups of a flex group are packed one behind the other, then
-//! their inode bitmaps, then their tables. Anything in the way (heads of later groups) is skipped.
+//! Without flex groups each group keeps its own, in the first free blocks behind its head, if they
+//! fit. (A RAID stride shifts the bitmaps a stride further in each group, so that they do not all
+//! end up on one disk.) With flex groups, the block bitmaps of all groups of a flex group are
+//! packed one behind the other, then their inode bitmaps, then their tables. Anything in the way
+//! (heads of later groups) is skipped.
 
 use std::ops::Range;
 
@@ -61,7 +62,8 @@ struct Placer<'a> {
 struct Item {
     /// Blocks per group.
     len: u64,
-    /// End of the previous group's item in the same flex group; for the first group, a goal.
+    /// End of the previous group's item in the same flex group. For the first group, a goal; `None`
+    /// for its block bitmap.
     hint: Option<u64>,
 }
 
@@ -85,8 +87,8 @@ impl Placer<'_> {
         })
     }
 
-    /// Where to look for a group's bitmaps: with a stride, behind the room for the table, and
-    /// shifted.
+    /// Where to look for a group's bitmaps: from the start of the group; with a stride, behind the
+    /// room for the table, and shifted, if the group has space there.
     fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
         if self.rules.stride == 0 {
             return range.start;
@@ -146,7 +148,8 @@ impl Placer<'_> {
 
     /// Places one group's item at the first of these that exists:
     /// * its hint, or the first free run behind the hint in the flex group;
-    /// * a run in the flex group with room for the items of this and all later groups (`left`);
+    /// * a run in the flex group with room for the items of this group and of all later ones in the
+    ///   flex group (`left` in all);
     /// * a run in the flex group with room for this item;
     /// * a run anywhere.
     fn pack(&mut self, group: GroupNr, left: u64, item: Item) -> Result<u64> {

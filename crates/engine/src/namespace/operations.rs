@@ -329,7 +329,8 @@ impl Namespace {
         self.end_reference(ctx, inode)
     }
 
-    /// Ends a reference. Deletes what is no longer needed.
+    /// Ends a reference. If it was the last one and the inode has no name, deletes the inode, then
+    /// ends its reference to the directory that [`Self::keep_directory`] kept for it, if any.
     fn end_reference(&self, ctx: &OpContext, mut inode: Arc<Inode>) -> Result<()> {
         while inode.opens.end() && inode.core().links() == 0 {
             let imitates = self.volume.rules.imitates_memory();
@@ -341,9 +342,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Keeps `parent` until `child` is closed, if `child` has just lost its last name there and
-    /// Linux's memory is imitated. In Linux the dentry of an open file holds its directory, even if
-    /// both were removed (observed on 6.18). The caller holds the content of `parent`.
+    /// Keeps `parent` until `child` is closed, if `child` is open and has just lost its last name
+    /// there, and Linux's memory is imitated. In Linux the dentry of an open file holds its
+    /// directory, even if both were removed (observed on 6.18). The caller holds the content of
+    /// `parent`.
     pub(super) fn keep_directory(&self, parent: &Inode, child: &Inode) {
         if self.volume.rules.imitates_memory()
             && child.opens.is_open()

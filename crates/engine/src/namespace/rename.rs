@@ -100,8 +100,9 @@ impl Namespace {
         victim.map_or(Ok(()), |victim| self.xattrs.delete_if_unused(ctx, &victim))
     }
 
-    /// Writes back the data of a file that is about to replace another. As in Linux (observed on
-    /// 6.18), a rename that does nothing or is refused by the target's type writes nothing.
+    /// Writes back the data of a regular file that is about to replace another inode. As in Linux
+    /// (observed on 6.18), a rename that does nothing or is refused because of the target's type
+    /// writes nothing.
     fn write_back_source(
         &self,
         ctx: &OpContext,
@@ -130,14 +131,14 @@ impl Namespace {
             (Err(error), _) | (_, Err(error)) => Err(error),
         };
         match written {
-            // The name was removed meanwhile. The caller finds that out under the locks.
+            // One of the names was removed meanwhile. The caller finds that out under the locks.
             Err(Error::StaleInode(_)) => Ok(()),
             other => other,
         }
     }
 
-    /// Keeps a directory from moving into itself. The parents are locked and no other directory
-    /// moves.
+    /// Fails if a directory would move into itself. The caller holds the content of both parents
+    /// and, if they differ, the lock of renames, so no directory gets another parent meanwhile.
     fn check_move(&self, side: &Side, into: &Arc<Inode>) -> Result<()> {
         if side.child.kind() != FileType::Directory || side.parent.number() == into.number() {
             return Ok(());
@@ -384,7 +385,8 @@ impl<'a> Parents<'a> {
     }
 }
 
-/// The raw inodes of the moved and the replaced inode.
+/// The raw inodes of the moved inode and of the one that it replaces or changes places with, if
+/// there is one.
 struct Children<'a> {
     moved: CoreGuard<'a>,
     other: Option<CoreGuard<'a>>,

@@ -30,8 +30,8 @@ struct Slots {
 }
 
 impl OrphanFile {
-    /// Records an inode in a free slot, first in the block of the handle's CPU slot; `None` if all
-    /// are full.
+    /// Records an inode in a free slot, in the block of the handle's CPU slot or the next block
+    /// that has one; `None` if all are full.
     pub(super) fn add(&self, handle: &Handle<'_>, inode: InodeNr) -> Option<OrphanNote> {
         debug_assert!(inode != InodeNr::ZERO, "inode 0 marks an empty slot");
         let first = handle.slot().index(self.blocks.len());

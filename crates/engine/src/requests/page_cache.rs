@@ -97,8 +97,8 @@ impl CachedFile {
         run.start..other.unwrap_or(run.end)
     }
 
-    /// Notes what Linux learns when it looks up a block: nothing if it knows that the block is in a
-    /// hole.
+    /// Notes what Linux learns when it looks up a block: nothing if the block is mapped, or already
+    /// known to lie in a hole.
     pub(super) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
         if here.found.is_none() && self.holes.end_of(logical).is_none() {
             self.note_gaps(root);
@@ -128,7 +128,7 @@ impl CachedFile {
 
     /// Remembers the hole that a lookup of `logical` found, as far as it extends in the mapping,
     /// but not beyond delayed blocks. If a delayed block lies before `logical`, Linux remembers the
-    /// hole only from `logical` on.
+    /// hole only from `logical` on. Does nothing if `logical` is delayed or in a remembered hole.
     fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
         if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
             let start =
@@ -138,7 +138,8 @@ impl CachedFile {
         }
     }
 
-    /// Remembers a hole between extents that were read together, if no part of it is known.
+    /// Remembers a hole between extents that were read together, if no part of it is known as a
+    /// hole or delayed.
     fn remember_gap(&mut self, gap: Range<u32>) {
         if !self.holes.touches(&gap) && self.kinds.range(gap.clone()).next().is_none() {
             self.holes.insert(gap);

@@ -2,11 +2,12 @@
 //! change anything.
 //!
 //! A handle takes its credits when it begins and gives back the unused ones when it ends. So
-//! changed blocks and outstanding credits together never exceed what one transaction may hold. The
-//! budget is handed out in portions to CPU slots: most handles take from their slot's pool and give
-//! back to it, and share no cache line. A pool draws at most its share of half the budget, unless a
-//! handle needs more. What handles give back stays in their slot's pool. A handle that finds too
-//! little has the transaction committed, which gives everything back.
+//! changed blocks and outstanding credits together do not exceed what one transaction may hold,
+//! unless a handle changes more than it took. The budget is handed out in portions to CPU slots:
+//! most handles take from their slot's pool and give back to it, and share no cache line. A pool
+//! draws at most its share of half the budget at once, unless a handle needs more. What handles
+//! give back stays in their slot's pool. A handle that finds too little has the transaction
+//! committed, which gives everything back.
 
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};
@@ -40,7 +41,7 @@ impl<B: Backend> Credits<B> {
         self.budget
     }
 
-    /// Takes credits. False if the transaction has no room for them.
+    /// Takes credits. False if neither the slot's pool nor what is left of the budget has enough.
     pub(super) fn take(&self, slot: CpuSlot, credits: u64) -> bool {
         let pool = &self.pools[slot.index(self.pools.len())];
         let from = |left: &B::AtomicU64, n| {

@@ -23,7 +23,7 @@ pub(crate) struct Gate<B: Backend = Native> {
 
 struct Slot<B: Backend> {
     inside: B::AtomicU64,
-    /// Handles begun on this slot. Relaxed: a threshold.
+    /// Handles begun on this slot. Relaxed: only compared with a threshold.
     begun: B::AtomicU64,
 }
 

@@ -25,7 +25,8 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
     epoch: Epoch,
     slot: CpuSlot,
     credits: Cell<u64>,
-    /// Blocks that this handle was the first to change in its transaction.
+    /// Blocks that this handle was the first to change in its transaction, each bitmap counted
+    /// twice, and blocks for its revoke records.
     used: Cell<u64>,
     revokes: Cell<u64>,
     pool: Cell<Pool>,
@@ -44,7 +45,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         credits: usize,
     ) -> Option<(Self, u64)> {
         let entries = transactions.gate.enter(slot);
-        // An operation that may change more than a transaction holds gets all of it.
+        // An operation that may change more than a transaction holds gets the whole budget.
         let credits = u64_from_usize(credits).min(transactions.credits.budget());
         if !transactions.credits.take(slot, credits) {
             transactions.gate.leave(slot);

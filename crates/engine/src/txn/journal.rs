@@ -38,8 +38,8 @@ impl Prepared {
 
 /// Destination of committed transactions.
 ///
-/// Called by one thread at a time. Handles never wait for it; operations wait only if they need the
-/// result.
+/// Called by one thread at a time. Nobody waits for it inside a handle. An operation waits only if
+/// it needs the result, if the running transaction has no room for it, or if it commits itself.
 pub(crate) trait Journal: Send + Sync {
     /// Whether a committed transaction survives a crash. If not, a transaction may end without
     /// [`commit`](Self::commit) and count as committed.
@@ -73,7 +73,8 @@ pub(crate) trait Journal: Send + Sync {
     }
 
     /// Begins writing a transaction: at most `images_max` images will come, and no older copy of
-    /// the blocks `revoked` may be replayed. The ids follow each other without gaps.
+    /// the blocks `revoked` may be replayed. In a durable journal the ids follow each other without
+    /// gaps.
     ///
     /// # Errors
     /// Errors of the device; the instance then becomes read-only.

@@ -48,7 +48,7 @@ impl Rows {
     }
 
     /// Takes the next cell. Returns the row that the cell completes. If the cell begins another row
-    /// while the row before is unfinished, returns the unfinished row.
+    /// while the row before is unfinished, returns the unfinished row. Otherwise returns `None`.
     pub fn add(&mut self, cell: Cell) -> Option<Vec<String>> {
         let before = if self.waiting.first().is_some_and(|first| first.words() != cell.words()) {
             self.rest()
@@ -78,7 +78,8 @@ pub fn table(title: String, cells: &[Cell]) -> Table {
     table
 }
 
-/// Sums by kind of trace, with and without delayed allocation, and over all.
+/// Sums by kind of trace and over all kinds, each without and with delayed allocation. Sums of no
+/// cells are left out.
 #[must_use]
 pub fn summary(cells: &[Cell]) -> Table {
     let heads = ["trace", "delalloc"].into_iter().chain(COLUMNS);

@@ -35,7 +35,7 @@ impl<B: Backend> Search<'_, B> {
         choice.or_else(|| self.fallback_from(start))
     }
 
-    /// A directory elsewhere: the first group from the parent's that is not too full.
+    /// A directory elsewhere: the first group, from the parent's on, that is not too full.
     pub(in crate::inode) fn ordinary_directory_by_group(&self, family: &Family) -> Option<GroupNr> {
         let per_group = self.geometry.inodes_per_group();
         let groups = u64::from(self.geometry.groups());
@@ -70,9 +70,9 @@ impl<B: Backend> Search<'_, B> {
                 choice = Some((blocks, group));
             }
         }
-        // The rule of oldalloc has no fallback. If the totals lag, the average may be above what
-        // any group has. Without a fallback, a small file system would then report that it has no
-        // inodes although it has some.
+        // The rule of oldalloc has no fallback; this one was added. If the totals lag, the average
+        // may be above what any group has. Without the fallback, a small file system would then
+        // report that it has no inodes although it has some.
         choice.map(|(_, group)| group).or_else(|| self.fallback_from(GroupNr::ZERO))
     }
 

@@ -1,7 +1,7 @@
 //! The placement of ext4's first releases: one rule for all inodes, flex group by flex group.
 //!
 //! Its bug is kept: the parent's flex group is looked at first and, unless it is the lowest, never
-//! again. So the search may find nothing although that group has inodes.
+//! again. So the search may find nothing although the parent's flex group has inodes.
 
 use blockyard_disk::num::low32;
 use blockyard_disk::{FlexNr, GroupNr};
@@ -15,7 +15,8 @@ const FREE_PERCENT: i32 = 10;
 impl<B: Backend> Search<'_, B> {
     /// The first good one of these: the parent's flex group, the one before it, all others from the
     /// lowest on. If none is good, the one with the most free blocks among those with free inodes;
-    /// `None` if it has no free block. The parent's is left out then, unless it is the lowest.
+    /// `None` if there is none, or it has no free block. The parent's flex group does not count
+    /// among those, unless it is the lowest.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {

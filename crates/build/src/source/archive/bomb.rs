@@ -8,12 +8,12 @@ use std::rc::Rc;
 
 /// Any stream may decompress to this many bytes.
 const FREE: u64 = 1 << 30;
-/// Beyond that, a stream may have this many bytes for each compressed byte. Text and programs have
-/// 3 to 20.
+/// A longer stream may have this many bytes for each compressed byte, counted from its start. Text
+/// and programs have 3 to 20.
 const RATIO_MAX: u64 = 250;
 
-/// Bytes of checksums and the like at the end of a stream. They yield no content, and after them a
-/// decoder looks for another stream.
+/// The most bytes of checksums and the like at the end of a stream. They yield no content, and
+/// after them a decoder looks for another stream.
 const SUMS_MAX: usize = 64;
 
 /// The state of a compressed stream.

@@ -2,9 +2,9 @@
 //! out before.
 //!
 //! A few buffers circulate between the two: at most [`BUFFERS`] wait for the reader while the
-//! thread fills one more. It ends with the stream, at the first error, or when the reader is gone.
-//! It sends what it has before it reads more from the stream, because that read may block for as
-//! long as the stream's writer likes.
+//! thread fills one more. The thread ends with the stream, at the first error, or when the reader
+//! is gone. It sends what it has before it reads more from the stream, because that read may block
+//! for as long as the stream's writer likes.
 
 use super::CHUNK;
 use super::bomb::{AtHand, Counted, Expanding};
@@ -123,7 +123,8 @@ impl<S: BufRead> Ahead<S> {
 }
 
 /// Reads until the buffer is full, or until it holds something and the next byte may need a read
-/// from the stream. Returns the number of bytes (0 at the end), and the error that stopped it.
+/// from the stream. Returns the number of bytes, and the error that stopped it. 0 bytes without an
+/// error mean the end.
 fn fill(decoder: &mut impl Read, at_hand: &AtHand, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut len = 0;
     while len < buffer.len() && (len == 0 || at_hand.has_more()) {

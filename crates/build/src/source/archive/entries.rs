@@ -38,7 +38,7 @@ struct Said {
 /// A stream of entries.
 pub(super) struct Entries<R> {
     stream: R,
-    /// Extensions that apply to all later entries.
+    /// Extensions that apply to all later entries, until another list replaces this one.
     global: Vec<u8>,
     /// Content bytes that have not been read.
     left: u64,

@@ -20,12 +20,14 @@ const FULL_NAME: &str = "io.containerd.image.name";
 const ABOUT: &str = "vnd.docker.reference.type";
 
 /// Which of several images to take. The default is the one for Linux on this machine's CPU
-/// architecture.
+/// architecture, or else the only image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The name or tag of the image, as it is stored; `None` accepts any.
     pub reference: Option<String>,
-    /// The platform of the image; `None` accepts this machine's, or else the only image.
+    /// The platform of the image; `None` accepts this machine's, or else the only image. In a
+    /// Docker archive the platform does not choose an image: the one chosen by `reference` must
+    /// have it, and `None` accepts any.
     pub platform: Option<Platform>,
 }
 
@@ -131,8 +133,9 @@ impl Descriptor {
 }
 
 impl Choice {
-    /// The manifest of the only matching image in an index. `below` reads a nested index, `of` the
-    /// configuration of an image.
+    /// The manifest of the only matching image in an index. If none matches and no platform was
+    /// asked for, it is that of the only image with the name asked for. `below` reads a nested
+    /// index, `of` the configuration of an image.
     pub(super) fn among(
         &self,
         index: &Index,

@@ -18,7 +18,7 @@ impl Digest {
             };
             digits.len() == length && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         });
-        known.ok_or_else(|| format!("the digest {:?}, which is neither sha256 nor sha512", self.0))
+        known.ok_or_else(|| format!("the digest {:?}, which is not a valid sha256 or sha512 digest", self.0))
     }
 
     /// The path in an OCI layout for an object with this digest.
@@ -110,7 +110,7 @@ mod tests {
     /// The digest of `abc` (FIPS 180-2).
     const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    /// Fails once all of it has been read.
+    /// A stream that fails once all of its bytes have been read.
     struct Failing<'a>(&'a [u8]);
 
     impl Read for Failing<'_> {

@@ -34,9 +34,9 @@ impl Layer {
         Ok(Self { path: path.as_bytes().to_vec(), digest, is_of_archive: true })
     }
 
-    /// Applies the layer over the previous ones. The digest is computed during the read, and
-    /// verified before any other error is reported. Otherwise a damaged stream would be refused for
-    /// what it appears to contain.
+    /// Applies the layer over the previous ones. The digest is computed during the read. If the
+    /// stream can be read to its end, a wrong digest is reported rather than any other error, so
+    /// that a damaged stream is not refused for what it appears to contain.
     pub(super) fn lay(&self, store: &Store<'_>, staging: &mut Staging, spool: &mut Spool) -> Result<()> {
         let refused = |reason: String| store.refused(&self.path, reason);
         let failed = |error: io::Error| refused(error.to_string());

@@ -20,12 +20,13 @@ pub(super) struct Directory {
     pub(super) inode: InodeNr,
     pub(super) parent: u32,
     pub(super) names: Vec<Name>,
-    /// Blocks that the directory had. They are reused for a single block without bigalloc, or when
-    /// there is no other space.
+    /// Blocks that the directory had. They are reused without bigalloc if the new directory has a
+    /// single block, or else if there is no other space and they are enough.
     pub(super) old: Vec<BlockNr>,
 }
 
-/// A leaf: its first hash, whether the leaf before ends with the same hash, and its names.
+/// A leaf: its first hash (0 for the first leaf), whether the leaf before ends with the same hash,
+/// and its names.
 struct Leaf {
     hash: u32,
     continues: bool,
@@ -41,7 +42,7 @@ pub(super) fn write(
     let (mut flags_after, mut blocks) = compose(ed, directory, slot);
     let mut found = places(ed, directory, blocks.len());
     if found.is_none() && flags_after.contains(InodeFlags::INDEX) {
-        // In their old order, names need no more blocks than they had. In hash order they may.
+        // Names in their old order need no more blocks than before. In hash order they may.
         flags_after.remove(InodeFlags::INDEX);
         blocks = linear(directory, layout_of(ed), seed_of(ed, directory, slot));
         found = places(ed, directory, blocks.len());
@@ -63,7 +64,8 @@ pub(super) fn write(
     Ok(true)
 }
 
-/// Whether the old blocks of a directory already hold what would be written.
+/// Whether a directory already has the flags, and its old blocks the content, that a rebuild would
+/// write.
 pub(super) fn is_written(
     ed: &Editor<'_, '_>,
     directory: &Directory,
@@ -129,9 +131,9 @@ fn joined(runs: &[Run]) -> Vec<Run> {
     joined
 }
 
-/// Where the blocks go. Without bigalloc, a single block stays where the old one was. Otherwise the
-/// blocks are fresh ones, whole clusters each, or the old ones if there is no space and there are
-/// enough of them.
+/// Where the blocks go. Without bigalloc, a single block goes where the first old one was.
+/// Otherwise they go to fresh clusters, or if there is no space for that, to the old blocks. `None`
+/// if these are too few.
 fn places(ed: &mut Editor<'_, '_>, directory: &Directory, count: usize) -> Option<Vec<BlockNr>> {
     if count == 1 && !directory.old.is_empty() && ed.volume().geometry.cluster_ratio() == 1 {
         return Some(directory.old[..1].to_vec());

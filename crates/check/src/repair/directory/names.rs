@@ -99,8 +99,8 @@ pub(super) struct Judged {
     pub(super) gone: Vec<Name>,
 }
 
-/// Drops impossible names, second entries with the same name and inode, and names that the change
-/// removes. Corrects the characters and types of the others.
+/// Drops impossible names, repeated entries with the same name and inode, and names that the change
+/// removes. Corrects the types of the others, and their characters unless they are encrypted.
 pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Judged {
     let cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
     let mut judged = Judged { cost, changes: Vec::new(), gone: Vec::new() };
@@ -134,7 +134,8 @@ fn renamed(old: Vec<u8>, new: &[u8]) -> NameChange {
     NameChange { name: old, what, cost: Cost::Moved }
 }
 
-/// Whether a name may stay. Sets its type, and replaces bytes that no name may have.
+/// Whether a name may stay. If so, sets its type, and replaces bytes that no unencrypted name may
+/// have.
 fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
     let volume = ed.volume();
     let geometry = &volume.geometry;

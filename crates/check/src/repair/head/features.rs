@@ -56,7 +56,7 @@ fn has_stray_bigalloc(sb: &RawSuperblock, copy: Option<&RawSuperblock>) -> bool 
     constants::has_block_clusters(sb) && is_lacking.unwrap_or_else(|| constants::refutes_bigalloc(sb))
 }
 
-/// Whether an inode in use has the casefold flag.
+/// Whether an inode in use with a correct checksum has the casefold flag.
 fn has_folded(volume: &Volume<'_>) -> Result<bool, DeviceError> {
     for (group, known) in volume.geometry.all_groups().zip(&volume.groups) {
         for index in 0..known.inodes_used {

@@ -29,7 +29,8 @@ pub(super) struct RuleArgs {
     /// match counts
     #[arg(long, value_name = "RULE")]
     chown: Vec<String>,
-    /// Permissions of names that match a pattern: PATTERN=MODE (octal); the last match counts
+    /// Permissions of names that match a pattern: PATTERN=MODE (octal); the last match counts.
+    /// Symbolic links keep theirs
     #[arg(long, value_name = "RULE")]
     chmod: Vec<String>,
 }

@@ -222,7 +222,7 @@ fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
 struct Devices<'d> {
     image: &'d Longer,
     journal: Option<&'d FileDevice>,
-    /// `None` if nothing is written.
+    /// `None` with `--plan`, which writes nothing.
     unshared: Option<&'d Unshared<'d>>,
 }
 
@@ -266,7 +266,8 @@ fn wishes(args: &Args) -> BTreeSet<Wish> {
     wishes.into_iter().filter(|wish| wish.0).map(|wish| wish.1).collect()
 }
 
-/// `-E journal_only`: replays the journal, as a mount would do first, and stops.
+/// Replays the journal and does nothing else: for `-E journal_only`, and for `-p` if the file
+/// system need not be checked afterwards. Of a damaged log, replays what is good.
 fn replay_only(
     args: &Args,
     output: &Output,
@@ -391,9 +392,10 @@ struct Done {
 /// Printed if the only thing to repair is the state that the superblock records.
 const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file system that was not closed";
 
-/// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
-/// mark written. Nothing is written if the superblock or descriptors are unusable, if the log holds
-/// what we cannot replay, or if MMP says that the file system is in use, or was not closed.
+/// Makes only safe repairs. If nothing is wrong, the check is recorded. If anything needs more than
+/// a safe repair, only the journal is replayed and the error mark written. Nothing is written if
+/// the superblock or descriptors are unusable, if the log holds what we cannot replay, or if MMP
+/// says that the file system is in use, or was not closed.
 fn preen(
     args: &Args,
     output: &Output,
@@ -414,7 +416,7 @@ fn preen(
         Preening::Unusable if output.json => print(&plan.before, output),
         Preening::Unusable => {
             println!(
-                "{name}: its own superblock or descriptors are unusable, and -p takes no backup: run check -y"
+                "{name}: its own superblock or descriptors are unusable, and -p uses no backup: run check -y"
             );
         }
         Preening::Refuses(finding) => println!("{name}: {}; nothing was written", finding.detail),

@@ -83,8 +83,8 @@ impl Copy<'_> {
         owned.map(|_| ())
     }
 
-    /// Sets owner and group. Users other than root may do so within their own files and groups.
-    /// Returns whether the copy has both.
+    /// Sets owner and group. Where the host refuses this to users other than root, sets the group
+    /// alone if it can. Returns whether the copy has both; for root, a refusal is an error.
     fn give_owner(&self, item: &Item, path: &Path) -> Result<Kept> {
         let raw = item.inode.slot().raw();
         let (uid, gid) = (raw.uid(), raw.gid());
@@ -115,7 +115,7 @@ impl Copy<'_> {
     }
 
     /// Sets all flags, starting with what was completed first, so that directories come after their
-    /// entries.
+    /// entries. A failure is reported only for what should become immutable or append-only.
     pub(super) fn set_flags(&mut self) -> Result<()> {
         for (path, _base, flags) in std::mem::take(&mut self.flags) {
             let set = host::add_flags(&path, flags.bits());

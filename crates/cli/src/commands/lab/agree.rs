@@ -15,20 +15,21 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Exit code if the share of equal placements is below `--at-least`.
+/// Exit code if the share of equal placements (level 2: of equal extents) is below `--at-least`.
 const EXIT_BELOW: u8 = 1;
 
 /// Records decisions of the running kernel's allocator on loop images (needs root), replays them,
 /// and compares each one.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, level 1, one object per recording: load, image, optimize_scan, seed, requests, searches, placements, criteria,
-candidates, groups, decisions (of the searches, how many are equal), mb_groups, summary, stats (whether equal at the end),
-overlaps, first (difference). Level 2, one object per comparison: lines, outcomes_differ, shares and decisions (each of
-objects with equal and of), own_commits, stats (the kernel's, ours), first (difference: in what was chosen, else in an outcome or
-a file, else in how a choice was found), files; of a table: trace, image, mount, agreement and ceiling (each such an object).
+Keys of --json, level 1, one object per recording: load, image, optimize_scan, seed, requests, searches, placements (of the
+requests, how many are equal), criteria, candidates, groups, decisions (of the searches, how many are equal), mb_groups,
+summary, stats (whether equal at the end), overlaps, first (difference). Level 2, one object per comparison: lines,
+outcomes_differ, shares and decisions (each of objects with equal and of), own_commits, stats (the kernel's, ours), first
+(difference: in what was chosen, else in an outcome or a file, else in how a choice was found), files; of a table: trace,
+image, mount, agreement and ceiling (two such objects; ceiling is null without --ceiling).
 
-Exit codes: 0 done; 1 fewer equal placements than --at-least; 2 wrong usage; 8 failed.")]
+Exit codes: 0 done; 1 fewer equal placements (level 2: extents) than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
     /// What to compare: 1 = requests into the block allocator, 2 = whole operations (implied by
     /// --trace and --make; without a trace, every kind of trace on every image, as a table)

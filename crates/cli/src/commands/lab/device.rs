@@ -9,11 +9,11 @@ use blockyard_lab::device_model::{DeviceModel, SHORT};
 
 use crate::commands::Output;
 
-/// The largest device, in bytes.
+/// The largest device without `--size`, in bytes.
 const SIZE_MAX: u64 = 1 << 44;
 
-/// Models of devices for lab run --device: a disk, SSDs, a network disk. Their times are modelled,
-/// so nothing actually waits.
+/// Models of devices for lab run --device: disks, SSDs, a network disk, memory. Their times are
+/// modelled, so nothing actually waits.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A trace has one line per request: kind (read, write, write-durable, discard, flush), first byte, bytes.
@@ -72,7 +72,7 @@ impl Args {
     }
 }
 
-/// The file of a model. An unknown name is wrong usage.
+/// The text of a model's file. An unknown name is wrong usage.
 fn text(name: &str) -> Result<String, String> {
     DeviceModel::text(name).map_err(|error| format!("{error:#}"))
 }
@@ -93,7 +93,7 @@ fn read(path: &Path) -> Result<RequestTrace> {
     text.parse().with_context(|| path.display().to_string())
 }
 
-/// Refuses requests that end beyond the device.
+/// Refuses requests that end beyond the device, or without `--size` beyond [`SIZE_MAX`].
 fn check_ends(requests: &[Request], size: Option<u64>, trace: &Path) -> Result<()> {
     let most = size.unwrap_or(SIZE_MAX);
     let beyond = requests.iter().position(|request| request.end() > most);

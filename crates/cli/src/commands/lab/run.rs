@@ -94,7 +94,7 @@ checker_reads, checker_read_mb, checker_seeks, checker_runs, checker_modelled_s 
 flex groups) too.
 
 On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell, and an interrupted run loses none.
-If a cell fails, what was measured before it is shown all the same (for e3 and e4 only with --out).
+If a cell fails, what was measured before it is still shown (for e3 and e4 only kept in --out).
 
 Exit codes: 0 every image passed our check, and the last one that of e2fsck if it is installed; 2 wrong usage, nothing ran;
 4 a judge found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -117,7 +117,8 @@ pub(crate) struct Args {
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in
     /// turn, but each keeps the lock of its group until all have had their turn). The placement of
     /// the last two repeats to the byte; their rates are those of one thread [default: threads,
-    /// plus overlap to show where blocks go, which threads leave to chance; on a device lockstep].
+    /// and without --in-place also overlap, to show where blocks go, which threads leave to chance;
+    /// on a device lockstep].
     /// Or virtual: each worker runs on a CPU of a modelled machine (--machine), in virtual time, 1
     /// to 1024 of them; rates are predictions and repeat to the byte; fallocate2, scanswitch and
     /// append64 only. CPUs switch workers only between operations, so nobody loses its CPU while it
@@ -131,20 +132,20 @@ pub(crate) struct Args {
     machine: Option<Machine>,
     /// Run on a modelled device, in its own time, which repeats to the byte: hdd, ssd, ftl,
     /// latency, memory, a name from lab device list, or a file; e2 takes several. Workers take
-    /// turns; --rotational follows the model
+    /// turns; --rotational auto follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
-    /// Metadata that the engine keeps in memory on --device, with a suffix K, M or G: with less,
-    /// operations read more of it [default: 16M]
+    /// How much metadata the engine keeps in memory on --device, in bytes or with a suffix K, M or
+    /// G; with less, operations read more of it [default: 16M]
     #[arg(long, value_name = "SIZE", requires = "device")]
     cache: Option<String>,
     /// Write the workers' requests to --device to this new file, one per line; one cell only (see
     /// lab device replay)
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
-    /// Run on aged images too (not e1-patches, which has none): PROFILE[:N][:P%], comma-separated.
-    /// N is a number of operations, or how many times the size of the image is written (2x); P is
-    /// the share of the space that files grow to (see lab age)
+    /// Run on aged images too (not in virtual time, and so not e1-patches): PROFILE[:N][:P%],
+    /// comma-separated. N is a number of operations, or how many times the size of the image is
+    /// written (2x); P is the share of the space that files grow to (see lab age)
     #[arg(long, value_delimiter = ',', value_name = "LIFE")]
     aged: Vec<Ageing>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published
@@ -156,7 +157,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOLDER", value_parser = [IN_PROCESS, "tmpfs"], default_value = IN_PROCESS, conflicts_with = "image")]
     image_in: String,
     /// Bytes of dirty data that may wait for write-back, in the engine and in the kernel arm, with
-    /// a suffix [default: 64M in the engine, the kernel's own settings]
+    /// a suffix [default: 64M in the engine; in the kernel arm the kernel's own settings]
     #[arg(long, value_name = "SIZE")]
     dirty_limit: Option<String>,
     /// End each worker with an fsync of its file, inside the measured time (fio: end_fsync=1)
@@ -220,8 +221,8 @@ pub(crate) struct Args {
     /// folder that already holds a run is refused
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Continue the run in --out: cells that are there are not measured again, if plan, commit and
-    /// machine are the same
+    /// Continue the run in --out, without measuring its cells again; refused unless plan, commit
+    /// and machine are the same
     #[arg(long, requires = "out", conflicts_with_all = ["force", "in_place"])]
     resume: bool,
     /// Delete the run in --out first
@@ -245,7 +246,8 @@ enum Work {
 }
 
 impl Work {
-    /// What affects the rates of a workload that writes, besides its arms.
+    /// What affects the rates of a workload that writes, besides its arms; `None` for experiments
+    /// and for workloads that write no data.
     fn conditions(&self) -> Option<String> {
         match self {
             Self::Cells(plans, None) => plans.first().and_then(Plan::conditions),
@@ -253,8 +255,8 @@ impl Work {
         }
     }
 
-    /// A warning about an experiment at a scale where it shows little, or about a machine or image
-    /// that does not fit the workload.
+    /// A warning about an experiment at a scale where it shows little, or about CPUs, a machine or
+    /// an image that do not fit the workload.
     fn warning(&self) -> Option<String> {
         match self {
             Self::Cells(plans, Some(_)) => plans.iter().find_map(|plan| plan.workload.too_small()),
@@ -785,7 +787,7 @@ fn tempfile_in(folder: &Path) -> std::io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// Parses a number of bytes with a binary suffix.
+/// Parses a number of bytes, with or without a binary suffix; at most 16 TiB.
 pub(super) fn size(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {

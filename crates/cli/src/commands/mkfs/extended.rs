@@ -89,7 +89,7 @@ fn switch(context: &str, value: Option<&str>) -> Result<bool> {
     }
 }
 
-/// Parses `UID:GID`; without a value it is the current user.
+/// Parses `UID:GID`. Without a value, user and group are those that run this process.
 fn owner(context: &str, value: Option<&str>) -> Result<(u32, u32)> {
     let Some(text) = value else {
         use std::os::unix::fs::MetadataExt;

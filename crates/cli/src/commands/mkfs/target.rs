@@ -9,7 +9,7 @@ pub(in crate::commands) struct Target<'a> {
     image: &'a ImagePath,
     /// The size in bytes that the device has or will have.
     pub(in crate::commands) device_bytes: u64,
-    /// The file is missing or shorter than wanted, and must be made `device_bytes` long.
+    /// The image is missing or shorter than wanted, and must be made `device_bytes` long.
     must_grow: bool,
     /// The present content, starting at the first byte of the image.
     now: Option<FileDevice>,

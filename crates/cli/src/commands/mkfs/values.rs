@@ -51,7 +51,8 @@ pub(super) fn bytes32(option: &str, text: &str) -> Result<u32> {
         .with_context(|| format!("{option} {text}: not a number of bytes below 4 GiB"))
 }
 
-/// A size in bytes, if the options already determine the block size.
+/// A size in bytes. `None` for a number of blocks if the options do not give the block size, or if
+/// the bytes are too many for `u64`.
 pub(super) fn bytes_of(size: Amount, options: &Options) -> Option<u64> {
     match size {
         Amount::Bytes(bytes) => Some(bytes),

@@ -1,5 +1,5 @@
 //! Where the server of a mount logs: to a file, else to standard error in the foreground and to the
-//! system log in the background.
+//! system log, if there is one, in the background.
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
@@ -28,11 +28,11 @@ enum Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// Sends all log lines to the file from now on. Without a file they go to the system log in the
-/// background, else to standard error.
+/// Sends all log lines to the file from now on. Without a file they go to standard error or, in the
+/// background, to the system log. If there is none, they are lost.
 ///
 /// # Errors
-/// The file cannot be written.
+/// The file cannot be opened.
 pub(super) fn begin(file: Option<&Path>, in_background: bool) -> io::Result<()> {
     let sink = match file {
         Some(path) => Sink::File(OpenOptions::new().create(true).append(true).open(path)?),

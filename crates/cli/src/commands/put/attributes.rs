@@ -63,7 +63,7 @@ impl Copy<'_, '_> {
         Ok(fs.set_attributes(ctx, inode, &changes).at(path)?)
     }
 
-    /// The access and modification times of a copy.
+    /// The access time of a copy, if it is to be set, and its modification time.
     fn times(&self, metadata: &Metadata) -> (Option<Timestamp>, Timestamp) {
         let time = |seconds, nanoseconds: i64| Timestamp {
             seconds,

@@ -134,7 +134,7 @@ impl Copy<'_, '_> {
         Ok(released?)
     }
 
-    /// Removes what was made if a later step failed.
+    /// Removes what was made if a later step failed, unless the file system itself has failed.
     pub(super) fn or_unlink(&self, made: &Place, done: Result<()>) -> Result<()> {
         if done.is_err() && !self.volume.fs.has_failed() {
             self.volume.fs.unlink(&self.volume.ctx, made.parent, &made.name).at(&made.path)?;
@@ -142,7 +142,8 @@ impl Copy<'_, '_> {
         done
     }
 
-    /// Copies the data of a file; holes stay holes.
+    /// Copies the data of a file. Holes stay holes; with a fixed time, blocks of zeroes become
+    /// holes too.
     fn content(&mut self, file: &File, source: &Path, inode: InodeNr, path: &[u8]) -> Result<()> {
         let mut buf = vec![0; CHUNK];
         let mut end = 0;

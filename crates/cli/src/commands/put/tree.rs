@@ -25,7 +25,7 @@ struct Filling {
 
 impl Copy<'_, '_> {
     /// Copies a directory with everything in it, in the order of names. The copy becomes `place`;
-    /// without one, the content goes into `dest`.
+    /// without a place, the content goes into `dest`.
     pub(super) fn tree(&mut self, source: &Path, place: Option<Place>, dest: &[u8]) -> Result<()> {
         let mut open: Vec<Filling> = Vec::new();
         let ended = self.walk(source, place.as_ref(), dest, &mut open);

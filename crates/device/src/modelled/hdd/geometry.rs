@@ -1,5 +1,5 @@
-//! Positions of bytes on a disk: zones of equal width, in which tracks hold more the further out
-//! they are.
+//! Positions of bytes on a disk: zones of equal width. All tracks of a zone hold the same number of
+//! bytes, and those of a zone further out hold more.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// A disk of `bytes` in `count` zones whose rates fall evenly from `outer` to `inner` bytes per
-    /// second. A rotation takes `turn`.
+    /// A disk of `bytes` in `count` zones. The rate falls evenly from `outer` to `inner` bytes per
+    /// second, and each zone has the rate of its middle. A rotation takes `turn`.
     pub(super) fn new(bytes: u64, count: u64, (outer, inner): (u64, u64), turn: Duration) -> Self {
         assert!(count > 0 && inner > 0 && outer >= inner, "zones, slower towards the middle");
         let rate = |zone: u64| outer - (outer - inner) * (2 * zone + 1) / (2 * count);

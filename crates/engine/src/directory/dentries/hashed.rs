@@ -34,7 +34,7 @@ pub(super) struct Hashed {
 /// A segment with its properties.
 struct Part {
     segment: Segment,
-    /// Upper bits that the hashes of all its names share.
+    /// How many upper bits the hashes of all its names share.
     depth: u32,
     /// Whether it has every short name of the directory that hashes to this part.
     complete: bool,
@@ -42,8 +42,8 @@ struct Part {
 }
 
 impl Hashed {
-    /// An empty table, if there is memory for it. `complete` says that the directory has no other
-    /// names.
+    /// An empty table, if there is memory for it. `complete` says that the caller will enter every
+    /// short name of the directory.
     pub(super) fn new(cache: &DentryCache, complete: bool) -> Option<Self> {
         let part = Part::new(cache, LINES_MIN, 0, complete)?;
         Some(Self { parts: vec![part], index: vec![0], bits: 0 })

@@ -1,4 +1,4 @@
-//! Memory in CPU cache lines. From 2 MiB on, the memory is in huge pages.
+//! Memory in CPU cache lines. From 2 MiB on, the memory is in huge pages if the kernel has them.
 //!
 //! A lookup in a large directory reads one line out of tens of megabytes. With pages of 4 KiB such
 //! a read also misses the TLB, which under nested paging costs as much again as the line.

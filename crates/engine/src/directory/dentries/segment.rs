@@ -190,7 +190,7 @@ fn push(line: &mut [u8; LINE], name: &[u8], inode: u32) {
     line[USED] += low8(u32_from_usize(HEAD)) + len;
 }
 
-/// Takes an entry out of a line. The entries behind it move up.
+/// Takes an entry out of a line. The entries behind it close the gap.
 fn take(line: &mut [u8; LINE], at: usize) {
     let (next, end) = (after(line, at), ENTRIES_AT + usize::from(line[USED]));
     line.copy_within(next..end, at);

@@ -1,5 +1,5 @@
 //! Writes folio by folio, as Linux's page cache does: each folio is delayed, or allocated at once
-//! when space gets short.
+//! when space gets short. Without delayed allocation, each folio is written back at once.
 //!
 //! Where Linux's page cache is not imitated, the engine reserves all that a write and its mapping
 //! can need before the write changes anything. Under Linux's rules it is not possible to reserve
@@ -37,8 +37,9 @@ impl PageCache {
         Ok(all.bytes.len())
     }
 
-    /// Writes the part in one folio. If it does not fit, frees what the attempt allocated behind
-    /// the end of the file, and tries again after a commit that frees clusters.
+    /// Writes the part in one folio. If it does not fit and reaches over the end of the file, frees
+    /// what is allocated behind the end. Then tries again, three times at most: after a commit if
+    /// one would free clusters, or at once if a cluster could be claimed.
     fn write_folio(&self, file: &mut LockedFile<'_>, folio: Part<'_>) -> Result<()> {
         let bits = file.files.volume.geometry().block_bits();
         // As in Linux this is decided once, however often the write is tried.
@@ -104,7 +105,7 @@ impl PageCache {
     }
 
     /// Whether space is so short that a write must allocate its blocks at once. Also writes dirty
-    /// data back if many clusters are reserved.
+    /// data back if many clusters are reserved; the answer is from before that.
     fn leaves_delayed_allocation(&self, file: &mut LockedFile<'_>) -> Result<bool> {
         let room = file.files.volume.space.allocator().room();
         if room.wants_write_back() {
@@ -113,8 +114,8 @@ impl PageCache {
         Ok(room.is_short())
     }
 
-    /// Allocates the blocks of a range one by one. If the file has extents, the blocks are
-    /// unwritten, because their data comes later.
+    /// Allocates the blocks of a range that are neither dirty nor mapped, one by one. If the file
+    /// has extents, the blocks are unwritten, because their data comes later.
     fn allocate_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
@@ -131,7 +132,7 @@ impl PageCache {
     }
 }
 
-/// Allocates one block.
+/// Allocates one block, unless it is mapped.
 fn allocate_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
     let LockedFile { files, ctx, inode, .. } = *file;
     let handle = files.volume.begin(ctx, RUN_CREDITS)?;
@@ -153,7 +154,8 @@ fn allocate_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
     Ok(())
 }
 
-/// Notes, for each block of a write, the state in which the page cache will hold it.
+/// Notes, for each block of a write that is not dirty yet, the state in which the page cache will
+/// hold it.
 fn note_cached(file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
     let core = file.inode.core();
     for logical in blocks {

@@ -41,7 +41,8 @@ impl PageCache {
     }
 }
 
-/// Converts a piece of another file if nobody has it locked; otherwise it is converted later.
+/// Converts a piece of another file if nobody has the file locked. Otherwise the piece is left for
+/// a later conversion.
 fn convert_other(files: &Files, ctx: &OpContext, ended: &IoEnd) -> Result<()> {
     let Ok(inode) = files.volume.inodes.inode(ended.inode) else { return Ok(()) };
     let Some(mut data) = inode.try_write() else { return Ok(()) };

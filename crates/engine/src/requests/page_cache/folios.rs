@@ -37,8 +37,8 @@ impl Folios {
         }
     }
 
-    /// Makes the folio that a write of these bytes begins with. Returns the byte where the write
-    /// leaves that folio.
+    /// Makes the folio that a write of these bytes begins with, if there is none. Returns the byte
+    /// where the write ends or leaves that folio.
     pub(in crate::requests) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
         let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);
@@ -69,8 +69,8 @@ impl Folios {
         page..page + (1 << order)
     }
 
-    /// Drops the pages of a byte range. `is_dirty` says whether any byte of a range is dirty. A
-    /// dirty folio is not split.
+    /// Drops the pages that lie entirely in a byte range. `is_dirty` says whether any byte of a
+    /// range is dirty. A dirty folio that lies only partly in the range is not split and stays.
     pub(in crate::requests) fn drop_bytes(
         &mut self,
         bytes: Range<u64>,
@@ -96,7 +96,7 @@ impl Folios {
         }
     }
 
-    /// Drops the folios for which `is_kept` is false. It gets the byte range of a folio.
+    /// Drops the folios for which `is_kept` is false. `is_kept` gets the byte range of a folio.
     pub(in crate::requests) fn keep(&mut self, is_kept: impl Fn(Range<u64>) -> bool) {
         self.orders
             .retain(|&first, &mut order| is_kept(first << PAGE_BITS..(first + (1 << order)) << PAGE_BITS));
@@ -119,7 +119,8 @@ impl Folios {
         self.orders.insert(first, 0);
     }
 
-    /// Start and end of the folio that contains a block, in blocks of this size.
+    /// Start and end of the folio that contains a block, in blocks of this size. If there is none,
+    /// those of the block's page.
     pub(in crate::requests) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
         let byte = u64::from(block) << block_bits;
         let page = byte >> PAGE_BITS;

@@ -56,7 +56,7 @@ pub(crate) struct OperationArgs {
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
     seeds: Vec<u64>,
     /// Print the whole document of tables, as Markdown: fresh images, two workers, aged images (as
-    /// --aged says); --ceiling adds the ceilings
+    /// --aged says, else by 200000 operations); --ceiling adds the ceilings
     #[arg(long, conflicts_with_all = ["trace", "make", "workers"])]
     report: bool,
     /// Load bitmaps on demand, not all of them after each mount
@@ -66,7 +66,8 @@ pub(crate) struct OperationArgs {
     /// few groups in order first, the linear prefix
     #[arg(long)]
     pub(super) rotational: bool,
-    /// Compare the kernel with itself: the most that can be reached
+    /// Compare the kernel with itself: the most that can be reached. In a table, this comes beside
+    /// the comparison with the engine
     #[arg(long)]
     ceiling: bool,
     /// Folder for the images [default: /dev/shm if it exists, else the folder for temporary files]
@@ -121,7 +122,7 @@ pub(crate) struct Common {
 }
 
 impl OperationArgs {
-    /// Whether the start image is aged. Level 1 has none.
+    /// Whether the start image is aged. Level 1 does not age its images.
     pub(crate) fn ages(&self) -> bool {
         self.age.is_some() || self.aged.operations() > 0 || self.aged.life().is_some()
     }
@@ -168,7 +169,7 @@ impl OperationArgs {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    /// Runs every kind of trace on every image with every mount.
+    /// Runs every kind of trace on every image with every mount, or those that the options select.
     fn run_matrix(self, common: &Common, output: &Output) -> Result<ExitCode> {
         let matrix = Matrix {
             kinds: common.loads.clone(),
