@@ -7,7 +7,7 @@ use blockyard_disk::num::u64_from_u32;
 
 use super::editor::Editor;
 use super::maps::blocks_of;
-use super::shared::{begun, place_of_copy, push};
+use super::wish::Shared;
 use crate::map::Run;
 
 /// A map whose runs are aligned.
@@ -80,4 +80,32 @@ fn offset(ed: &Editor<'_, '_>, physical: u64) -> u64 {
 
 fn ratio(ed: &Editor<'_, '_>) -> u64 {
     u64_from_u32(ed.volume().geometry.cluster_ratio())
+}
+
+/// Where the first block of a run goes if its logical cluster has a place already, because the run
+/// before ends in that cluster.
+pub(super) fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
+    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
+    let last = done.last().filter(|_| ratio > 1)?;
+    let end = last.logical + last.length - 1;
+    (end / ratio == run.logical / ratio)
+        .then(|| last.physical + last.length - 1 - end % ratio + run.logical % ratio)
+}
+
+/// Where a copy goes; `None` if none is wanted, or if there is no space.
+pub(super) fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
+    if ed.log.shared == Shared::Clone { ed.allocate() } else { None }
+}
+
+pub(super) fn push(runs: &mut Vec<Run>, block: Run) {
+    match runs.last_mut() {
+        Some(last)
+            if last.logical + last.length == block.logical
+                && last.physical + last.length == block.physical
+                && last.unwritten == block.unwritten =>
+        {
+            last.length += block.length;
+        }
+        _ => runs.push(block),
+    }
 }

@@ -16,6 +16,7 @@ use blockyard_disk::{BlockNr, Compat, InodeNr};
 
 use zerocopy::little_endian::U32;
 
+use super::aligned::{begun, place_of_copy, push};
 use super::editor::Editor;
 use super::inode;
 use super::log::{Cost, Tried};
@@ -288,39 +289,11 @@ fn placed(
     copy(ed, block, BlockNr::new(first.raw() + block.logical % ratio)).map(Placed::Copied)
 }
 
-/// Where a copy goes; `None` if none is wanted, or if there is no space.
-pub(super) fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
-    if ed.log.shared == Shared::Clone { ed.allocate() } else { None }
-}
-
-/// Where the first block of a run goes if its logical cluster has a place already, because the run
-/// before ends in that cluster.
-pub(super) fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
-    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
-    let last = done.last().filter(|_| ratio > 1)?;
-    let end = last.logical + last.length - 1;
-    (end / ratio == run.logical / ratio)
-        .then(|| last.physical + last.length - 1 - end % ratio + run.logical % ratio)
-}
-
 fn copy(ed: &Editor<'_, '_>, block: Run, to: BlockNr) -> Result<BlockNr, DeviceError> {
     let bytes =
         ed.volume().block(BlockNr::new(block.physical)).unwrap_or_else(|_| vec![0; ed.volume().block_size()]);
     ed.put_block(to, &bytes)?;
     Ok(to)
-}
-
-pub(super) fn push(runs: &mut Vec<Run>, block: Run) {
-    match runs.last_mut() {
-        Some(last)
-            if last.logical + last.length == block.logical
-                && last.physical + last.length == block.physical
-                && last.unwritten == block.unwritten =>
-        {
-            last.length += block.length;
-        }
-        _ => runs.push(block),
-    }
 }
 
 /// Gives an inode a copy of its translator's block when another owner keeps the present one. If no
