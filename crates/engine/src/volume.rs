@@ -58,8 +58,9 @@ pub(crate) struct Volume {
     /// A thread has recorded the failure on the device, or is about to. Relaxed: the swap lets only
     /// one thread do it.
     failure_noted: AtomicBool,
-    /// An operation failed or panicked midway, or found damage: nothing is written any more.
-    /// Relaxed: a late reader writes into memory only.
+    /// An operation failed or panicked midway, or found damage that must make the instance
+    /// read-only. From then on only this failure is written. Relaxed: a late reader writes into
+    /// memory only.
     failed: AtomicBool,
     /// Keep others from writing to the devices. Released last.
     _claims: Vec<Claim>,
@@ -157,9 +158,10 @@ impl Volume {
         result
     }
 
-    /// Begins an operation that changes at most about `credits` blocks. Waits for a commit in
-    /// progress only if the running transaction has no room. Call it without a handle and without
-    /// locks of mappings, groups or buffers.
+    /// Begins an operation that changes at most about `credits` blocks. May first commit. For the
+    /// end of another thread's commit it waits only if the running transaction has no room;
+    /// otherwise it waits at most until that commit has opened the gate. Call it without a handle
+    /// and without locks of mappings, groups or buffers.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         if self.has_failed() {
             self.note_failure(ctx);
@@ -189,7 +191,7 @@ impl Volume {
         }
     }
 
-    /// Whether the running transaction is too old, by the callers' clock.
+    /// Whether the running transaction is too old, by the callers' clock; false without a journal.
     pub(crate) fn is_commit_due(&self, ctx: &OpContext) -> bool {
         let started = self.started.load(Ordering::Relaxed).cast_signed();
         ctx.now.seconds.saturating_sub(started) >= self.options.commit_interval_seconds

@@ -195,7 +195,8 @@ impl Xattrs {
         }
     }
 
-    /// Sets an attribute whose value fits only into an inode of its own.
+    /// Sets an attribute whose value goes into an inode of its own, because it does not fit
+    /// elsewhere or a block for it could not be allocated.
     fn set_xattr_in_inode(
         &self,
         ctx: &OpContext,
@@ -232,8 +233,9 @@ impl Xattrs {
     }
 
     /// If the attribute already has this value in an inode: keeps that inode, changes the change
-    /// time as Linux does (observed on 6.18), and returns true. The caller holds the owner's
-    /// content exclusively.
+    /// time as Linux does (observed on 6.18), and returns true. Does nothing and returns false in
+    /// all other cases, and always for access control lists and with [`XattrMode::Create`]. The
+    /// caller holds the owner's content exclusively.
     fn touch_if_same(
         &self,
         ctx: &OpContext,
@@ -399,7 +401,8 @@ impl Xattrs {
 
     /// Stores the attributes of the block: in place, in a new block if there is none yet or others
     /// use it too, or nowhere if there are no attributes. Returns the values that nothing refers to
-    /// any more. A block is one reference to each value in it, however many inodes share the block.
+    /// any more. Each attribute in a block is one reference to its value, however many inodes share
+    /// the block.
     #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,

@@ -40,7 +40,7 @@ use crate::server::{Changes, Control, Creation, Errno, Listed, Server, Transfer}
 
 /// Most bytes that one request reads.
 const READ_MAX: u32 = 1 << 20;
-/// The attribute that holds an access control list.
+/// The attribute that holds an inode's access list (as opposed to a directory's default list).
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 thread_local! {
@@ -85,7 +85,8 @@ impl Adapter {
         self.answer_through(Crew::hand_over, kind, work);
     }
 
-    /// As [`Adapter::answer`]; `hand_over` passes the request to another thread.
+    /// As [`Adapter::answer`]. If an extra thread has to answer, `hand_over` passes the request to
+    /// it.
     fn answer_through(
         &self,
         hand_over: fn(&Crew, Job),
@@ -460,8 +461,8 @@ impl Filesystem for Adapter {
             // inode and wait for this write. Then the notification would wait for the kernel.
             //
             // After a cached write that found no room, the notification makes the kernel ask for
-            // the attributes at the program's next write. That answer is the error. Otherwise a
-            // program that only writes would never stop.
+            // the attributes at the program's next write. `getattr` then answers with the error.
+            // Without that error, a program that only writes would never stop.
             let has_no_room = how.is_cached && matches!(written, Err(Errno::NOSPC | Errno::FBIG));
             if how.drops_privileges || has_no_room || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);

@@ -106,7 +106,8 @@ impl Crew {
         None
     }
 
-    /// Lets another thread do the job.
+    /// Lets another thread do the job. If there is none and none can be started, the caller does
+    /// the job that has waited longest.
     pub(crate) fn hand_over(&self, job: Job) {
         let (bell, needs_thread) = {
             let mut waiting = self.0.waiting.lock();

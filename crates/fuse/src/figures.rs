@@ -43,7 +43,7 @@ pub enum Kind {
     Write,
     /// A file was closed.
     Release,
-    /// A file was made durable.
+    /// A file or directory was made durable.
     Fsync,
     /// A directory was listed.
     List,
@@ -126,8 +126,8 @@ impl Kind {
     }
 }
 
-/// Latency buckets. Bucket `n` counts latencies from 2^(n-1) up to 2^n ns; the last one also counts
-/// all longer ones.
+/// Latency buckets. Bucket 0 counts latencies of 0 ns, bucket `n` those from 2^(n-1) up to, but not
+/// including, 2^n ns. The last one also counts all longer ones.
 const BUCKETS: usize = 40;
 /// Sets of counters, chosen by CPU slot.
 const SHARDS: usize = 8;
@@ -234,7 +234,8 @@ impl Figures {
     }
 }
 
-/// The power of two, in nanoseconds, below which `percent` of the latencies lie.
+/// The smallest power of two, in nanoseconds, below which `percent` % of the latencies lie, at
+/// least. Latencies beyond the last bucket's bound count as below it.
 fn quantile(buckets: &[u64], percent: u64) -> Duration {
     let total: u64 = buckets.iter().sum();
     let wanted = (total * percent).div_ceil(100).max(1);

@@ -2,7 +2,7 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | [`Server`] | answers requests through [`blockyard::ByInode`]; knows nothing of FUSE |
+//! | [`Server`] | answers requests through [`blockyard::ByInode`]; works without FUSE |
 //! | `adapter` | FUSE through the crate fuser; the only module that knows fuser |
 //! | [`Mount`] | opening, mounting, serving, and an orderly unmount |
 //! | [`Options`] | the mount options of `-o` |

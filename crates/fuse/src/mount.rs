@@ -254,7 +254,8 @@ impl Handle {
     /// call [`Handle::close`] instead of waiting for the users. Their later operations then fail.
     ///
     /// # Errors
-    /// The caller may not unmount it.
+    /// The caller may not unmount it, its directory cannot be opened, or fusermount3 cannot be run
+    /// or fails.
     pub fn unmount(&self) -> io::Result<Unmounted> {
         let directory = &*self.directory;
         if !self.is_at(CWD, directory) {
@@ -340,8 +341,8 @@ impl Handle {
 pub enum Unmounted {
     /// The mount is gone, because nobody was using it.
     Whole,
-    /// The mount is not at its directory any more, but some of its files are still open, or it is
-    /// mounted elsewhere.
+    /// The path of its directory no longer leads to the mount. But the mount may still be in use:
+    /// some of its files are open, another mount covers it, or it was moved.
     InUse,
 }
 
@@ -418,7 +419,8 @@ fn connect(
     adapter.mount(&handle.directory, &how, receivers).and_then(with_device)
 }
 
-/// The absolute path that `/proc/mounts` shows as the source.
+/// The path that `/proc/mounts` shows as the source: absolute, or as it was given if no such file
+/// is found.
 fn source_of(request: &Request) -> PathBuf {
     request.image.canonicalize().unwrap_or_else(|_| request.image.clone())
 }

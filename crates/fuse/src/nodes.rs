@@ -5,7 +5,8 @@
 //! root directory has another, 1, as the protocol demands. Each remembered inode is held, so that
 //! its number is not reused:
 //!
-//! a number is in the table <=> the kernel was told of it more often than it forgot it.
+//! a number other than the root's is in the table <=> the kernel was told of it more often than it
+//! forgot it.
 
 use std::collections::HashMap;
 
@@ -43,8 +44,8 @@ struct Remembered {
     /// Look-ups that the kernel has not forgotten.
     lookups: u64,
     /// A cached write beyond the largest file size failed, but the kernel still assumes the size
-    /// that the write would have given. It keeps this size while it remembers the file, whatever
-    /// attributes it is sent.
+    /// that the write would have given. Whatever attributes it is sent, it keeps this size until
+    /// the file's size is set or it forgets the file.
     is_overlong: bool,
 }
 
@@ -143,7 +144,7 @@ impl Nodes {
         }
     }
 
-    /// Records that the size of a file was set, which gives the kernel the same size.
+    /// Records that the size of a file was set. The kernel then assumes the size that the file has.
     pub(crate) fn note_size(&self, inode: InodeNr) {
         if let Some(known) = self.shard(inode).lock().get_mut(&inode.raw()) {
             known.is_overlong = false;

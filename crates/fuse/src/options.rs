@@ -20,7 +20,7 @@ pub enum OptionError {
         /// Why, or what to do.
         why: &'static str,
     },
-    /// Neither ext4 nor this mount has the option.
+    /// Neither ext4 nor this mount has the option, or it lacks its value, or it takes none.
     #[error("unknown option {0}")]
     Unknown(String),
     /// The value is invalid.
@@ -210,7 +210,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Applies an option without a value; false if there is none of that name.
+    /// Applies an option without a value; false if no option of that name works without one.
     fn set_word(&mut self, name: &str) -> bool {
         match name {
             "" => {}
@@ -235,7 +235,8 @@ impl Options {
         true
     }
 
-    /// Applies an option with a value; false if there is none of that name.
+    /// Applies an option with a value; false if no option of that name takes a value, and for
+    /// `barrier` with a value other than 1.
     fn set_value(&mut self, name: &str, value: &str) -> Result<bool, OptionError> {
         let wrong =
             |why: &str| OptionError::Value { name: name.into(), value: value.into(), why: why.into() };

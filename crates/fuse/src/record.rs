@@ -31,7 +31,7 @@ use self::queue::Queue;
 
 /// Events that may wait to be written. Beyond that, answering threads wait.
 const WAITING_MAX: usize = 65_536;
-/// How long lines stay in memory.
+/// Longest time that an event waits before its lines are written.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
 /// A request of the kernel, with the inode and the open file that the answer names.

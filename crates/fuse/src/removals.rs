@@ -1,8 +1,8 @@
 //! Waiting for space that is about to become free.
 //!
 //! A removed file is freed only once the kernel forgets its inode. The kernel does so later, and no
-//! request waits for that. So a creation, a new name, a write, a copy or an fallocate that finds no
-//! space shortly after a removal is tried again a few times.
+//! request waits for that. So a creation, a link, a rename, a write, a copy or an fallocate that
+//! finds no space shortly after a removal is tried again a few times.
 
 use std::thread;
 use std::time::{Duration, Instant};

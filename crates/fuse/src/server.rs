@@ -1,9 +1,10 @@
 //! What a kernel asks of a mounted file system, in types of our own. This is the boundary to
 //! whatever transports the requests.
 //!
-//! [`Server`] answers requests one by one, from many threads. It knows nothing of the protocol and
-//! works without a kernel. `adapter.rs` feeds it the requests of FUSE. The kernel has checked
-//! permissions already.
+//! [`Server`] answers requests one by one, from many threads. It works without a kernel. Of the
+//! protocol it knows only the number of the root directory and the size of a directory entry.
+//! `adapter.rs` feeds it the requests of FUSE. The kernel has checked permissions already, except
+//! some of those for control requests.
 
 mod attributes;
 mod controls;
@@ -45,8 +46,10 @@ impl Caller {
     /// Root.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Whether the kernel would let the caller keep set-id bits and use the blocks reserved for
-    /// root. The protocol does not transmit capabilities, so only root counts.
+    /// Whether the caller may do what Linux allows only with a capability: keep set-id bits, set
+    /// the flags of others' files, make a file immutable or append-only or end that, discard free
+    /// blocks, see `trusted` attributes. The protocol does not transmit capabilities, so only root
+    /// may.
     const fn is_privileged(self) -> bool {
         self.uid == 0
     }

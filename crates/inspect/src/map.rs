@@ -66,7 +66,7 @@ impl AllocationMap {
     /// Marks a run of clusters of one group as used; runs must not overlap.
     ///
     /// # Panics
-    /// When there is no such group, or the run reaches past the squares of a full group.
+    /// When there is no such group, or the run reaches past [`SQUARES_PER_GROUP`] squares.
     pub fn add_used(&mut self, group: usize, first: u32, clusters: u32) {
         let row = &mut self.rows[group];
         let mut at = first;

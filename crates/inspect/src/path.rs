@@ -1,9 +1,9 @@
 //! Paths: components separated by `/`, symbolic links followed inside the image.
 //!
 //! A path begins at the image's root whether it begins with `/` or not. The walk takes components
-//! from a queue. A link puts its target's components in front, at most [`SYMLINKS_MAX`] times. This
-//! is the one path walk: it works on any [`Tree`], so that a path means the same to a reader and to
-//! a file system that is open for writing.
+//! from a queue. A link puts its target's components in front; a path may pass at most
+//! [`SYMLINKS_MAX`] links. This is the one path walk: it works on any [`Tree`], so that a path
+//! means the same to a reader and to a file system that is open for writing.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ pub trait Tree {
     /// What a name in `directory` refers to.
     ///
     /// # Errors
-    /// When there is no such name, or `directory` is not a directory.
+    /// When there is no such name, `directory` is not a directory, or something cannot be read.
     fn look_up(&self, directory: &Self::Node, name: &[u8]) -> Result<Self::Node, Self::Error>;
 
     /// The type of a node.
@@ -57,10 +57,10 @@ pub trait Tree {
 /// Where a path leads, even if its last name does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located<N> {
-    /// The directory of the last name.
+    /// The directory of the last name; the root if that name is empty.
     pub directory: N,
-    /// The last name, which may be that of a link's target; empty for the root, and for a link to
-    /// `.`.
+    /// The last name, which may be that of a link's target; empty for the root, and for a path
+    /// whose last link leads to `/` or `.`.
     pub name: Vec<u8>,
     /// What the name refers to, if it exists.
     pub node: Option<N>,
@@ -76,7 +76,7 @@ pub enum LastLink {
 }
 
 /// Resolves a path. A slash or `/.` at its end says that a directory is meant: then a link at the
-/// end is followed.
+/// end is followed whatever `last` says, and anything but a directory is an error.
 ///
 /// # Errors
 /// Those of the tree.
@@ -90,8 +90,8 @@ pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node
     Ok(found)
 }
 
-/// As [`resolve`], but the last name of the path, or of the links that it leads through, may be
-/// missing: the caller may want to create it there.
+/// As [`resolve`], but the last name may be missing: the caller may want to create it there. If a
+/// link at the end of the path is followed, the last name is that of the link's target.
 ///
 /// # Errors
 /// Those of the tree, except for a missing last name.

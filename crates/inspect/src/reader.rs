@@ -50,8 +50,9 @@ impl Reader {
     /// Reads and verifies the primary superblock.
     ///
     /// # Errors
-    /// [`Error::Device`]; [`Error::Disk`] when the superblock fails a check or has features that
-    /// cannot be read; [`Error::DeviceTooSmall`] when the device ends before the file system does.
+    /// [`Error::Device`]; [`Error::Disk`] when the device is too small for a superblock, or the
+    /// superblock fails a check or has features that cannot be read; [`Error::DeviceTooSmall`] when
+    /// the device ends before the file system does.
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut bytes = [0; 1024];
         if device.size() < PRIMARY_OFFSET + u64_from_usize(bytes.len()) {
@@ -95,7 +96,7 @@ impl Reader {
         Ok(block)
     }
 
-    /// The verified descriptor of a group below the group count.
+    /// The verified descriptor of a group, whose number must be below the group count.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Disk`].

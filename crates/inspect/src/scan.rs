@@ -22,9 +22,9 @@ pub struct ImageScan {
     pub free: FreeSpace,
     /// Totals of `e4defrag -c`, which counts a file once for each of its names.
     pub defrag: DefragTotals,
-    /// Contiguous runs of all regular files with blocks.
+    /// Contiguous runs of all files that are counted in `files`.
     pub runs: u64,
-    /// Regular files with blocks.
+    /// Regular files that have blocks and are not empty.
     pub files: u64,
     /// Blocks of these files.
     pub blocks: u64,
@@ -49,7 +49,7 @@ pub struct ScanOptions {
 }
 
 impl ImageScan {
-    /// Scans an image that was closed cleanly.
+    /// Scans an image as it is on the device: no journal is replayed.
     ///
     /// # Errors
     /// Errors of the device, and for structures that fail a check.
@@ -112,7 +112,7 @@ impl ImageScan {
         }
     }
 
-    /// Counts the free runs of all groups, joined across group borders.
+    /// Counts the free runs of all groups, joined across group borders, and maps the used clusters.
     fn free_space(&mut self, reader: &Reader, divide_twice: bool) -> Result<()> {
         let geometry = *reader.superblock().geometry();
         let ratio_bits = geometry.cluster_ratio_bits();
@@ -309,7 +309,8 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// The records that FIEMAP returns now: those of [`records`], joined at a second look.
+    /// The records that FIEMAP returns now: those of [`records`], joined at a second look at a file
+    /// with several names.
     ///
     /// # Errors
     /// As [`records`].

@@ -25,7 +25,7 @@ pub(crate) fn policy() -> Policy {
     Policy::default().named("two-choices").with_groups(|_| Box::new(TwoChoices))
 }
 
-/// The emptier of two groups.
+/// The emptier of two groups, then the other one.
 struct TwoChoices;
 
 impl GroupChoice for TwoChoices {

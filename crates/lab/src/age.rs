@@ -44,7 +44,7 @@ pub struct Ageing {
     pub length: Length,
     /// Share (0..1) of the free space that files fill; `None`: the share of the profile.
     pub utilisation: Option<f64>,
-    /// The text that it was parsed from.
+    /// The text that it was parsed from, or one that can be parsed.
     text: String,
 }
 
@@ -64,7 +64,7 @@ pub struct Circumstances {
 }
 
 impl Circumstances {
-    /// Circumstances with four CPUs and no space that must stay free.
+    /// Circumstances with four CPUs, no seek times, and no space that must stay free.
     #[must_use]
     pub fn new(policy: Policy, seed: u64) -> Self {
         Self { policy, rotational: false, cpus: 4, seed, room: 0 }
@@ -96,9 +96,9 @@ impl Ageing {
 impl FromStr for Ageing {
     type Err = anyhow::Error;
 
-    /// Parses `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size
-    /// of the image. The message of an error includes its causes, because the command line shows
-    /// only the message.
+    /// Parses `PROFILE[:N][:P%]`. N is a number of operations, or `2x` for writing two times the
+    /// size of the image; P is the share of the free space that files fill. The message of an error
+    /// includes its causes, because the command line shows only the message.
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(':');
         let profile =

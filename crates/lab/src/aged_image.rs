@@ -76,7 +76,7 @@ pub struct Lived {
 /// Creates an image of `bytes` bytes and ages it.
 ///
 /// # Errors
-/// Those of mkfs and of the file system.
+/// Those of mkfs and of [`age`], and when the aged image cannot be scanned or judged.
 pub fn lived(bytes: u64, options: &mkfs::Options, ageing: &Ageing, who: &Circumstances) -> Result<Lived> {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs::format(&*device, options).context("make the image")?;

@@ -1,7 +1,7 @@
-//! Memory for direct I/O: at an address that every device takes.
+//! Memory for direct I/O, aligned as every device used here needs it.
 
-/// Alignment in bytes of memory, offsets and lengths that direct I/O takes on every device and
-/// block size used here.
+/// Alignment in bytes of memory, offsets and lengths. It suffices for direct I/O on every device
+/// and block size used here.
 const ALIGNMENT: usize = 4096;
 
 /// Aligned memory.

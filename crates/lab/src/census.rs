@@ -1,5 +1,5 @@
-//! `lab census`: counts, patch by patch, which locks of the whole file system an allocation and a
-//! freed extent take.
+//! `lab census`: counts, patch by patch, how often an allocation, a freed extent and a commit take
+//! the locks of the whole file system.
 //!
 //! One load, single-threaded and repeatable, runs under several policies: `linux-6.16`;
 //! `linux-6.16` with switches of the scalability series changed (each alone or with those it needs,
@@ -72,7 +72,8 @@ pub struct CensusRow {
 /// Acquisitions of shared locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taken {
-    /// The file-system-wide lock of stream goal and freed lists.
+    /// The file-system-wide lock of the stream goal, the lists of freed extents and, before patch
+    /// 8, the count of pending clusters.
     pub md: u64,
     /// The locks of the lists of groups.
     pub lists: u64,

@@ -3,7 +3,8 @@
 //!
 //! The published experiment copied 182,515 files, 27 GiB in all, three times. Here one process
 //! copies a tree of the same shape ([`tree`]). The first copy creates directories and files. Each
-//! further one truncates and rewrites every file in place, as `cp -r` does over an existing tree.
+//! further one truncates and rewrites every file in place, as `cp -r` does over an existing tree. A
+//! [`Manner`] can differ from this: in the number of processes, or by replacing files.
 //! Space freed by truncation can be reused only after the next commit, which is why the files move.
 //! Write-back runs as under Linux: by amount of dirty data, and at close for a file that was
 //! truncated to zero. A commit follows each [`COMMIT_BYTES`] of data, scaled with the tree, and the
@@ -118,7 +119,7 @@ pub struct CopyRow {
     /// The same interval as a mean: first over the returns of each group, then over the groups;
     /// `None` without returns.
     pub reuse_interval_mib_group_mean: Option<f64>,
-    /// Returns to a group.
+    /// Returns to a group during this copy, for all groups.
     pub reuses: u64,
     /// Mean number of extents of a file.
     pub extents_per_file: f64,
@@ -173,9 +174,10 @@ pub struct CopyOutcome {
 }
 
 impl CopyPlan {
-    /// A plan of three copies on an image in memory. The tree fills it to the published share (27
-    /// GiB on 818 groups of 128 MiB), with as many commits per copy as in the published
-    /// experiment.
+    /// A plan of three copies on an image in memory. The tree fills the image to the published
+    /// share (27 GiB on 818 groups of 128 MiB), with as many commits per copy as in the published
+    /// experiment. A small tree has more space and fewer commits: the image has at least 8 groups,
+    /// and at least 1 MiB is written between two commits.
     #[must_use]
     pub fn published(policies: Vec<String>, tree: Tree, seed: u64) -> Self {
         let groups = (tree.bytes() * 818 / (27 * GIB)).max(8);
@@ -194,7 +196,8 @@ impl CopyPlan {
         }
     }
 
-    /// A warning if the tree is too small for its map to show much; `None` otherwise.
+    /// A warning if the tree is too small for its map to show much; `None` otherwise, or if the
+    /// image cannot be read.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let fills = self.tree.bytes() * 818 / (27 * GIB);
@@ -257,9 +260,9 @@ impl CopyPlan {
         self.check_ageings()
     }
 
-    /// Refuses an ageing to a share that leaves no room for the copies. Such an ageing would stop
-    /// where the copies' room begins, so two of them with different shares would leave the same
-    /// image.
+    /// For an image in memory, refuses an ageing whose `P%` leaves no room for the copies. Such an
+    /// ageing would stop where the copies' room begins, so two of them with different shares would
+    /// leave the same image. The share of a profile is only an upper limit, and is not checked.
     fn check_ageings(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes() else { return Ok(()) };
         let needed = count_as_f64(self.room()) / count_as_f64(bytes);
@@ -423,8 +426,9 @@ fn run_arm(
             fs = copier.open()?;
         }
         copier.copy(&fs, copy)?;
-        // After a sync the device has everything. The file system stays open, because cursors and
-        // goals live in memory.
+        // The copy ended with a sync, so the device has everything. The file system stays open
+        // (until the next copy, if that begins with a mount), because cursors and goals live in
+        // memory.
         let scan = ImageScan::of(Arc::clone(&shared))?;
         watched.discard_periodic(&free_space(&shared)?);
         note(format!("copy: {label}, after copy {copy}"), &scan);
@@ -472,7 +476,8 @@ fn free_space(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
     Ok(runs)
 }
 
-/// The row of a copy, as if it were the first: its map is not compared with another.
+/// The row of a copy, without what the caller adds: the state, the variant, the overlap with the
+/// previous copy, and the figures of writes, discarding and reading.
 fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse::Figures) -> CopyRow {
     let figures = scan.map.figures();
     CopyRow {

@@ -4,7 +4,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The numbers of the CPUs that the calling thread may use now, ascending.
+/// The numbers of the CPUs that the calling thread may use now, ascending; only 0 if the kernel
+/// does not tell.
 #[must_use]
 pub fn allowed() -> Vec<usize> {
     let Ok(mask) = sched_getaffinity(None) else {

@@ -8,9 +8,10 @@
 //! be the same tree, and the tree must keep every promise made before the cut. Some recoveries are
 //! cut themselves, and recovered again.
 //!
-//! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and
-//! number reproduce it. Each image is built from the previous one. All judged states differ in
-//! content, and so do all judged cuts of recoveries.
+//! Key decision: a state is named by its number in a fixed enumeration. So workload, block size,
+//! seed and number reproduce it, if the workload has one thread. Each image is built from the
+//! previous one. All judged states of one workload and block size differ in content, and so do all
+//! judged cuts of their recoveries.
 
 mod facts;
 mod image;
@@ -64,8 +65,8 @@ pub struct Plan {
     pub keep: Option<PathBuf>,
     /// Uses only our own recovery and checker.
     pub ours_only: bool,
-    /// Directory for images while they are judged; `None`: `/dev/shm`, which is memory, if it
-    /// exists.
+    /// Directory for images while they are judged; `None`: `/dev/shm`, which is memory, or else the
+    /// directory for temporary files.
     pub scratch: Option<PathBuf>,
 }
 
@@ -78,7 +79,7 @@ pub struct Row {
     pub block_size: u32,
     /// Names of the operations that it performed.
     pub operations: Vec<&'static str>,
-    /// Recorded events: writes, flushes and marks.
+    /// Recorded events: writes, zeroed and discarded ranges, flushes and marks.
     pub events: usize,
     /// Bytes written.
     pub bytes_written: u64,
@@ -114,7 +115,8 @@ pub struct Failure {
     pub judge: String,
     /// What it found.
     pub found: String,
-    /// The command that reproduces it, if the workload repeats.
+    /// The command that reproduces it. If the workload does not repeat: one that runs it again and
+    /// keeps the images of failures.
     pub repeat: String,
 }
 
@@ -211,7 +213,8 @@ pub fn run(
     Ok((rows, judges))
 }
 
-/// A directory for images: in that of the plan, or else in memory if there is `/dev/shm`.
+/// A directory for images: in that of the plan; without one, in `/dev/shm`, or else in the
+/// directory for temporary files.
 fn scratch(plan: &Plan) -> Result<Scratch> {
     if let Some(folder) = &plan.scratch {
         return Scratch::new("crash", folder);
@@ -390,7 +393,7 @@ mod tests {
         for (row, name) in rows.iter().zip(&plan.workloads) {
             assert_eq!((&row.workload, row.block_size, row.failures.len()), (name, 1024, 0));
             assert_eq!((row.tried, row.distinct, row.in_windows), (100, 20, 13), "{row:?}");
-            // Two cuts each of the states 0 and 10.
+            // At most two cuts each in the recoveries of the drawn states 0 and 10.
             assert!((1..=4).contains(&row.in_recovery), "{row:?}");
             let workload = WORKLOADS.iter().find(|one| one.name == name).unwrap();
             let recording = workload.record(1024, 1, None).unwrap();

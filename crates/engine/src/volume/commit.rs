@@ -123,7 +123,8 @@ impl Volume {
         Ok(self.txns.gate.close())
     }
 
-    /// Whether the running transaction has anything to write. The gate is closed.
+    /// Whether a commit now has anything to write. Without a journal it always has: at least the
+    /// superblock. The gate is closed.
     fn has_changes(&self) -> bool {
         self.txns.has_changes() || self.groups.has_changes() || !self.journal.is_durable()
     }
@@ -186,8 +187,8 @@ impl Volume {
         self.journal.commit(ctx.now)
     }
 
-    /// The superblock, if it has to change. With a journal its totals may be out of date: they
-    /// follow from the group descriptors.
+    /// The superblock, if it has to be written. With a journal it is not written for its totals
+    /// alone, because they follow from the group descriptors.
     fn freeze_super_block(&self, newest_orphan: Option<InodeNr>) -> Option<Image> {
         let durable = self.journal.is_durable();
         {
@@ -210,7 +211,8 @@ impl Volume {
         self.flushes.cover(ticket)
     }
 
-    /// Commits, empties the journal and marks the image clean.
+    /// Commits, empties the journal and marks the image as closed: clean, if it was clean when
+    /// opened.
     pub(crate) fn close(&self, ctx: &OpContext) -> Result<()> {
         self.commit_now(ctx)?;
         self.journal.close()?;
@@ -263,7 +265,7 @@ mod tests {
         fs.close(&on_slot(0)).unwrap();
     }
 
-    /// A transaction's frees become usable when they are released, or with the next commit.
+    /// Held frees become usable when they are released, or with the next commit.
     #[test]
     fn held_frees_wait_for_their_release_or_the_next_commit() {
         let ctx = OpContext::system();
@@ -371,8 +373,8 @@ mod tests {
         }
     }
 
-    /// Without a journal a commit writes many times. Whichever write fails, the instance ends
-    /// there, and its answer for every name stays the same.
+    /// Without a journal a commit writes many times. Whichever write fails, the instance becomes
+    /// read-only and still finds every name.
     #[test]
     fn each_write_of_a_commit_without_journal_may_fail() {
         let ctx = OpContext::system();

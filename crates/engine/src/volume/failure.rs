@@ -24,9 +24,9 @@ impl Volume {
         let _ = self.note_in_superblock(ctx);
     }
 
-    /// Does what is required after an operation found damage: the superblock records it, and if
-    /// requested the instance becomes read-only. Call it without locks of a rank above that of an
-    /// inode's content.
+    /// Does what [`OnDamage`] requires after an operation found damage: nothing, or the superblock
+    /// records it and, if the policy is not to continue, the instance becomes read-only. Call it
+    /// without locks of a rank above that of an inode's content.
     pub(crate) fn note_damage(&self, ctx: &OpContext) {
         if self.read_only || self.options().on_damage == OnDamage::Tell {
             return;

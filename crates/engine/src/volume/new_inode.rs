@@ -24,7 +24,8 @@ pub struct NewInode {
     pub device: Option<DeviceNumber>,
 }
 
-/// Flags that a new inode inherits from its directory.
+/// Flags that a new directory inherits from its parent. By some policies it also inherits TOPDIR.
+/// Other types inherit fewer.
 const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -190,8 +191,8 @@ impl Volume {
         slot
     }
 
-    /// The generation of a new inode. It differs from that of the number's previous user, even of
-    /// one in an earlier instance, and is repeatable from the seed.
+    /// The generation of a new inode. Except by rare chance, it differs from that of the number's
+    /// previous user, even of one in an earlier instance. The same seed and operations repeat it.
     fn generation(&self, number: InodeNr) -> u32 {
         let draw = self.inodes_created.fetch_add(1, blockyard_sync::Ordering::Relaxed);
         let mixed = (self.options().seed ^ draw ^ (u64::from(number.raw()) << 32))

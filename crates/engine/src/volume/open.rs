@@ -95,8 +95,8 @@ impl Volume {
         })
     }
 
-    /// Makes the first writes: the log's superblock and the file system's. `orphans` holds the
-    /// records that were found.
+    /// Makes the first writes: the log's superblock, if there is a journal, and the file system's.
+    /// `orphans` holds the records that were found.
     pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
         self.orphans = orphans;
         self.journal.start()?;
@@ -149,8 +149,8 @@ fn home_view(
     }
 }
 
-/// Opens the image's journal for writing; recovery has emptied its log. If the image has none, or
-/// it is not wanted, returns one that writes straight home.
+/// Opens the image's journal for writing; recovery has emptied its log. If the image has none, it
+/// is not wanted, or the instance is read-only, returns one that writes straight home.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     flushes: &Arc<Flushes>,
@@ -229,8 +229,9 @@ fn must_be_read_only(sb: &Superblock) -> bool {
     !sb.unknown_ro_compat().is_empty() || sb.features().ro_compat.intersects(never_written)
 }
 
-/// Refuses to write images with features that would have to be maintained but are not supported,
-/// and images that are marked as having errors.
+/// Refuses to write images with features or descriptor sizes that would have to be maintained but
+/// are not supported, images whose external journal was not given, and images that are marked as
+/// having errors.
 fn refuse_unwritable(sb: &Superblock, has_external: bool) -> Result<()> {
     let FeatureSet { incompat, ro_compat, compat } = *sb.features();
     let is_external = compat.contains(Compat::HAS_JOURNAL) && sb.journal_inode().is_none();

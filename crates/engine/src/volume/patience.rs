@@ -19,7 +19,8 @@ impl Volume {
     /// cluster could be claimed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when nothing is left to wait for.
+    /// [`Error::NoSpace`] when nothing is left to wait for, or after three calls; and those of the
+    /// commit.
     pub(crate) fn retry_after_commit(&self, ctx: &OpContext, tries: &mut u32) -> Result<()> {
         if *tries >= RETRIES_MAX {
             return Err(Error::NoSpace);
@@ -39,9 +40,9 @@ impl Volume {
     /// running transaction. Call this outside a handle.
     ///
     /// # Errors
-    /// Those of `step`. If its space was reserved, [`Error::NoSpace`] means that more was reserved
-    /// than is available. In a sound image that is a bug. In a damaged one free clusters may lie in
-    /// groups whose bitmaps cannot be used.
+    /// Those of `step` and of commits. If the step's space was reserved, [`Error::NoSpace`] means
+    /// that more was reserved than is available. In a sound image that is a bug. In a damaged one
+    /// free clusters may lie in groups whose bitmaps cannot be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {

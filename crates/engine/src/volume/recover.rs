@@ -1,6 +1,6 @@
 //! The journal at open. If it must be replayed, that is done before the engine reads anything but
-//! the superblock, or the image is refused. A read-only instance ignores a log for which the
-//! superblock does not request recovery.
+//! the superblock, or the image is refused. If the log is not empty although the superblock does
+//! not request recovery, a read-only instance ignores the log, and any other refuses the image.
 
 use crate::options::Recovery;
 use crate::{Error, Refusal, Result};

@@ -101,7 +101,8 @@ impl SuperBlock {
         self.write(device, now)
     }
 
-    /// Marks the image as cleanly closed, durably, after everything else is written.
+    /// Marks the image as no longer in use, durably, after everything else is written. It becomes
+    /// clean only if it `was_valid` when it was opened.
     pub(super) fn write_closed(
         &mut self,
         device: &dyn BlockDevice,

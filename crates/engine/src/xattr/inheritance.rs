@@ -1,8 +1,8 @@
 //! What new inodes inherit from their directory's default access control list (acl(5)), as in Linux
 //! (observed on 6.18):
 //!
-//! * Mode = the requested mode & what the default list grants owner, mask (or owning group) and
-//!   others.
+//! * Mode & 0o777 = the requested mode & what the default list grants owner, mask (or owning group)
+//!   and others. The other bits are as requested.
 //! * Access list = the default list with that mode, left out if it says no more than the mode.
 //! * A directory also takes the default list.
 //! * A symbolic link takes nothing.
@@ -33,7 +33,7 @@ pub(crate) struct Inherited {
 /// One list that a new inode gets.
 struct InheritedList {
     attribute: Attribute,
-    /// The inode that holds the list, and the hash kept there; `None` if the list fits elsewhere.
+    /// The inode that holds the list, and the hash kept there; `None` if `attribute` holds it.
     fresh: Option<(Arc<Inode>, u32)>,
 }
 
@@ -50,8 +50,8 @@ impl Inherited {
 }
 
 impl Xattrs {
-    /// What a new inode in `parent` inherits, with or without a name. The caller holds the parent's
-    /// content lock and no handle.
+    /// What a new inode, with or without a name, inherits from its directory `parent`. The caller
+    /// holds the parent's content lock and no handle.
     pub(crate) fn inherit(&self, ctx: &OpContext, parent: &Arc<Inode>, new: &NewInode) -> Result<Inherited> {
         let nothing = Inherited { new: *new, lists: Vec::new() };
         let has_attributes = {
@@ -117,7 +117,7 @@ impl Xattrs {
         Ok(InheritedList { attribute: attribute(reference), fresh: Some((value, hash)) })
     }
 
-    /// Gives a new inode its lists. After an error it has none.
+    /// Gives a new inode its lists. After an error it has none, or the instance is read-only.
     pub(crate) fn give_inherited(
         &self,
         ctx: &OpContext,

@@ -4,7 +4,7 @@
 //! * A value without entries removes a list.
 //! * An access list that says no more than the mode becomes the mode.
 //! * Otherwise mode & 0o777 = what the access list grants owner, mask (or owning group) and others.
-//! * Whether there was a list before does not matter.
+//! * `XattrMode` does not matter: a list may be set or removed whether or not there was one before.
 
 use super::values::FreshValue;
 use super::{ACCESS_LIST, Change, DEFAULT_LIST, XattrMode, Xattrs, damaged};
@@ -58,8 +58,8 @@ impl Xattrs {
     }
 
     /// Adapts the access control list of an inode, if there is one, to the mode that the inode is
-    /// about to get. Also sets the nine bits that list and mode share. The caller holds the inode's
-    /// content exclusively.
+    /// about to get. If that changes the list, this also sets the nine bits that list and mode
+    /// share. The caller holds the inode's content exclusively.
     pub(crate) fn fit_access_list(
         &self,
         ctx: &OpContext,

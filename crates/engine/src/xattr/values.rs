@@ -2,9 +2,9 @@
 //! shared, and reference-counted.
 //!
 //! The reference count is in the inode's change time (high half) and version (low half), the hash
-//! of the value in its access time. An attribute block counts once, however many inodes share it. A
-//! value that loses its last reference is an orphan until it is deleted, so a crash in between
-//! loses no space.
+//! of the value in its access time. An attribute in a block counts once, however many inodes share
+//! the block. A value that loses its last reference is an orphan until it is deleted, so a crash in
+//! between loses no space.
 
 use super::{CREDITS, VALUE_MAX};
 use crate::cache::Buffer;

@@ -33,7 +33,8 @@ pub(super) fn send_data(reply: ReplyData, data: Result<impl AsRef<[u8]>, Errno>)
     }
 }
 
-/// Answers a request for an attribute: with its size, or with the value if it fits.
+/// Answers a request for an attribute's value or for the list of names: with its length if `size`
+/// is 0, else with the bytes if they fit into `size`, else with `ERANGE`.
 pub(super) fn send_xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
     const TOO_SMALL: i32 = 34;
     match value {

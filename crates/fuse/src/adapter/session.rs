@@ -40,12 +40,12 @@ impl Adapter {
     pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
         let shared = Arc::clone(&self.shared);
         let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
-        // This is the only setter, so it succeeds.
+        // Nobody has set it before, so this succeeds.
         let _ = shared.notifier.set(session.notifier());
         Ok(session)
     }
 
-    /// Lets fusermount3 mount at `directory`, for users other than root, and connects.
+    /// Lets fusermount3 mount at `directory`, as users other than root must, and connects.
     pub(crate) fn mount(
         self,
         directory: &Path,

@@ -27,9 +27,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Adds the lines of an event to `ops`. An event becomes a note if it needs a path that is not
-    /// known or a file that no line has opened, if the format has no line for it, or if it failed
-    /// in a way that a replay would not repeat.
+    /// Adds the lines of an event to `ops`. `Seen` and `Forgotten` have none: they only change the
+    /// known names. An event becomes a note if it needs a path that is not known or a file that no
+    /// line has opened, if the format has no line for it, or if it failed in a way that a replay
+    /// would not repeat.
     pub(super) fn add(&mut self, event: Event, errno: Option<i32>, ops: &mut Vec<Op>) {
         let (call, inode, range) = event.as_note();
         let is_played = errno.is_none_or(|errno| OF_NAMES.contains(&errno));
@@ -108,7 +109,7 @@ impl Lines {
         path.map(op)
     }
 
-    /// The lines of a rename. An exchange goes through a third name.
+    /// The lines of a rename. An exchange becomes three renames: one name is first moved aside.
     fn renamed(&mut self, from: Name, to: Name, mode: RenameMode, went_well: bool, ops: &mut Vec<Op>) {
         let paths = (self.names.join(&from), self.names.join(&to), self.names.join(&(1, ASIDE.to_vec())));
         let (Some(old), Some(new), Some(aside)) = paths else { return };
@@ -188,7 +189,8 @@ impl Lines {
         ops.extend(op);
     }
 
-    /// The descriptor under which a line opened a file; `None` if the file had no name then.
+    /// The descriptor under which a line opened a file; `None` if no line did, because no path of
+    /// the file was known then.
     fn of_open(&self, handle: u64) -> Option<u32> {
         Some(fd(handle)).filter(|fd| self.open.contains(fd))
     }

@@ -40,7 +40,7 @@ impl Names {
     }
 
     /// Renames, replacing the new name if it exists. Two names of one inode both stay, as in
-    /// rename(2).
+    /// rename(2). If the old name is not known, the new one is only removed.
     pub(super) fn rename(&mut self, from: &Name, to: Name) {
         let Some(inode) = self.inodes.get(from).copied() else {
             self.remove(&to);
@@ -96,7 +96,7 @@ impl Names {
         Some(if path.is_empty() { "/".to_owned() } else { path })
     }
 
-    /// The path of a name.
+    /// The path of a name, if a path of its directory is known.
     pub(super) fn join(&self, (parent, name): &Name) -> Option<String> {
         let parent = self.path(*parent)?;
         let slash = if parent == "/" { "" } else { "/" };

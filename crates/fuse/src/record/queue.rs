@@ -11,9 +11,10 @@ use blockyard_sync::{Condvar, Mutex, rank};
 pub(super) struct Queue<T: Send> {
     room: usize,
     waiting: Mutex<Waiting<T>>,
-    /// Signalled when the queue is half full or closed.
+    /// Signalled when the queue becomes half full, when a push finds it full, and when it is
+    /// closed.
     came: Condvar,
-    /// Signalled when there is room again.
+    /// Signalled when there is room again, and when the queue is closed.
     taken: Condvar,
 }
 

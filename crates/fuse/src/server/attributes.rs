@@ -79,8 +79,8 @@ impl Server {
     }
 
     /// Changes attributes and returns the new ones. As on Linux, a change of owner or size clears
-    /// the capabilities and the set-id bits of anything but a directory. If root changes only the
-    /// size, the set-id bits stay.
+    /// the capabilities and the set-id bits of anything but a directory. If root changes the size
+    /// but not the owner, the set-id bits stay.
     ///
     /// # Errors
     /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.
@@ -91,7 +91,7 @@ impl Server {
         let mut drops_privileges = false;
         if changes_owner || changes.size.is_some() {
             let before = self.inodes().metadata(id)?;
-            // Linux leaves the set-id bits and attributes of directories alone.
+            // Linux leaves the set-id bits and capabilities of directories alone.
             drops_privileges = before.file_type() != FileType::Directory;
             let takes = changes_owner || !caller.is_privileged();
             if takes && drops_privileges {

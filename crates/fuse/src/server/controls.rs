@@ -25,8 +25,9 @@ pub enum Control {
 
 impl Control {
     /// The request with this number on 64-bit Linux, or on 32-bit Linux if it only reads; `None` if
-    /// it is not supported. For 32-bit programs the kernel sends the number of 64-bit Linux. It
-    /// checks the caller and the mount only for that number.
+    /// it is not supported. For 32-bit programs the kernel sends the number of 64-bit Linux. Only
+    /// for this number does it check the caller and the mount, so requests that change something
+    /// have no other number here.
     #[must_use]
     pub const fn of(number: u32) -> Option<Self> {
         Some(match number {
@@ -50,7 +51,8 @@ const EXTENDED_FLAGS: [(u32, InodeFlags); 6] = [
     (0x0080, InodeFlags::NODUMP),
     (0x0200, InodeFlags::PROJINHERIT),
 ];
-/// Size in bytes of `struct fsxattr`: flags, extent size, extents, project, and padding.
+/// Size in bytes of `struct fsxattr`: flags, extent size, extents, project, extent size for copy on
+/// write, and padding.
 const EXTENDED_LEN: usize = 28;
 /// Offset in bytes of the project id in `struct fsxattr`.
 const PROJECT_AT: usize = 12;
@@ -83,8 +85,8 @@ impl Server {
     /// Answers a control request, and returns the bytes for the caller.
     ///
     /// # Errors
-    /// `ENOTTY` for unknown requests, `EOPNOTSUPP` for flags that cannot be set, `EINVAL` for an
-    /// argument that is too short, `EPERM` for requests that only root or the owner may make,
+    /// `EOPNOTSUPP` for flags that cannot be set, `EINVAL` for an argument that is too short or a
+    /// range that cannot be trimmed, `EPERM` for requests that only root or the owner may make,
     /// `EROFS`.
     pub fn control(&self, caller: Caller, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
         let id = self.id(node)?;

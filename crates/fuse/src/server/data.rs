@@ -156,8 +156,9 @@ impl Server {
         Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
     }
 
-    /// Tells a writer that bytes which it wrote earlier found no room. During a write the kernel
-    /// asks for the attributes of the open file, and passes an error on to the writer.
+    /// Tells a writer that bytes which were written to the file earlier, perhaps by another writer,
+    /// found no room. During a write the kernel asks for the attributes of the open file, and
+    /// passes an error on to the writer.
     ///
     /// # Errors
     /// `ENOSPC`, once; `EFBIG` until the file's size is set.

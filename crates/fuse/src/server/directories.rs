@@ -25,14 +25,15 @@ pub struct Listed<'a> {
     pub kind: FileType,
     /// The name.
     pub name: &'a [u8],
-    /// Attributes, if they were requested. The kernel then remembers the inode, except for `.` and
-    /// `..`.
+    /// Attributes, if they were requested and the name is not `.` or `..`. The kernel then
+    /// remembers the inode.
     pub attributes: Option<Metadata>,
 }
 
 impl Server {
     /// Passes the entries of a directory, including `.` and `..`, to `add`, from position `from` (0
-    /// at first) on. It stops when `add` returns true: there was no room for this entry.
+    /// at first) on. Stops when `add` returns true, because there was no room for that entry. Also
+    /// stops before entries that share one position, if there might not be room for all of them.
     ///
     /// # Errors
     /// `ENOTDIR`; a device error.

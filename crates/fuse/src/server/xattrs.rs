@@ -54,9 +54,9 @@ impl Server {
         Ok(self.as_caller(caller).by_inode().set_xattr(self.id(node)?, name, value, mode)?)
     }
 
-    /// Clears the set-group-ID bit, as Linux does when someone who is not in the file's group sets
-    /// its access control list. Otherwise the list could let others run the file as that group.
-    /// `groups` are the caller's supplementary groups.
+    /// Clears the set-group-ID bit if the caller is neither root nor in the file's group. Linux
+    /// does so when such a caller sets the file's access control list. Otherwise the list could let
+    /// others run the file as that group. `groups` are the caller's supplementary groups.
     ///
     /// # Errors
     /// Those of changing attributes.

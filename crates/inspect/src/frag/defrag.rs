@@ -1,6 +1,6 @@
 //! The totals and the fragmentation score of `e4defrag -c` (version 1.47.0).
 //!
-//! Over the accepted files: N = records, M = best possible extents, B = blocks.
+//! Over the counted files: N = records, M = best possible extents, B = blocks.
 //! With r = 100 (N - M) / B the score is 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80
 //! to 82 just above 10 and stays below 100. Only content in inodes, which has records but no
 //! blocks, can raise it further.
@@ -56,8 +56,8 @@ impl DefragTotals {
         }
     }
 
-    /// Counts one name of a regular file that is not empty and has a block or inline data. Hard
-    /// links count once per name. Without records, nothing is counted.
+    /// Counts one name of a file, which must be a regular file that is not empty and has a block or
+    /// inline data. Hard links count once per name. Without records, nothing is counted.
     pub fn add(&mut self, name: &[u8], records: &[Record]) {
         if records.is_empty() {
             return;
@@ -125,8 +125,8 @@ impl DefragTotals {
     }
 
     /// The text that `e4defrag -c` prints as root about a file, directory or device, from the table
-    /// on.
-    /// `what` is "device", "directory" or "file"; `shown` formats a name.
+    /// on, or that nothing can be defragmented if no file was counted. `what` is "device",
+    /// "directory" or "file"; `shown` formats a name.
     #[must_use]
     pub fn report(&self, what: &str, name: &[u8], shown: &dyn Fn(&[u8]) -> String) -> String {
         let names = Names { whole: shown(name), shown };
@@ -164,7 +164,7 @@ impl DefragTotals {
         writeln!(out, " This {what} ({}) {verdict} defragmentation.\n Done.", names.whole)
     }
 
-    /// The files with the largest share of excess extents, worst first.
+    /// The files with the most excess runs per block, worst first; at most [`RANKED`].
     #[must_use]
     pub fn worst(&self) -> &[RankedFile] {
         &self.ranked

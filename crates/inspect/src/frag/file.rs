@@ -55,7 +55,8 @@ pub fn filefrag_count(records: &[Record]) -> u64 {
 }
 
 /// The `expected` column of `filefrag -v`: where the record would lie at the logical distance from
-/// its predecessor; `None` for a continuation.
+/// its predecessor; `None` for a continuation. A record without a predecessor is measured from
+/// block 0 of the file and of the disk.
 #[must_use]
 pub fn expected_physical(previous: Option<&Record>, record: &Record) -> Option<u64> {
     let previous = previous.unwrap_or(&NOTHING);

@@ -129,7 +129,7 @@ impl FreeSpace {
     }
 
     /// The average free extent in KiB, rounded down to whole blocks before scaling, as in
-    /// `e2freefrag`.
+    /// `e2freefrag`; 0 when there is none.
     #[must_use]
     pub fn average_kib(&self) -> u64 {
         self.blocks.checked_div(self.extents).unwrap_or(0) * (self.block_size / 1024)

@@ -1,8 +1,9 @@
 //! A map as a picture: SVG for a page.
 //!
-//! A row is a group, or several if there are too many for a picture. A stretch of groups with
-//! nothing to see is replaced by a line that says which groups they are. Content of files has
-//! another colour than metadata, if the map of the files is known.
+//! A row is a group, or several if there are too many for a picture. A long stretch of groups
+//! without content of files (or, if none is known, of free groups) is replaced by a line that says
+//! which groups they are. Content of files has another colour than metadata, if the map of the
+//! files is known.
 
 use std::fmt::Write as _;
 
@@ -27,7 +28,7 @@ const COLUMN_HEIGHT: usize = 1000;
 const LEFT: usize = 56;
 const LINE: usize = 14;
 const LEGEND: usize = 44;
-/// Pixels between two group numbers.
+/// Pixels of rows after which a group number is shown again.
 const NUMBERED: usize = 64;
 
 /// What a picture shows.
@@ -82,8 +83,8 @@ impl Picture<'_> {
 
     /// Rows and stretches from the first group to the last.
     fn strips(&self) -> Vec<Strip> {
-        // A group is empty if it has no content of files. If the map has no content of files at
-        // all, a group is empty if nothing in it is used.
+        // A group is empty if it has no content of files. If the map of the files is unknown or
+        // shows none at all, a group is empty if nothing in it is used.
         let files = self.files.filter(|files| files.figures().used_clusters > 0);
         let seen = files.unwrap_or(self.used);
         let empty: Vec<bool> = (0..self.used.groups()).map(|group| seen.used_in(group) == 0).collect();
@@ -176,7 +177,7 @@ impl Picture<'_> {
         }
     }
 
-    /// One square of the groups that share a row: as full as that square is in all of them
+    /// One square of a row: as full as the squares at this place are in all groups of the row
     /// together.
     fn ink(&self, first: usize, end: usize, square: usize) -> Ink {
         let of = |map: &AllocationMap| -> (u64, u64) {

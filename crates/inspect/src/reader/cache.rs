@@ -11,7 +11,7 @@ const SLOTS: usize = 256;
 
 type Slot = Option<(BlockNr, Arc<[u8]>)>;
 
-/// Recently read blocks. A block stays until another with the same remainder replaces it.
+/// Recently read blocks. A block stays until another one of its slot replaces it.
 pub(super) struct BlockCache {
     slots: RefCell<Box<[Slot]>>,
 }

@@ -8,7 +8,8 @@ use super::{Error, Reader, Result};
 
 impl Reader {
     /// Fills `buf` from byte `offset` of an inode's content. Returns the number of bytes read: less
-    /// than `buf` holds only at the end. Holes and unwritten blocks read as zeroes.
+    /// than `buf` holds only at the end; always 0 for devices, pipes and sockets. Holes and
+    /// unwritten blocks read as zeroes.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Disk`].
@@ -47,8 +48,8 @@ impl Reader {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Disk`] with [`CorruptionKind::SymlinkTarget`] when it holds a NUL byte or the inode
-    /// is not a symbolic link; [`Error::Device`].
+    /// [`Error::Disk`], with [`CorruptionKind::SymlinkTarget`] when the target holds a NUL byte or
+    /// the inode is not a symbolic link; [`Error::Device`].
     pub fn symlink_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         let bad = || Error::from(Corruption::new(CorruptionKind::SymlinkTarget).in_inode(inode.number()));
         if inode.file_type() != FileType::Symlink {

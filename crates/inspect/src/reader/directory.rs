@@ -2,8 +2,8 @@
 //!
 //! A walk visits the mapped blocks in logical order. Index blocks look like blocks without names,
 //! except for the dots in the root. They have another checksum than leaves, and no leaf tail. A
-//! lookup uses the index if there is a usable one, and a walk otherwise. Without metadata_csum, a
-//! lookup in a damaged index falls back to the walk, as in other readers.
+//! lookup uses the index if there is a usable one, and a walk otherwise and for the dots. Without
+//! metadata_csum, a lookup in a damaged index falls back to the walk, as in other readers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct DirEntry {
     pub inode: InodeNr,
     /// The recorded type; `None` when it is not recorded or unknown.
     pub file_type: Option<FileType>,
-    /// The name. It holds neither NUL nor `/`: such a name is an error.
+    /// The name. It holds neither NUL nor `/`: a stored name with one of these is an error.
     pub name: Vec<u8>,
 }
 
@@ -59,12 +59,13 @@ impl Reader {
         })
     }
 
-    /// All entries of a directory in the order in which Linux lists them: by hash if the directory
-    /// has an index or may get one, and its names can be hashed here, else in disk order; `.` and
-    /// `..` first.
+    /// All entries of a directory in the order in which Linux lists them. With the feature
+    /// dir_index, that is by hash, after `.` and `..`, if the directory has an index or is small
+    /// enough to get one (inline, or one block), and if its names can be hashed here. Otherwise it
+    /// is disk order.
     ///
     /// # Errors
-    /// As [`Self::entries`].
+    /// As [`Self::entries`] and its walk, and [`Error::Disk`] for a damaged index root.
     pub fn listed(&self, directory: &Inode) -> Result<Vec<DirEntry>> {
         let mut entries = self.entries(directory)?.collect::<Result<Vec<_>>>()?;
         let sb = self.superblock();
@@ -198,7 +199,7 @@ fn index_kind(directory: &Inode, logical: LogicalBlock, block: &[u8]) -> Option<
     (block[..4] == [0; 4] && rec_len == block.len()).then_some(IndexKind::Node)
 }
 
-/// An entry that names something.
+/// An entry that names something; `None` for an unused one.
 fn used(entry: &Entry<'_>) -> Option<DirEntry> {
     (entry.inode != 0).then(|| DirEntry {
         inode: InodeNr::new(entry.inode),
@@ -222,7 +223,7 @@ pub struct DirEntries<'r> {
 }
 
 impl DirEntries<'_> {
-    /// The next block below the directory's size.
+    /// The next written block below the directory's size; `None` at the end.
     fn next_block(&mut self) -> Result<Option<(LogicalBlock, BlockNr)>> {
         loop {
             match self.current {

@@ -83,8 +83,8 @@ enum Walk {
 }
 
 impl MapWalk<'_> {
-    /// The block of the extent node that the last extent came from; `None` when it lies in the
-    /// inode, and for block maps.
+    /// The block of the extent node that the last extent came from; `None` when that node lies in
+    /// the inode, for block maps, and after the end of the walk.
     #[must_use]
     pub fn node(&self) -> Option<BlockNr> {
         match &self.walk {

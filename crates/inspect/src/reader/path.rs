@@ -8,7 +8,7 @@ use crate::path::{self, LastLink, Tree};
 
 impl Reader {
     /// The inode of a path. Links in the middle are followed. One at the end is followed if `last`
-    /// says so, or if a slash after it says that a directory is meant.
+    /// says so, or if a slash or `/.` after it says that a directory is meant.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::TooManySymlinks`], [`Error::Device`],

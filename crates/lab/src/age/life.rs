@@ -3,13 +3,14 @@
 //! The files of a kind take about their share of the space for files. Below that share, a drawn
 //! deletion may become a creation; the more space is left, the more often it does. Above the share,
 //! or when the image is full, creations and appends become deletions. When the image is full, so do
-//! overwrites of sparse files. So ageing first fills the image, then keeps it near its utilisation.
+//! overwrites of sparse files. While a kind has no files, each of its operations is a creation. So
+//! ageing first fills the image, then keeps it near its utilisation.
 //! Write-back starts at an amount of dirty data, or immediately after each change if the kind says
 //! so. Commits come after a number of operations or an amount of data, in place of a clock, and
 //! when an operation finds no space.
 //!
 //! Invariant: the files of a kind form a queue, and the files of a batch are adjacent in it. So a
-//! batch is deleted as a whole.
+//! batch is deleted as a whole, unless the number of operations ends within it.
 
 use std::collections::VecDeque;
 
@@ -38,7 +39,8 @@ const COMMIT_BYTES: u64 = 1280 * MIB;
 const COMMIT_OPERATIONS: u64 = 5000;
 /// Operations after which the next ones come from another CPU slot.
 const OPERATIONS_PER_CPU: u64 = 1000;
-/// Operations between two checks of the image's free space.
+/// Operations between two checks of the image's free space. While the image is full, it is checked
+/// after each operation or batch.
 const LOOK_EVERY: u64 = 256;
 /// Assumed bytes of a block, to estimate what a file takes. With larger blocks the estimate is too
 /// low, which the check of the image's free space corrects.
@@ -237,7 +239,7 @@ impl Life {
         }
     }
 
-    /// Writes everything to the device.
+    /// Closes the image, which writes everything to the device; returns what was done.
     pub(super) fn end(mut self) -> Result<Deeds> {
         self.deeds.files = self.kinds.iter().map(|files| u64_from_usize(files.files.len())).sum();
         self.deeds.taken_bytes = self.kinds.iter().map(|files| files.taken).sum();
@@ -278,7 +280,8 @@ impl Life {
         (number, what)
     }
 
-    /// The drawn operation, or a different one if the space forbids it or calls for another.
+    /// The drawn operation, or a different one if the kind has no files, or if the space forbids it
+    /// or calls for another.
     fn fitting(&mut self, number: usize, what: What) -> What {
         let share = self.random.random::<f64>();
         let files = &self.kinds[number];
@@ -298,7 +301,8 @@ impl Life {
         context(u32_from_u64(self.deeds.operations() / OPERATIONS_PER_CPU % u64_from_u32(self.cpus)))
     }
 
-    /// Creates a batch of files in one directory. A batch that finds no space is removed again.
+    /// Creates a batch of files, at most `left`, in one directory. A batch that finds no space is
+    /// removed again.
     fn create(&mut self, number: usize, left: u64) -> Result<Room> {
         let kind = self.kinds[number].kind.clone();
         let directory = self.random.random_range(0..kind.directories);
@@ -317,7 +321,7 @@ impl Life {
         Ok(Room::Found)
     }
 
-    /// Creates a file at the end of its kind's queue.
+    /// Creates a file at the end of its kind's queue. If it finds no space, the caller removes it.
     fn make(&mut self, number: usize, directory: u32, size: u64) -> Result<Room> {
         let ctx = self.ctx();
         let files = &mut self.kinds[number];
@@ -380,7 +384,7 @@ impl Life {
         Ok((Room::Found, done))
     }
 
-    /// Closes a changed file.
+    /// Closes a changed file. If its kind says so, the file is written back first.
     fn changed(&mut self, ctx: &OpContext, number: usize, inode: InodeNr) -> Result<()> {
         if self.kinds[number].kind.fsync {
             self.fs.write_back_file(ctx, inode).context("write back")?;
@@ -469,7 +473,8 @@ impl Life {
         Ok(room)
     }
 
-    /// Deletes a batch, after moving it to the end of the queue.
+    /// Deletes a batch, or `left` of its files if it has more, after moving it to the end of the
+    /// queue.
     fn delete(&mut self, number: usize, left: u64) -> Result<Room> {
         let files = &mut self.kinds[number];
         let batch = usize_from_u32(files.kind.batch).min(files.files.len());
@@ -541,7 +546,7 @@ fn name_of(number: u32) -> Vec<u8> {
     format!("f{number:08x}").into_bytes()
 }
 
-/// Whether an error means that there is no space.
+/// Whether an error means that there is no space or no free inode.
 fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::NoInodes)
 }

@@ -45,7 +45,7 @@ pub struct Kind {
     pub name: String,
     /// Number of their directories.
     pub directories: u32,
-    /// Share (0..=1) of the space for files.
+    /// Share (0.001..=1) of the space for files.
     pub share: f64,
     /// Number of files that are created and deleted together, in one directory.
     pub batch: u32,

@@ -1,5 +1,5 @@
-//! How long devices need to read all files back, to walk the tree, and to check it, on the image
-//! after a copy.
+//! How long devices need after a copy to read all files back, to walk the tree, and to check the
+//! image.
 //!
 //! Reads are recorded and played on two models, a disk and an SSD, behind a host that caches pages
 //! and reads ahead. CPU time is left out.

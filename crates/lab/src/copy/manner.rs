@@ -41,7 +41,7 @@ pub enum Moves {
 pub enum Order {
     /// The order of the tree.
     Listed,
-    /// A new random order each time.
+    /// A new random order in each copy.
     Shuffled,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Turn {
 
 impl CopyPlan {
     /// The variations: what differs, and the changed plan. The plan itself comes first, without a
-    /// name.
+    /// name; it is the only one if the plan asks for no other manners.
     pub(super) fn variants(&self) -> Vec<(&'static str, Self)> {
         let mut variants = vec![("", self.clone())];
         if !self.sensitivity {

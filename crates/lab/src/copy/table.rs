@@ -1,5 +1,6 @@
 //! The tables of `lab run copy`: what the maps show after each copy, with published figures above
-//! ours; the effect on devices; and how the maps depend on the manner of copying.
+//! ours; the effect on flash and thin devices; the cost of reading; and how the maps depend on the
+//! manner of copying.
 
 use blockyard_disk::num::count_as_f64;
 use blockyard_inspect::units;
@@ -20,7 +21,7 @@ fn share(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.2}"))
 }
 
-/// A row for each policy and copy; `None` without rows.
+/// The published rows, then one for each policy and copy of ours; `None` if there are none of ours.
 fn maps(rows: &[&CopyRow]) -> Option<Table> {
     let first = rows.first()?;
     let heads = [
@@ -82,8 +83,8 @@ fn maps(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// How writes are spread, and the effect on flash and thin devices, by how they are told of free
-/// space.
+/// How writes are spread, and the effect on flash and thin devices, by how these are told of free
+/// space; `None` if no row has such figures.
 fn devices(rows: &[&CopyRow]) -> Option<Table> {
     let first = rows.iter().find(|row| !row.discard.is_empty())?;
     let mut heads =
@@ -121,7 +122,8 @@ fn devices(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// The cost of reading the files back, walking the tree, and checking it.
+/// The cost of reading the files back, walking the tree, and checking the image; `None` if no row
+/// has it.
 fn readings(rows: &[&CopyRow]) -> Option<Table> {
     rows.iter().find(|row| row.readings.check.reads > 0)?;
     let heads = [
@@ -156,8 +158,8 @@ fn readings(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// The map figures in other manners, with all copies in one cell; `None` if there are no other
-/// manners.
+/// The map figures in every manner, with all copies in one cell; `None` if there is only the
+/// unchanged manner.
 fn sensitivity(rows: &[CopyRow]) -> Option<Table> {
     if rows.iter().all(|row| row.variant.is_empty()) {
         return None;

@@ -24,7 +24,7 @@ pub struct Timeline {
     groups: usize,
     /// Time of each sample in GiB written, and the used share of each group in per mille.
     samples: Vec<(f64, Vec<u16>)>,
-    /// Sample numbers at which a part of the run ended, with its name.
+    /// For each part of the run that ended: how many samples there were by then, and its name.
     marks: Vec<(usize, String)>,
 }
 

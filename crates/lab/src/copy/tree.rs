@@ -1,5 +1,5 @@
-//! The tree to copy: either a synthetic one with as many files and bytes as the published
-//! experiment had (see `copy.rs`), or one with the directories and file sizes of a real tree.
+//! The tree to copy: either a synthetic one with the files and bytes of the published experiment
+//! (see `copy.rs`), times a scale, or one with the directories and file sizes of a real tree.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

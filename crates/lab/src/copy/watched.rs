@@ -314,7 +314,8 @@ mod tests {
         device.write_zeroes(0, 8 * MIB).unwrap();
         device.begin();
         device.write_zeroes(0, 4 * MIB).unwrap();
-        // Three whole MiB and parts of two; then all used space after the fourth.
+        // Online: three whole MiB and parts of two. Periodic: all used space after the fourth MiB,
+        // and some unused space.
         device.discard_online(&[(MIB / 2, 4 * MIB)]);
         device.discard_periodic(&[(4 * MIB, 30 * MIB), (40 * MIB, 2 * MIB)]);
         let [none, online, periodic] = &device.told()[..] else { panic!("three") };

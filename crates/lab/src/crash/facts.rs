@@ -1,9 +1,10 @@
 //! What a workload was promised, by position in the log of its writes, and whether a recovered tree
 //! keeps it.
 //!
-//! A fact is a mark in the log. It holds for every cut after it, until another fact about the same
-//! thing replaces it. Before an operation, the workload widens a fact to everything that the
-//! operation may leave. After an fsync it narrows the fact again.
+//! A fact is a mark in the log. A fact about a path holds for every cut after it, until another
+//! fact about the path replaces it. Before an operation, the workload widens a fact to everything
+//! that the operation may leave. After an fsync it narrows the fact again. The names of the whole
+//! tree may be those after any operation from the last durable one on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,8 +88,9 @@ impl Facts {
         self.0.partition_point(|(at, _)| *at < point)
     }
 
-    /// Checks that a recovered tree keeps the newest of the first `known` facts about each thing,
-    /// and that no file shows data of another. The error names what is broken.
+    /// Checks that a recovered tree keeps the newest of the first `known` facts about each path,
+    /// that its names are allowed, and that no file shows data of another. The error names what is
+    /// broken.
     pub(super) fn check(&self, tree: &Tree, known: usize) -> Result<(), String> {
         let mut wants = BTreeMap::new();
         for (_, fact) in &self.0[..known] {
@@ -104,7 +106,7 @@ impl Facts {
     }
 
     /// Checks that the names are those after some operation, from the last durable one to the one
-    /// in progress.
+    /// in progress. Passes if no names were recorded.
     fn check_names(&self, tree: &Tree, known: usize) -> Result<(), String> {
         let names = |facts: &'_ [(usize, Fact)]| -> Vec<u64> {
             facts
@@ -173,7 +175,7 @@ fn describe(node: &Node) -> String {
     format!(" ({} bytes, {zeroes} of them 0)", bytes.len())
 }
 
-/// The owner of space that is free when a workload begins. No file may ever show it.
+/// The owner of space that is free when a workload begins. No file may ever show stamps of it.
 pub(super) const POISON: u16 = 0xFFFF;
 
 /// The content of file `owner` from `offset` on, `len` bytes. Both are multiples of 8. Each word

@@ -136,8 +136,9 @@ impl Bench {
         self.folder.join("image")
     }
 
-    /// Lets the other judges recover `image`, and compares their results with ours: the device and
-    /// its tree.
+    /// Lets `e2fsck -fn` check our result, the device `ours`. Then lets the other judges recover
+    /// `image`, checks their results, and compares their trees with ours, `tree`. Returns the first
+    /// fault.
     pub(super) fn compare(&self, image: &[u8], ours: &dyn BlockDevice, tree: &Tree) -> Result<Option<Fault>> {
         if let Some(e2fsck) = self.judges.e2fsck {
             self.write_device(ours)?;
@@ -403,7 +404,8 @@ rm -rf "$1"
 "#;
 
 impl Keeper {
-    /// Starts the keeper if there is something to take down.
+    /// Starts the keeper; `None` if the kernel does not judge, because then there are no mounts or
+    /// loop devices.
     pub(super) fn start(judges: &Judges, folder: &Path) -> Result<Option<Self>> {
         if !judges.kernel {
             return Ok(None);

@@ -80,7 +80,7 @@ pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
     OpContext { uid: u32::from(owner), ..context(cpu) }
 }
 
-/// Upper bound of [`Stage::growth`]: on larger blocks files do not grow any more.
+/// Upper bound of [`Stage::growth`]: on blocks of more than 8 KiB files do not grow any more.
 const GROWTH_MAX: u64 = 8;
 
 impl Stage {
@@ -95,8 +95,9 @@ impl Stage {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// Converts a number of 1 KiB blocks, for things whose size grows by [`Self::growth`]. The
-    /// number stays the same on blocks of up to 8 KiB; on larger blocks it shrinks.
+    /// Converts a number of 1 KiB blocks to one of this image's blocks, for things whose size grows
+    /// by [`Self::growth`]. The number stays the same on blocks of up to 8 KiB; on larger blocks it
+    /// shrinks.
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }

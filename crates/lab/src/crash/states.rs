@@ -48,7 +48,7 @@ fn plan(seed: u64) -> CrashPlan {
     CrashPlan { seed, subsets_max: 6, random_subsets: 16, torn: 5 }
 }
 
-/// Draws `count` states with distinct contents; with `only`, just the state of that number.
+/// Draws up to `count` states with distinct contents; with `only`, just the state of that number.
 pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<usize>) -> Result<Sample> {
     let log = &recording.log;
     let windows = Windows::of(recording)?;
@@ -99,7 +99,7 @@ fn hash_all(recording: &Recording, all: &mut [Candidate]) {
     }
 }
 
-/// Chooses `count` candidates with distinct contents, in the order of drawing.
+/// Chooses up to `count` candidates with distinct contents, in the order of drawing.
 fn choose(all: Vec<Candidate>, order: &[usize], count: usize) -> Vec<Candidate> {
     let mut by_number: std::collections::HashMap<usize, Candidate> =
         all.into_iter().map(|candidate| (candidate.number, candidate)).collect();
@@ -144,7 +144,8 @@ struct Windows {
 
 impl Windows {
     fn of(recording: &Recording) -> Result<Self> {
-        // Use the closed image: the features of the log are set only when the image is opened.
+        // Use the final image: the base lacks the features of the log, which are set only when the
+        // image is opened.
         let mut closed = recording.base.clone();
         closed.advance(&recording.log, 0..recording.log.events().len());
         let frozen = closed.frozen();

@@ -16,23 +16,23 @@ use crate::target::engine::context;
 
 /// What is needed to judge an image.
 pub(super) struct Trial<'a> {
-    /// The other judges; `None`: only ours judge.
+    /// The other judges; `None`: only our recovery and checker judge.
     pub(super) bench: Option<&'a Bench>,
     pub(super) facts: &'a Facts,
-    /// Number of facts that hold.
+    /// Number of facts noted before the cut.
     pub(super) known: usize,
 }
 
-/// The result of a trial: how many cuts of the recovery were judged, and a fault with the judge
-/// that found it.
+/// The result of a trial: how many cuts of the recovery were judged, and the first fault, if any:
+/// the judge that found it, and what it found.
 pub(super) type Verdict = (usize, Option<(String, String)>);
 
 /// The device of our recovery: it leaves the image below unchanged.
 type Recovered = RecorderDevice<OverlayDevice<Frozen>>;
 
 impl Trial<'_> {
-    /// Judges an image, and up to `nested` cuts of its recovery. `is_new` says whether the content
-    /// after a cut differs from those after all earlier cuts of recoveries.
+    /// Judges an image, and up to `nested` cuts of its recovery. `is_new` says whether no earlier
+    /// cut of a recovery left the same content.
     pub(super) fn judge(
         &self,
         image: &Image,
@@ -78,7 +78,7 @@ impl Trial<'_> {
         Ok((judged, None))
     }
 
-    /// Judges one image; returns its tree and the writes of our recovery.
+    /// Judges one image; returns its tree and the writes of our recovery, or the first fault.
     fn whole(&self, image: &Image) -> Result<std::result::Result<(Tree, WriteLog), (String, String)>> {
         let device = Arc::new(Recovered::new(OverlayDevice::new(image.frozen())));
         let shared: Arc<dyn BlockDevice> = Arc::<Recovered>::clone(&device);

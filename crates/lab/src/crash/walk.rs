@@ -53,7 +53,8 @@ pub(super) struct Node {
 /// The content of a node.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nothing that is compared: directories, devices, pipes, sockets.
+    /// Nothing that is compared: directories, devices, pipes, sockets, and regular files in a walk
+    /// that leaves content out.
     None,
     /// A regular file's bytes.
     Bytes(Vec<u8>),

@@ -1,7 +1,7 @@
 //! The workloads of `lab crash`: their operations, their images, and what is promised on the way.
 //!
 //! Images are small, so that the log wraps around and freed blocks are soon reused. Workloads with
-//! one thread repeat for the same seed, and most of them record the names of the whole tree after
+//! one thread repeat for the same seed, and some of them record the names of the whole tree after
 //! each operation.
 
 mod data;
@@ -44,9 +44,10 @@ enum Kind {
     /// Like [`Kind::Small`]; every other handle ends its transaction.
     Commits,
     /// Like [`Kind::Threads`], with a commit every few handles, so that operations of two handles
-    /// are split.
+    /// may be split between transactions.
     ThreadsCommits,
-    /// Like [`Kind::Small`], with inodes of this size and attributes in inodes of their own.
+    /// Like [`Kind::Small`], with inodes of this size, large attribute values in inodes of their
+    /// own, and this data mode.
     Values(u32, DataMode),
 }
 
@@ -61,7 +62,7 @@ const fn workload(
 }
 
 const fn values(name: &'static str, inode_size: u32, data: DataMode) -> Workload {
-    let about = "large attributes, with inodes and a data mode as in the name";
+    let about = "large attributes, with inodes and a data mode as in the name (default: ordered)";
     workload(name, about, Kind::Values(inode_size, data), names::values)
 }
 
@@ -73,7 +74,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         Kind::Small,
         names::storm,
     ),
-    workload("append", "append to many files, fsync and fdatasync", Kind::Small, data::append),
+    workload("append", "append to a few files, fsync and fdatasync", Kind::Small, data::append),
     workload("truncate", "truncate, punch, zero, collapse, insert and allocate", Kind::Small, data::change),
     workload("xattrs", "set, replace and remove attributes of all sizes", Kind::Small, names::attributes),
     workload("htree", "directories that grow, split and shrink", Kind::Small, names::split),
@@ -113,7 +114,12 @@ pub(super) const WORKLOADS: &[Workload] = &[
         Kind::ThreadsCommits,
         direct::beside_commits,
     ),
-    workload("keep-size", "preallocate, zero, write, truncate, sizes kept", Kind::Small, direct::keep_size),
+    workload(
+        "keep-size",
+        "preallocate and zero, mostly with the size kept, write and truncate",
+        Kind::Small,
+        direct::keep_size,
+    ),
     values("values-128", 128, DataMode::Ordered),
     values("values-256", 256, DataMode::Ordered),
     values("values-512", 512, DataMode::Ordered),
@@ -129,7 +135,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
 ];
 
 impl Workload {
-    /// Runs it on blocks of `block_size` bytes while `rule` is broken.
+    /// Runs it on blocks of `block_size` bytes while `rule`, if given, is broken.
     pub(super) fn record(&self, block_size: u32, seed: u64, rule: Option<BrokenRule>) -> Result<Recording> {
         let mut setup = self.kind.setup(block_size, seed);
         setup.open.instruments.broken_rule = rule;
@@ -143,7 +149,8 @@ const LOG_BLOCKS: u32 = 1024;
 impl Kind {
     fn setup(self, block_size: u32, seed: u64) -> Setup {
         let mut mkfs = mkfs::Options::ext4().block_size(block_size);
-        // Handles between two commits: so few that operations of several handles are split.
+        // Handles between two commits: so few that some operations of several handles are split
+        // between transactions.
         let commit_point_handles = [23, 61, 13, 131][blockyard_disk::num::usize_from_u64(seed % 4)];
         let mut open = OpenOptions { commit_point_handles, seed, ..OpenOptions::default() };
         let (mut blocks, mut group) = (8 * LOG_BLOCKS, Some(2 * LOG_BLOCKS));

@@ -128,7 +128,8 @@ pub(super) fn alone(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Three threads use direct writes while a fourth commits all the time.
+/// Three threads use direct writes. A fourth commits until thread 0 has ended or a thread has
+/// failed.
 pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
     let done = AtomicBool::new(false);
     together(4, |number| {
@@ -144,7 +145,7 @@ pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
     })
 }
 
-/// Creates work for a commit, and commits it, over and over.
+/// Creates work for a commit, and commits it, until `done` is set, but at most 400 times.
 fn commit_until(stage: &Stage, done: &AtomicBool) -> Result<()> {
     let ctx = context(3);
     for round in 0..400 {
@@ -181,7 +182,7 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
         _ if file.is_large() => file.truncate(stage, random.random_range(0..200) * 8),
         0 => file.write(stage, version, end, len, Way::Direct),
         1..=3 => {
-            // At the end, beyond it, and across it.
+            // At the end, beyond it, or across it.
             file.fallocate(stage, Fallocate::AllocateKeepSize, end * block, (len + 6) * block)?;
             let at = [end, end + 2, end.saturating_sub(2)][random.random_range(0..3)];
             file.write(stage, version, at, len, Way::Direct)
@@ -202,8 +203,8 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
     }
 }
 
-/// Operations that keep the size of a file, and operations that zero: ranges are preallocated,
-/// written, zeroed, truncated.
+/// Ranges are preallocated, which keeps the size, and zeroed, with and without keeping it. In
+/// between, files are written, written back and truncated.
 pub(super) fn keep_size(stage: &Stage) -> Result<()> {
     let mut random = stage.random(9);
     let mut files = (1..=4).map(|id| File::new(stage, id, 0)).collect::<Result<Vec<_>>>()?;

@@ -143,8 +143,8 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
 /// The longest value of an attribute.
 const VALUE_MAX: usize = 65_536;
 
-/// Attributes whose values are in inodes of their own: set, replaced by larger and smaller values,
-/// shared, removed, and deleted with their files.
+/// Attributes, most of them with values in inodes of their own: set, replaced by larger and smaller
+/// values, shared, removed, and deleted with their files.
 pub(super) fn values(stage: &Stage) -> Result<()> {
     let mut random = stage.random(10);
     let ctx = context(0);
@@ -171,7 +171,8 @@ fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: 
         tolerate(stage.fs.remove_xattr(&context(0), inode, attribute.as_bytes()))?;
         return Ok(());
     }
-    // With blocks of 64 KiB the last three lengths are cut, and do not fit a block; the others do.
+    // The last three lengths do not fit in a block, the others do. Lengths above `VALUE_MAX` are
+    // cut: with blocks of 64 KiB all three, and they still do not fit.
     let block = usize_from_u64(stage.block());
     let lengths = [20, 300, block + 76, 2 * block + 452, 6 * block - 144];
     let length = (*lengths.choose(random).unwrap_or(&1)).min(VALUE_MAX);

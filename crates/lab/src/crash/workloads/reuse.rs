@@ -11,8 +11,8 @@ use super::super::stage::{REGULAR, Stage, owner};
 use super::long_name;
 use crate::target::engine::context;
 
-/// Files that are deleted or truncated while they are open. Some are released immediately, some
-/// later, some never.
+/// Files that are deleted while they are open, some of them truncated before. Some are released
+/// immediately, some later, some never.
 pub(super) fn orphans(stage: &Stage) -> Result<()> {
     let mut random = stage.random(6);
     let ctx = context(0);
@@ -24,7 +24,8 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
         let name = format!("file-{round}");
         let id = round + 1;
         let (file, bytes) = stage.file(id, &name, 0, random.random_range(100..6000) * 8 * stage.growth())?;
-        // Enough extents for a tree block, which is revoked when the file is deleted.
+        // Unless the file is short, the holes make enough extents for a tree block, which is
+        // revoked when the file is deleted.
         if round % 3 == 0 {
             for hole in 0..12 {
                 fs.fallocate(&ctx, file, Fallocate::PunchHole, hole * 4 * block, block)?;

@@ -1,5 +1,5 @@
-//! Short stories that file systems got wrong. Each ends with an fsync, and promises what must exist
-//! from then on.
+//! Short stories that file systems got wrong. Each ends with an fsync or fdatasync, and promises
+//! what must hold from then on. After them a file gets many names.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
@@ -144,8 +144,8 @@ fn rename_over(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The new file is never synced: either the old or the new one is there, and the new one is
-/// complete.
+/// The new file is never synced. Either the old or the new one is there, and the new one is
+/// complete. Once anything later is durable, it is the new one.
 fn rename_over_without_fsync(story: &mut Story<'_>) -> Result<()> {
     let (old, before) = story.file("a", 3000)?;
     story.promise(old, "a", &before)?;
