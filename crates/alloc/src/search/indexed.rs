@@ -1,7 +1,8 @@
 //! The walk over the ordered group indexes (`visit=scan`): each entry is visited as it is met.
 //!
 //! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes
-//! through all orders in the groups from the start to the last, then in the groups before the start.
+//! through all orders in the groups from the start to the last, then through all in the groups
+//! before the start.
 //! `sweep=per-set` wraps inside each set. Both depend only on the start and the content of the
 //! sets.
 

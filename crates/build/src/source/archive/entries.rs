@@ -65,7 +65,8 @@ impl<R: Read> Entries<R> {
             match header.entry_type() {
                 EntryType::XHeader => said.extensions = self.whole(size)?,
                 EntryType::XGlobalHeader => {
-                    // A later list adds to the ones before; of two values of a key the later counts.
+                    // A later list adds to the ones before. Of two values of a key the later
+                    // counts.
                     let mut list = self.whole(size)?;
                     self.global.append(&mut list);
                     if u64_from_usize(self.global.len()) > LONG_MAX {
