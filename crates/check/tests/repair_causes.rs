@@ -93,8 +93,8 @@ fn an_entry_for_dot_that_is_too_long_hides_no_names() {
     }
 }
 
-/// A file of the Hurd may have the block of a translator, where Linux keeps `i_version`. The Hurd has
-/// no types in names, so names with types say who made the file system.
+/// A file of the Hurd may have the block of a translator, where Linux keeps `i_version`. The Hurd
+/// has no types in names, so names with types say who made the file system.
 #[test]
 fn the_creator_is_the_one_whose_names_have_types() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

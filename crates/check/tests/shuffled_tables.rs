@@ -1,5 +1,6 @@
-//! A repair puts swapped blocks of inode tables back, and makes no files of a table's block that was
-//! copied over another. Tables stay where they are if only the primary descriptor says otherwise.
+//! A repair puts swapped blocks of inode tables back, and makes no files of a table's block that
+//! was copied over another. Tables stay where they are if only the primary descriptor says
+//! otherwise.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -106,7 +107,8 @@ fn a_table_that_its_descriptor_alone_puts_elsewhere_is_found() {
 }
 
 /// A table that its descriptor puts one block too far begins with ordinary files, where reserved
-/// inodes should be. No checksum tells them apart here. There is one group, so nothing has a backup.
+/// inodes should be. No checksum tells them apart here. There is one group, so nothing has a
+/// backup.
 #[test]
 fn a_first_table_one_block_too_far_is_found() {
     if !require(&["root", "mke2fs"]) {

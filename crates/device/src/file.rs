@@ -110,8 +110,8 @@ impl FileDevice {
     /// Creates a sparse file of `size` bytes, or empties and resizes an existing one, with the
     /// exclusive lock.
     ///
-    /// The content is dropped only once the lock is held. A block device keeps its content, and must
-    /// have `size` bytes; if it has more, only the first `size` are used.
+    /// The content is dropped only once the lock is held. A block device keeps its content, and
+    /// must have `size` bytes; if it has more, only the first `size` are used.
     ///
     /// # Errors
     /// [`DeviceError::Open`]; [`DeviceError::OutOfRange`] for a block device that is too small.

@@ -29,7 +29,8 @@ struct Device {
 }
 
 /// The kernel's mount through which an image may be changing; `None` if there is none. One with a
-/// known place comes first: a disk is only known to be in use when one of its partitions is mounted.
+/// known place comes first: a disk is only known to be in use when one of its partitions is
+/// mounted.
 #[must_use]
 pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
     let mounts: Vec<KernelMount> = devices_of(image).into_iter().filter_map(mount_of).collect();

@@ -1,6 +1,6 @@
-//! Frees unmapped blocks in Linux's order. Each CPU counts frees by itself for a while, so the order
-//! affects how far the counter of free clusters is behind. When space gets short, that counter
-//! decides whether writes use delayed allocation.
+//! Frees unmapped blocks in Linux's order. Each CPU counts frees by itself for a while, so the
+//! order affects how far the counter of free clusters is behind. When space gets short, that
+//! counter decides whether writes use delayed allocation.
 //!
 //! Extents go from right to left, each tree block after the extents that it held (observed on
 //! 6.18). See [`Mapping::free_piece`] for clusters that several extents share.

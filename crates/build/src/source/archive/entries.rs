@@ -276,8 +276,8 @@ mod tests {
         bytes
     }
 
-    /// POSIX: values of a global header apply until another global header gives the key a value. The
-    /// last header once replaced the others whole.
+    /// POSIX: values of a global header apply until another global header gives the key a value.
+    /// The last header once replaced the others whole.
     #[test]
     fn global_headers_add_up() {
         let modified = |globals: &[&[u8]]| {
