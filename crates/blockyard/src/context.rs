@@ -50,10 +50,12 @@ impl fmt::Debug for Clock {
 /// ```
 /// use blockyard::{Clock, Context, ImageOptions, Timestamp};
 ///
-/// # fn main() -> blockyard::Result<()> { let context = Context::new().user(1000,
-/// 100).clock(Clock::Fixed(Timestamp::from_seconds(1_700_000_000))); let fs =
-/// ImageOptions::new().make_in_memory(16 << 20)?.with_context(context); fs.write("note", b"mine")?;
-/// let found = fs.metadata("note")?; assert_eq!((found.uid(), found.gid()), (1000, 100));
+/// # fn main() -> blockyard::Result<()> {
+/// let context = Context::new().user(1000, 100).clock(Clock::Fixed(Timestamp::from_seconds(1_700_000_000)));
+/// let fs = ImageOptions::new().make_in_memory(16 << 20)?.with_context(context);
+/// fs.write("note", b"mine")?;
+/// let found = fs.metadata("note")?;
+/// assert_eq!((found.uid(), found.gid()), (1000, 100));
 /// assert_eq!(found.attributes().modified.seconds, 1_700_000_000);
 /// # Ok(())
 /// # }

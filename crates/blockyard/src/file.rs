@@ -448,10 +448,10 @@ impl File {
     /// ```
     /// use blockyard::SetAttributes;
     /// # fn main() -> blockyard::Result<()> {
-    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?; let file =
-    /// fs.create("file")?; file.set_attributes(&SetAttributes { uid: Some(7), gid: Some(8),
-    /// ..SetAttributes::default() })?; assert_eq!((file.metadata()?.uid(), file.metadata()?.gid()),
-    /// (7, 8));
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.set_attributes(&SetAttributes { uid: Some(7), gid: Some(8), ..SetAttributes::default() })?;
+    /// assert_eq!((file.metadata()?.uid(), file.metadata()?.gid()), (7, 8));
     /// # Ok(())
     /// # }
     /// ```

@@ -10,9 +10,10 @@
 //! use blockyard_device::MemoryDevice;
 //! use blockyard_engine::mkfs;
 //!
-//! let device = MemoryDevice::new(64 << 20); let options =
-//! mkfs::Options::ext4().block_size(4096).label("scratch").identity(1, 1_700_000_000); let summary
-//! = mkfs::format(&device, &options).unwrap(); assert_eq!(summary.blocks, 16384);
+//! let device = MemoryDevice::new(64 << 20);
+//! let options = mkfs::Options::ext4().block_size(4096).label("scratch").identity(1, 1_700_000_000);
+//! let summary = mkfs::format(&device, &options).unwrap();
+//! assert_eq!(summary.blocks, 16384);
 //! ```
 
 mod blank;

@@ -125,9 +125,10 @@ impl FileSystem {
     /// ```
     /// use blockyard::SetAttributes;
     /// # fn main() -> blockyard::Result<()> {
-    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?; fs.write("file",
-    /// "text")?; let changes = SetAttributes { permissions: Some(0o600), uid: Some(1000),
-    /// ..SetAttributes::default() }; fs.set_attributes("file", &changes)?;
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// let changes = SetAttributes { permissions: Some(0o600), uid: Some(1000), ..SetAttributes::default() };
+    /// fs.set_attributes("file", &changes)?;
     /// assert_eq!((fs.metadata("file")?.mode(), fs.metadata("file")?.uid()), (0o600, 1000));
     /// # Ok(())
     /// # }
@@ -146,9 +147,10 @@ impl FileSystem {
     /// ```
     /// use blockyard::SetAttributes;
     /// # fn main() -> blockyard::Result<()> {
-    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?; fs.symlink("nowhere",
-    /// "link")?; fs.set_symlink_attributes("link", &SetAttributes { uid: Some(1000),
-    /// ..SetAttributes::default() })?; assert_eq!(fs.symlink_metadata("link")?.uid(), 1000);
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.symlink("nowhere", "link")?;
+    /// fs.set_symlink_attributes("link", &SetAttributes { uid: Some(1000), ..SetAttributes::default() })?;
+    /// assert_eq!(fs.symlink_metadata("link")?.uid(), 1000);
     /// # Ok(())
     /// # }
     /// ```

@@ -78,8 +78,8 @@ impl FileSystem {
     /// ```
     /// use blockyard::{DeviceNumber, FileType};
     /// # fn main() -> blockyard::Result<()> {
-    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?; fs.make_node("null",
-    /// FileType::CharDevice, 0o666, Some(DeviceNumber { major: 1, minor: 3 }))?;
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.make_node("null", FileType::CharDevice, 0o666, Some(DeviceNumber { major: 1, minor: 3 }))?;
     /// fs.make_node("pipe", FileType::Fifo, 0o600, None)?;
     /// # Ok(())
     /// # }
