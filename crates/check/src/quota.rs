@@ -59,7 +59,8 @@ pub(crate) fn index_of(kind: QuotaType) -> usize {
     }
 }
 
-/// Reads a quota file; `None` when its inode cannot be read, or is not a regular file with a map.
+/// Reads a quota file; `None` when its inode cannot be read, is not a regular file, or has
+/// inline data.
 pub(crate) fn read(volume: &Volume<'_>, inode: InodeNr) -> Option<QuotaFile> {
     let slot = InodeSlot::new(volume.inode(inode).ok()?);
     let is_regular = slot.raw().file_type() == Some(FileType::Regular);

@@ -221,8 +221,8 @@ fn nothing_is_repaired_without_the_journal_device() {
     assert_eq!((plan.ending().exit_code(), applied.blocks), (0, 0));
 }
 
-/// The fields of the two superblocks of a journal device: name, byte offset, size in bytes, and
-/// whether the field is in the first superblock.
+/// The fields that are changed in the two superblocks of a journal device: name, byte offset, size
+/// in bytes, and whether the field is in the first superblock.
 fn fields(pair: &Pair) -> Vec<(&'static str, u64, usize, bool)> {
     let journal_superblock = if pair.block_size == 1024 { 2048 } else { pair.block_size };
     let small = |size: usize| size <= 16;

@@ -1,5 +1,6 @@
-//! What the user asks for besides repairs: it is done whole or not at all, and the repair goes on
-//! after it. What a repair did can be taken back as long as nobody used the image since.
+//! What the user asks for besides repairs: shared blocks are all copied, or the plan is refused. A
+//! wish that finds nothing to do does not end the repair. What a repair did can be taken back as
+//! long as nobody used the image since.
 
 #![allow(clippy::unwrap_used)]
 
@@ -146,7 +147,8 @@ fn directories_are_written_anew_only_where_that_changes_something() {
     }
 }
 
-/// A block map reaches further than extents. A file with blocks beyond their reach keeps its map.
+/// With blocks of 8 KiB or more, a block map reaches beyond the 2^32 - 1 blocks that extents can
+/// map. A file with blocks out there keeps its map.
 #[test]
 fn a_file_too_long_for_extents_keeps_its_block_map() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -344,7 +346,7 @@ fn an_undo_file_that_cannot_be_written_whole_is_removed() {
     debugfs(&image, "sif one links_count 9");
     let device = FileDevice::open(&image).unwrap();
     let plan = plan(&device, &how(&[])).unwrap();
-    // The old content of an image that is too short now cannot be read.
+    // Saving fails: this device is too short to read the old content from.
     let short = MemoryDevice::new(64 << 10);
     let path = folder.path().join("undo");
     assert!(plan.save_undo(&short, &path).is_err());

@@ -26,10 +26,11 @@ pub struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// The text of a model: the library's model of that name, or else the file.
+    /// The text of a model: of the library's model with this name (short or long), or else of the
+    /// file with this name.
     ///
     /// # Errors
-    /// When there is neither.
+    /// When no model has the name and no such file can be read.
     pub fn text(name: &str) -> Result<String> {
         let long = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
         if let Some((_, text)) = MODELS.iter().find(|(known, _)| *known == long) {

@@ -66,8 +66,8 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     tables
 }
 
-/// Whether the rows are those of changed machines. Each machine has two rows then, and the tables
-/// have both.
+/// Whether the rows are those of changed machines. The tables then have the base and the patched
+/// rate of each machine.
 pub(crate) fn is_sensitivity(rows: &[Row]) -> bool {
     sensitivity::has_changed_machines(rows)
 }
@@ -268,8 +268,8 @@ mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// The four arms with one worker and two, and the append test in both ways. Every figure has
-    /// its own range.
+    /// The four arms with one worker and two, and the append test in both ways. From arm to arm,
+    /// every figure of the append test grows by a step of its own.
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for (number, arm) in (1..).zip(ARMS) {

@@ -2,7 +2,7 @@
 //! preallocation; and two workloads that allocate in parallel, direct appends and churn.
 //!
 //! The published runs used fio's default: the parent preallocates every file, one after the other,
-//! before a job starts, so nothing is allocated in parallel. The arms without preallocation are
+//! before a job starts, so nothing is allocated in parallel. The jobs without preallocation are
 //! ours.
 
 mod published;
@@ -25,9 +25,10 @@ const FURTHER: [&str; 2] = ["directappend", "churn"];
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18:scan=optimized"), ("rralloc", "rralloc-v2")];
 
 /// The arms that the reviewers of the round-robin patches asked for, with the reviewers' names for
-/// them.
+/// them, and ours.
 const ARMS: [&str; 8] = [
-    // Stock, in both scan modes. On the published devices, which do not turn, it is optimized.
+    // Stock, in both scan modes. On the published devices, which do not turn, the scan is
+    // optimized.
     "linux-6.18:scan=linear",
     "linux-6.18:scan=optimized",
     // V1, one cursor.
@@ -84,8 +85,9 @@ fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> P
     setup.plan(name, arms, &workers, interleave)
 }
 
-/// The plan on a device. Every file is written once and made durable within the measured time. The
-/// size of the image scales with the files.
+/// The plan on a device. If no number of operations is given, every file is written once. What is
+/// written is made durable within the measured time. If no image is given, its size scales with the
+/// files, but is at least 2 GiB.
 fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
     let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
     let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));

@@ -1,9 +1,9 @@
 //! `lab run e3`, the published bigalloc experiment of 2011: how many metadata reads and how much
 //! time clusters save.
 //!
-//! A file server keeps large preallocated files. Its memory is short, so the metadata that a call
-//! needs is seldom cached. Here such a server ([`server`]) works on a file system in memory. The
-//! lab counts what each call has to fetch ([`crate::metered`]). A modelled disk that all calls
+//! A file server keeps large preallocated files. Its memory is short, so a call may have to fetch
+//! the metadata that it needs. Here such a server ([`server`]) works on a file system in memory.
+//! The lab counts what each call has to fetch ([`crate::metered`]). A modelled disk that all calls
 //! share says how long that takes ([`spindle`]). Three parameters were fitted to the published
 //! column of 64 KiB ([`Memory::CALIBRATED`]): the amount of memory, how often its content is lost,
 //! and the calls a second. The other columns are predictions. Nothing depends on a clock:
@@ -192,7 +192,7 @@ impl ClusterPlan {
     pub fn too_small(&self) -> Option<String> {
         let groups = self.image_bytes() / (128 * MIB);
         (groups < 256).then(|| {
-            format!("e3: {groups} groups have few bitmaps, one or none with large clusters; at this --scale reads show little")
+            format!("e3: {groups} groups have few bitmaps, and with clusters there are fewer still; at this --scale reads show little")
         })
     }
 

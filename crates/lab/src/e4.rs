@@ -125,10 +125,12 @@ pub struct PassRow {
     /// What e2fsck counts: label and figure, in its order.
     #[serde(default)]
     pub vitals: Vec<Vital>,
-    /// The five passes on a modelled disk; empty if e2fsck's reads could not be seen.
+    /// The five passes on a modelled disk; empty in all rows of a run if e2fsck's reads of any file
+    /// system could not be seen.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
-    /// The five passes of our checker on the same disk; empty where `disk` is.
+    /// The five passes of our checker on the same disk; empty where `disk` is, and in rows of an
+    /// earlier version.
     #[serde(default)]
     pub our_checker: Vec<DiskPass>,
     /// The positions of directories.
@@ -250,8 +252,8 @@ impl PassPlan {
 /// Runs every cell. `progress` is called before each with its number (from 1) and name.
 ///
 /// # Errors
-/// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds
-/// errors.
+/// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed, or a checker
+/// finds errors.
 pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<PassRow>, Verdict)> {
     run_kept(plan, &mut Ledger::none(), progress)
 }
@@ -299,7 +301,7 @@ pub fn run_kept(
     Ok((rows, verdict))
 }
 
-/// Creates a file system of a kind and copies the tree to it.
+/// Creates a file system of a kind, ages it if `aged` is given, and copies the tree to it.
 fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<MemoryDevice>> {
     let device = Arc::new(MemoryDevice::new(plan.image_bytes()));
     mkfs::format(&*device, &mkfs_options(plan, kind)?)?;
@@ -342,7 +344,8 @@ fn journal_mib(plan: &PassPlan) -> u32 {
     u32::try_from(plan.scaled(u64::from(JOURNAL_MIB))).unwrap_or(JOURNAL_MIB).max(4)
 }
 
-/// Runs e2fsck twice, for its passes and for its reads, and our checker for its reads.
+/// Runs e2fsck twice: for its passes, and under strace for its reads. If these could be seen, runs
+/// our checker for its reads, too.
 fn judge(
     plan: &PassPlan,
     kind: Kind,
@@ -477,7 +480,7 @@ mod tests {
         for ext4 in &rows[1..] {
             assert!(rows[0].passes[0].read_mib > 2.0 * ext4.passes[0].read_mib, "{rows:?}");
             // A regression: with checksums of directories, pass 2 read every directory's inode on
-            // ext4: 28 and 36 MB at a fifth of the scale.
+            // ext4: 36 MB instead of the 28 of ext3, at a fifth of the published size.
             assert!((rows[0].passes[1].read_mib - ext4.passes[1].read_mib).abs() <= 1.0, "{rows:?}");
         }
         // Ours reads the same directories.

@@ -1,5 +1,5 @@
 //! The published experiments: which cells to run, and their tables with our figures next to the
-//! published ones.
+//! published ones. One experiment, `yard`, is ours and has no published figures.
 //!
 //! Published rates come from other machines and are in rows and columns marked as published.
 //! Compare how figures change with workers and policies, never a rate with a rate.
@@ -63,7 +63,7 @@ impl Experiment {
         }
     }
 
-    /// The published tables with our figures next to them.
+    /// The published tables with our figures next to them; for `yard`, tables of our figures.
     #[must_use]
     pub fn tables(self, rows: &[Row]) -> Vec<Table> {
         match self {

@@ -75,7 +75,7 @@ pub struct Machine {
     pub name: String,
     /// A description, and what was assumed.
     pub about: String,
-    /// CPUs that the published table used.
+    /// CPUs that workers may be spread over; in a built-in machine, those of the published table.
     pub cpus: u32,
     /// Where the numbers come from.
     pub sources: Vec<String>,
@@ -197,7 +197,7 @@ impl Machine {
         let of_sections = self.sections.iter().map(|section| section.work_ns);
         ensure!(
             costs.into_iter().chain(of_levels).chain(of_sections).all(|ns| ns <= COST_NS_MAX),
-            "no cost is above a second"
+            "costs must not be above a second"
         );
         ensure!(
             [self.tick_every_ns, self.commit_every_ns, self.quantum_ns]

@@ -131,7 +131,7 @@ impl<D: BlockDevice> Metered<D> {
         &self.below
     }
 
-    /// Empties the cache, and from now on caches this many pages.
+    /// Empties the cache, and from now on caches this many pages, but at least one.
     pub(crate) fn remember(&self, pages: usize) {
         let mut state = self.state();
         state.memory = Memory { most: pages.max(1), ..Memory::default() };
@@ -159,7 +159,8 @@ impl<D: BlockDevice> Metered<D> {
 }
 
 impl<D: BlockDevice + 'static> Metered<D> {
-    /// Learns the positions of the image's metadata, and the size of its blocks. Empties the cache.
+    /// Learns the positions of the image's metadata, and the size of its blocks. Empties the cache
+    /// and forgets which pages were fetched.
     ///
     /// # Errors
     /// Those of the image.

@@ -1,11 +1,12 @@
 //! A deterministic model of overlapping operations: how files interleave when many CPUs append at
 //! the same time.
 //!
-//! In a round every CPU appends once, in CPU order. Under [`Interleave::Overlap`] all operations of
-//! a round are in flight together. Each keeps the lock of the group it allocated in until the round
-//! ends, so a policy that skips busy groups goes elsewhere. A policy that waits gets the group
-//! afterwards. Under [`Interleave::Lockstep`] the operations run one after another. One thread does
-//! everything, so a run is repeatable to the block.
+//! In a round every CPU whose file is not full appends once, in CPU order. Under
+//! [`Interleave::Overlap`] all operations of a round are in flight together. Each keeps the lock of
+//! the group it allocated in until the round ends, so a policy that skips busy groups goes
+//! elsewhere. A policy that waits gets the group afterwards. Under [`Interleave::Lockstep`] the
+//! operations run one after another. One thread does everything, so a run is repeatable to the
+//! block.
 //!
 //! The workload is the published `append64` as pure allocation: each CPU appends blocks to its own
 //! file with `fallocate`, without preallocating the whole file.
@@ -44,7 +45,7 @@ pub struct OverlapRun {
     pub groups: u32,
     /// CPUs, each with one file.
     pub cpus: u32,
-    /// Blocks each file grows to.
+    /// Blocks after which a file is full. Its last append may end beyond them.
     pub blocks_per_file: u32,
     /// Blocks per append.
     pub append: u32,

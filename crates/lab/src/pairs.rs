@@ -66,7 +66,7 @@ struct Span {
 /// How threads get locks that others hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locks {
-    /// Whoever finds the lock free takes it. Threads that wait sleep in the end.
+    /// Whoever finds the lock free takes it. A thread that waits long goes to sleep.
     Native,
     /// Threads are served in turn and never sleep, as with the kernel's spin locks.
     InTurn,
@@ -110,7 +110,7 @@ fn run_on<B: Backend>(
 /// Refuses what [`run`] cannot measure.
 ///
 /// # Errors
-/// Says what is wrong: an unknown policy, no or too many threads, no time.
+/// Says what is wrong: an unknown policy, no or too many threads, a value given twice, no time.
 pub fn check(policies: &[String], threads: &[u32], (time, locks): (Duration, Locks)) -> Result<()> {
     check_arms(policies, threads)?;
     ensure!(
@@ -153,12 +153,13 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
 }
 
 /// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time. There are
-/// `cpus` CPUs, or one for each thread if that is `None`. Threads beyond the CPUs take turns. Each
-/// thread makes `pairs` pairs, after as many to warm up. A pair costs the machine's `operation_ns`
-/// in addition to its locks and lines. CPU time is that of all CPUs.
+/// `cpus` CPUs, but at most one for each thread; with `None`, one for each thread. Threads beyond
+/// the CPUs take turns. Each thread makes `pairs` pairs, after as many to warm up. A pair costs the
+/// machine's `operation_ns` in addition to its locks and lines. CPU time is the sum over all CPUs,
+/// with the time in which they wait.
 ///
 /// # Errors
-/// As [`run`], and no or too many pairs.
+/// As [`check_virtual`], and those of the allocator.
 pub fn run_virtual(
     policies: &[String],
     threads: &[u32],
@@ -170,7 +171,7 @@ pub fn run_virtual(
     let mut rows = Vec::new();
     for (name, policy) in policies.iter().zip(parsed(policies)?) {
         for &count in threads {
-            progress(rows.len() + 1, &format!("{name}, {}", counted(count.into(), "virtual CPU")));
+            progress(rows.len() + 1, &format!("{name}, {} in virtual time", counted(count.into(), "thread")));
             let cpus = cpus.unwrap_or(count).min(count);
             let allocator: Allocator<Virtual> = open(policy, cpus)?;
             rows.push(predict(&allocator, name, (count, cpus), (machine, pairs))?);

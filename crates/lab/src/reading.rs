@@ -31,7 +31,7 @@ const READ_AHEAD: u64 = 128 << 10;
 const FILES_MAX: usize = 64;
 
 /// How long it takes to read an image. For a row without an image all fields are `None`; for an
-/// image without files all times are.
+/// image without files that have content all times are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Mean milliseconds to read one file alone on the hard disk, over at most 64 files that the
@@ -48,7 +48,8 @@ pub struct Reading {
     pub read_directory_ssd_ms: Option<f64>,
     /// As `read_tree_hdd_ms`, on the SSD.
     pub read_tree_ssd_ms: Option<f64>,
-    /// Number of runs on the disk that the blocks of all directories form.
+    /// Number of runs on the disk that the blocks of all directories form, with the leaves of their
+    /// extent trees.
     pub directory_runs: Option<u64>,
 }
 
@@ -206,8 +207,8 @@ fn asked<'p>(places: impl Iterator<Item = &'p Place>) -> Vec<Request> {
     asked
 }
 
-/// The number of runs that the blocks of directories form on the disk, without the blocks of
-/// inodes.
+/// The number of runs that the blocks of directories, and the leaves of their extent trees, form on
+/// the disk. Blocks of the inode table do not count.
 fn runs_of_directories(tree: &[Directory]) -> u64 {
     let blocks = tree.iter().flat_map(|directory| directory.own.iter().skip(1));
     let mut blocks: Vec<(u64, u64)> =
@@ -255,8 +256,8 @@ mod tests {
         assert_eq!(runs_of_directories(&[own(&[])]), 0);
     }
 
-    /// Two files of 8 MiB, written in turns of `step` bytes: each in one run, or interleaved by
-    /// blocks.
+    /// Two files of 8 MiB, written in turns of `step` bytes: each is in one run if a step is the
+    /// whole file; otherwise their pieces of `step` bytes alternate.
     fn image(step: u64) -> Reading {
         let device = ImageSource::memory(1 << 30, 1).device().unwrap();
         let policy = blockyard_alloc::Policy::parse("linux-6.18:normalise=exact").unwrap();

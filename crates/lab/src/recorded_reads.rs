@@ -26,7 +26,7 @@ pub(crate) fn recorded_reads<T>(
     Ok((reads.map(|&Request { offset, length, .. }| (offset, length)).collect(), found))
 }
 
-/// One thread checks the device, so that the order of reads repeats.
+/// Options for a check of the device in one thread, so that the order of its reads repeats.
 pub(crate) fn in_one_thread() -> blockyard_check::Options {
     blockyard_check::Options { threads: Some(1), ..blockyard_check::Options::default() }
 }

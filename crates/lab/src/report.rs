@@ -121,7 +121,8 @@ impl Run {
         self.environment.experiment.as_deref().and_then(Experiment::by_name)
     }
 
-    /// The rows that have tables and plots by workload.
+    /// The rows that have tables and plots by workload: all, or none if the tables of the
+    /// experiment have every rate already.
     fn rows_by_workload(&self) -> &[Row] {
         let is_shown = self.experiment().is_some_and(|experiment| experiment.has_every_rate(&self.rows));
         if is_shown { &[] } else { &self.rows }
@@ -195,7 +196,7 @@ impl Run {
         Ok(cells + &json_lines(&self.clusters)? + &e4::rows::json_lines(&self.passes)?)
     }
 
-    /// Writes every form of the report to a folder: `report.md`, `rows.csv`, `report.html`, and
+    /// Writes the report to a folder: `report.md`, `rows.csv`, `report.html`, and
     /// `maps/` with each map and timeline as text and SVG.
     ///
     /// # Errors

@@ -97,7 +97,8 @@ pub struct Outcome {
     pub rows: Vec<Row>,
     /// The judges' verdict on the images.
     pub verdict: Verdict,
-    /// For each arm, the allocation map after its last repetition with the most workers.
+    /// For each arm, the allocation map after its last repetition with the most workers. Cells in
+    /// virtual time have none.
     pub maps: Vec<NamedMap>,
 }
 
@@ -239,7 +240,7 @@ impl Plan {
         self.check_features()
     }
 
-    /// Refuses an image that lacks a feature.
+    /// Refuses an image that lacks a feature which the plan needs.
     fn check_features(&self) -> Result<()> {
         let (image, features) = (self.image.name(), self.image.features()?);
         ensure!(
@@ -311,7 +312,8 @@ impl Plan {
         }
     }
 
-    /// Checks what a modelled device requires from the plan.
+    /// Checks what a modelled device requires from the plan. Without one, refuses options that need
+    /// one.
     fn check_device(&self) -> Result<()> {
         let Some(device) = &self.device else {
             ensure!(self.requests.is_none(), "--keep-requests: only of a modelled device; give --device");
@@ -340,8 +342,8 @@ impl Plan {
         limit.unwrap_or(OpenOptions::default().dirty_data_bytes)
     }
 
-    /// What determines the rates of jobs that write, apart from the arms; `None` if nothing is
-    /// written.
+    /// What determines the rates of jobs that write, apart from the arms; `None` if the workload
+    /// writes no data.
     #[must_use]
     pub fn conditions(&self) -> Option<String> {
         self.workload.writes_data().then(|| {

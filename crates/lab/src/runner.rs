@@ -124,7 +124,7 @@ fn run_threads<'t, T: Target + 't>(
 /// them in order.
 ///
 /// # Errors
-/// The first error of a worker.
+/// The first error of a worker; or that a worker panicked.
 pub fn finish<'t, T: Target + 't>(
     target: &T,
     mut workers: Workers<'t, T>,

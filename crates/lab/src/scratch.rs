@@ -6,7 +6,7 @@
 //! created in the directory, and is locked while its owner lives. Dropping a [`Scratch`] takes
 //! everything down. A note that is not locked leads the next process to what a killed one left
 //! ([`clean_leftovers`]). The state directory also keeps the old values of the kernel's write-back
-//! settings while they are changed.
+//! settings while a comparison with the kernel has stopped periodic write-back ([`settings_note`]).
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Write};
@@ -78,7 +78,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Takes down what killed processes left, and restores settings that they changed.
+/// Takes down what killed processes left, and restores the settings that they noted.
 pub fn clean_leftovers() {
     let Ok((state, _lock)) = locked_state() else { return };
     restore_settings(&state);
@@ -155,7 +155,8 @@ fn locked_state() -> Result<(PathBuf, File)> {
     Ok((state, lock))
 }
 
-/// A directory that only this user can write to.
+/// The state directory, which must belong to this user. If it is missing, it is created for this
+/// user alone.
 fn state_folder() -> Result<PathBuf> {
     let user = rustix::process::geteuid();
     let path = match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -169,12 +170,12 @@ fn state_folder() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether a noted directory is still one of ours.
+/// Whether a noted directory exists and has a name of ours.
 fn may_be_taken_down(folder: &Path) -> bool {
     let is_named =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     let data = fs::symlink_metadata(folder);
-    // The owner proves nothing: if something is mounted on the directory, its root's owner is seen.
+    // The owner proves nothing: a file system mounted on the directory hides it behind its own.
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 

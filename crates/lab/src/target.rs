@@ -18,8 +18,8 @@ pub trait Target: Send + Sync {
     /// An open file.
     type File: Send + Sync;
 
-    /// Creates an empty regular file in the root directory and opens it for writing; `None` if the
-    /// name exists.
+    /// Creates an empty regular file in the target's directory and opens it for reading and
+    /// writing; `None` if the name exists.
     ///
     /// # Errors
     /// Those of the file system, with the name.
@@ -52,14 +52,14 @@ pub trait Target: Send + Sync {
         Ok(())
     }
 
-    /// Writes `data` at `offset`, both whole blocks, to the device, not to the cache. The address
-    /// of `data` is a multiple of 4096.
+    /// Writes `data` to the device, not to the cache. `offset` and the length of `data` are
+    /// multiples of the block size. The address of `data` is a multiple of 4096.
     ///
     /// # Errors
     /// Those of the file system.
     fn write_direct(&self, cpu: Cpu, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Deletes a file of the root directory that is not open.
+    /// Deletes a file of the target's directory that is not open.
     ///
     /// # Errors
     /// Those of the file system, with the name.

@@ -28,8 +28,8 @@ pub const GIB: u64 = 1 << 30;
 pub const FILES_KEPT: u64 = 64;
 
 /// A workload with its sizes in bytes: the published ones, those that reviewers of the round-robin
-/// patches asked for (`DirectAppend`, `Churn`), and variants of ours (`ScanSwitch`, and fio jobs
-/// that read or write at random).
+/// patches asked for (`DirectAppend`, `Churn`), and variants of ours (`ScanSwitch`, and the fio
+/// jobs that read or that write at random).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to
@@ -104,13 +104,13 @@ pub trait Worker<T: Target>: Send {
     /// Those of the target.
     fn fill(&mut self, target: &T) -> Result<Step>;
 
-    /// Makes the worker's file durable.
+    /// Makes the worker's open file durable, if it has one.
     ///
     /// # Errors
     /// Those of the target.
     fn sync(&mut self, target: &T) -> Result<()>;
 
-    /// Closes the worker's file.
+    /// Closes the worker's open file, if it has one.
     ///
     /// # Errors
     /// Those of the target.
@@ -134,8 +134,9 @@ impl Workload {
     ];
 
     /// A workload with the published sizes. File sizes are multiplied by `scale` (rounded up to
-    /// whole operations, at least one). `None` for an unknown name. The names of fio jobs may end
-    /// with `:fallocate=none` (no preallocation) or `:fallocate=native` (fio's default).
+    /// whole operations, at least one). The names of fio jobs may end with `:fallocate=none` (no
+    /// preallocation) or `:fallocate=native` (fio's default). `None` for an unknown name, and for
+    /// any other ending.
     #[must_use]
     pub fn by_name(name: &str, scale: f64) -> Option<Self> {
         let sized = |size: u64, step: u64| scaled(size, scale).next_multiple_of(step);
@@ -181,8 +182,8 @@ impl Workload {
         }
     }
 
-    /// Size in bytes of the published experiment's file system, or a size in which its files have
-    /// room.
+    /// Size in bytes of the published experiment's file system; for workloads that were not
+    /// published, a size in which their files have room.
     #[must_use]
     pub fn published_device(&self) -> u64 {
         match self {
@@ -240,8 +241,8 @@ impl Workload {
         }
     }
 
-    /// Bytes of the file system that the files of one worker may fill at a time. Churn draws its
-    /// files, so a worker may keep up to about one and a half times the mean.
+    /// Bytes of the file system that the files of one worker may fill at a time. Churn draws the
+    /// sizes of its files, so a worker may keep up to about one and a half times the mean.
     #[must_use]
     pub fn space_of_worker(&self) -> u64 {
         match self {
@@ -250,7 +251,8 @@ impl Workload {
         }
     }
 
-    /// A warning if the files are too small to be placed like the published ones; `None` otherwise.
+    /// A warning if the files are too small to be placed like the published ones; `None` otherwise,
+    /// and always for workloads whose published files are small.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let is_small = matches!(self, Self::Fallocate2 { .. } | Self::ScanSwitch { .. } | Self::Churn { .. });
@@ -265,9 +267,9 @@ impl Workload {
         })
     }
 
-    /// Does the work of the parent before workers start, in a single thread: creates the files,
-    /// preallocates those of jobs that ask for it, and writes those that will be read. Returns the
-    /// workers.
+    /// Does the work of the parent before workers start, in a single thread: creates the files
+    /// (except those of churn, which its workers create), preallocates those of jobs that ask for
+    /// it, and writes those that will be read. Returns the workers.
     ///
     /// # Errors
     /// Those of the target.

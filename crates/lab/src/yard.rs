@@ -1,10 +1,10 @@
 //! Compares `yard` with the other policies. One table has every figure that yard is judged by: with
 //! threads, with overlapping operations in each round, on many virtual CPUs, and on aged images.
 //!
-//! Each row is one figure of one cell. It has yard's value, that of the best other policy, their
-//! ratio, and a mark if yard loses. Figures of repeated cells are medians. For extents per file
-//! with threads, the table also counts the repetitions in which yard has at most the median of the
-//! best other policy.
+//! Each row is one figure of the cells that differ only in their policy. It has yard's value, that
+//! of the best other policy, their ratio, and a mark if yard loses. Figures of repeated cells are
+//! medians. For extents per file with threads, the table also counts the repetitions in which yard
+//! has at most the median of the best other policy.
 
 mod rates;
 
@@ -85,7 +85,8 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     plans
 }
 
-/// Limits a cell by a number of operations, so that it repeats.
+/// Limits a cell by a number of operations instead of time, so that each run of it does the same. A
+/// workload that ends by itself has no limit.
 fn counted(setup: &Setup, workload: &Workload) -> Limit {
     let ops = (!workload.ends_by_itself()).then(|| setup.limit.ops_per_worker.unwrap_or(OPS));
     Limit { time: None, ops_per_worker: ops, fsync_end: false }
@@ -101,7 +102,7 @@ struct Judged {
 /// The rule by which yard loses.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// Yard loses below this share of the best other policy's figure. The best figure is the
+    /// Yard loses below this multiple of the best other policy's figure. The best figure is the
     /// greatest.
     Most(f64),
     /// Yard loses above the best other policy's figure. The best figure is the least.

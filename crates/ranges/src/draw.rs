@@ -4,15 +4,15 @@ use crate::Edges;
 use rand::Rng;
 use std::ops::Range;
 
-/// How many ends of earlier ranges may be drawn again.
+/// How many earlier offsets and ends of ranges may be drawn again.
 const RECENT: usize = 16;
 
 /// The most steps between the beginning of a file and a draw near it. Also the most steps of a
 /// short length.
 const NEAR: u64 = 8;
 
-/// Draws ranges of one file. It remembers the ends of the ranges it drew, so that a range may begin
-/// or end where an earlier one did.
+/// Draws ranges of one file. It remembers the last offsets and ends of ranges that it drew, so that
+/// a range may begin or end where an earlier one did.
 #[derive(Clone, Debug)]
 pub struct Ranges {
     edges: Edges,
@@ -55,7 +55,8 @@ impl Ranges {
     }
 
     /// As [`Ranges::range`], with both ends on multiples of `unit`, for operations that need this.
-    /// The range has at least one unit. It lies within the reach if the reach is at least one unit.
+    /// The range has at least one unit, even if `longest` is less. It lies within the reach if the
+    /// reach is at least one unit.
     pub fn aligned(&mut self, rng: &mut impl Rng, size: u64, longest: u64, unit: u64) -> Range<u64> {
         let range = self.range(rng, size, longest.max(unit));
         let last = (self.edges.reach() / unit).max(1) * unit;
@@ -69,7 +70,8 @@ impl Ranges {
         self.drawn += 1;
     }
 
-    /// Usually an edge or a byte beside it, seldom any byte at all.
+    /// Usually an edge or a byte beside it, seldom any byte up to twice the file's size, or of the
+    /// first [`NEAR`] blocks if these reach further.
     fn near_edge(&self, rng: &mut impl Rng, size: u64) -> u64 {
         let reach = self.edges.reach();
         let edge = match rng.random_range(0..16) {
@@ -138,7 +140,8 @@ impl Ranges {
         }
     }
 
-    /// A length: the distance of an edge from the beginning of the file, or any length.
+    /// A length of at most `longest` bytes: usually the distance of an edge from the beginning of
+    /// the file, or one byte more or less; else at most a block, `longest` itself, or any length.
     fn length(&self, rng: &mut impl Rng, longest: u64) -> u64 {
         let len = match rng.random_range(0..8) {
             0 => rng.random_range(1..=self.edges.block()),
@@ -156,7 +159,8 @@ impl Ranges {
         if len > longest { rng.random_range(1..=longest) } else { len.max(1) }
     }
 
-    /// Shortens a range that is too long: one end stays, and the other moves near enough.
+    /// Cuts a range off one byte beyond the reach. If it is still too long, one end stays, and the
+    /// other moves near enough.
     fn bounded(&self, rng: &mut impl Rng, range: Range<u64>, longest: u64) -> Range<u64> {
         let end = range.end.min(self.edges.reach() + 1);
         if end - range.start <= longest {

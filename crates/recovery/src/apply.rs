@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::scan::LoggedBlock;
 use crate::superblock_file;
 
-/// Bytes gathered into one write.
+/// The most bytes gathered into one write.
 const GATHER: usize = 1 << 20;
 
 /// Reads a logged block as it will be written home: unescaped.
@@ -54,7 +54,7 @@ pub(crate) fn write_home(
 }
 
 /// Marks the log empty. The next transaction will be `next`; the error code and the fast-commit
-/// feature are cleared.
+/// feature are cleared. The recorded head of the log changes only if `head` is given.
 pub(crate) fn empty_log(log: &Log<'_>, next: TxnId, head: Option<u32>) -> Result<()> {
     let ring = log.superblock.ring();
     assert!(head.is_none_or(|head| (ring.first()..ring.end()).contains(&head)), "the log's head lies in it");
@@ -83,7 +83,8 @@ pub(crate) fn clear_recover(device: &dyn BlockDevice, superblock: &RawSuperblock
     Ok(device.write_durable_at(PRIMARY_OFFSET, raw.as_bytes())?)
 }
 
-/// The superblock after the plan is carried out, with the errors of the present one.
+/// The superblock after the plan is carried out, still with RECOVER. It keeps the errors of the
+/// present one, and gets the ERROR state if the journal has an error code or is damaged.
 pub(crate) fn superblock_after(log: &Log<'_>, plan: &Plan, present: &RawSuperblock) -> Result<RawSuperblock> {
     let block_size = log.superblock.format().block_size();
     let (block_nr, inside) = superblock_file::place(block_size);

@@ -12,7 +12,8 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The superblock or the journal is corrupt, or has unknown features.
+    /// The superblock, a group descriptor or the journal is corrupt, or the file system or the
+    /// journal has something that is not supported.
     #[error(transparent)]
     Disk(#[from] blockyard_disk::Error),
     /// The journal is on another device, which was not given.

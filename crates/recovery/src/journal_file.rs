@@ -1,8 +1,8 @@
 //! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
 //! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the
-//! superblock's copy of its map and size replaces it. The copy also replaces an inode whose blocks
-//! are shared with bitmaps or inode tables, if the copy's are not.
+//! superblock's copy of its map and size replaces it, if that is usable. The copy also replaces an
+//! inode whose blocks are shared with bitmaps or inode tables, if the copy's are not.
 
 use std::collections::BTreeSet;
 
@@ -94,8 +94,8 @@ fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr)
 }
 
 /// The bytes of an inode. In the group descriptor, only the position of the inode table is needed,
-/// and only that is checked. A wrong checksum is tolerated, because the log may hold a newer
-/// descriptor.
+/// and only that is checked. A wrong checksum of the descriptor is tolerated, because the log may
+/// hold a newer one.
 fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
     let geometry = sb.geometry();
     if number.raw() == 0 || number.raw() > geometry.inodes_count() {
@@ -116,8 +116,8 @@ fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Resu
     Ok(slot)
 }
 
-/// The copy in the superblock. Checksums of tree blocks are not verified: their seed needs the
-/// inode.
+/// The copy in the superblock, if there is one. Checksums of tree blocks are not verified: their
+/// seed needs the inode.
 fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
     let raw = sb.raw();
     if raw.s_jnl_backup_type != BACKUP_IN_SUPERBLOCK {
@@ -186,7 +186,7 @@ impl Mapper<'_> {
     }
 
     /// Goes through the tree from left to right. Each tree block with entries must begin with its
-    /// parent's key, so none of these is visited twice. Only an empty leaf can be.
+    /// parent's key, so none of these is visited twice. Only an empty leaf can be visited twice.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();
@@ -202,8 +202,8 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Takes the extents of a leaf, or puts the children of an index node on the stack, first child
-    /// on top.
+    /// Adds the extents of a leaf to the runs, or puts the children of an index node on the stack,
+    /// first child on top. Refuses a hole or an unwritten extent.
     fn take_node(&mut self, node: &ExtentNode<'_>, waiting: &mut Vec<Child>) -> Result<(), Corruption> {
         waiting.extend((0..node.len()).rev().filter_map(|position| node.child(position)));
         for extent in (0..node.len()).filter_map(|position| node.extent(position)) {

@@ -2,9 +2,10 @@
 //! bits above. One more word for all sets says which of them hold a group.
 //!
 //! Key decision: a set is read without any lock. `next` takes a few word loads, and one more for
-//! every 262,144 groups that it passes over. The order of a walk depends only on the content, never
-//! on the history. Most orders are empty most of the time, so a walk over the orders skips to the
-//! next one that holds a group (`next_order`).
+//! every 262,144 groups that it passes over. A walk visits groups in a sequence that depends only
+//! on the content, never on the history. There is one set for each order (of lengths). Most are
+//! empty most of the time, so a walk over them skips to the next one that holds a group
+//! (`next_order`).
 //!
 //! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer;
 //! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears

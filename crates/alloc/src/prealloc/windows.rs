@@ -18,9 +18,10 @@ impl<B: Backend> Windows<B> {
     }
 
     /// Replaces `old` by a window of `place.size` clusters that begins between `place.start` and
-    /// `place.end`: the first one that overlaps no other window and holds a free cluster. For the
-    /// first candidate, `old` counts as another window. `next_free` returns the first free cluster
-    /// at or after a given one.
+    /// `place.end`: the first large enough gap between windows, if it holds a free cluster;
+    /// otherwise the search goes on from the next free cluster. For the first candidate, `old`
+    /// counts as another window. `next_free` returns the first free cluster at or after a given
+    /// one.
     ///
     /// # Errors
     /// When there is no such window. The error holds `old` if it still exists. It is `None` if

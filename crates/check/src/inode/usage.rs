@@ -2,8 +2,8 @@
 //!
 //! As observed, e2fsck counts each inode that a directory may name, once and with its `i_blocks`,
 //! except a symbolic link whose target is inline data. A value inode counts for the inodes that
-//! refer to it: each reference counts as one more inode of the owner, and the value's blocks are
-//! part of the owner's `i_blocks`.
+//! refer to it: each reference adds one inode to the counts of the referring inode's owner, group
+//! and project. The value's blocks are part of the referring inode's `i_blocks`.
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::u64_from_usize;

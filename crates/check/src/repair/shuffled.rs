@@ -1,8 +1,8 @@
 //! Blocks of inode tables that lie at each other's places, or over another block.
 //!
 //! The checksum of an inode covers its number. So a block belongs elsewhere if most of its inodes
-//! are wrong where they are, and right at the numbers of another block. It is moved there if that
-//! block is wrong, too. If that block is sound, the stray one is a copy and is cleared: its content
+//! are wrong where they are, and right at the numbers of another block. It is moved there unless
+//! that block is sound. If it is sound, the stray one is a copy and is cleared: its content
 //! exists twice.
 
 use std::collections::BTreeSet;
@@ -46,8 +46,8 @@ impl TableBlock {
 
 /// Blocks of inode tables in which several inodes have wrong checksums. Empty unless the first
 /// block of the first table is one of them or is blank: pass 0 needs what lies there. The block
-/// that belongs there may also lie among never-used inodes, which are not scanned. Unless there are
-/// more than [`PLACES_MAX`] blocks, it is looked for there too.
+/// that belongs at the start may also lie among never-used inodes, which pass 1 does not scan. With
+/// at most [`PLACES_MAX`] blocks, these are searched for it too.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {
@@ -108,7 +108,8 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bo
     for (from, home, bytes) in &strays {
         let there = ed.volume().block(home.place(ed))?;
         if belongs(ed, &there, *home) {
-            let what = format!("copy of the block of inodes from {} cleared", home.first_inode(ed));
+            let what =
+                format!("copy of the table block that begins with inode {} cleared", home.first_inode(ed));
             ed.add(Code::INODE_GARBAGE, site(ed, *from), Cost::Removed, what);
         } else {
             ed.put_block(home.place(ed), bytes)?;

@@ -85,7 +85,7 @@ impl From<&RawEntry<'_>> for Attribute {
 pub struct AttributeList(Vec<Attribute>);
 
 impl AttributeList {
-    /// The attributes of a checked area.
+    /// Checks an area and returns its attributes.
     ///
     /// # Errors
     /// As [`parse`].

@@ -6,9 +6,9 @@ const PREFIXES: [(u8, &str); 4] = [(1, "user."), (4, "trusted."), (6, "security.
 const WHOLE: [(u8, &str); 3] =
     [(2, "system.posix_acl_access"), (3, "system.posix_acl_default"), (8, "system.richacl")];
 
-/// Splits a full name (`user.colour`) into index and rest. The rest is empty for a name that
-/// consists of the prefix alone. `None` for an unknown prefix, or if another name's rest is empty
-/// or longer than 255 bytes.
+/// Splits a full name (`user.colour`) into index and rest. The rest is empty for the three names in
+/// `WHOLE`. `None` for an unknown prefix, and for a prefix in `PREFIXES` that is followed by
+/// nothing or by more than 255 bytes.
 #[must_use]
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     if let Some((index, _)) = WHOLE.iter().find(|(_, name)| name.as_bytes() == full) {

@@ -9,7 +9,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Invalid`]
     /// for a name that is only a prefix or contains NUL, [`Error::Range`] for an empty name or one
-    /// of more than 255 bytes with its prefix, corruption, device.
+    /// of more than 255 bytes with its prefix; corruption, and errors of the device.
     pub fn xattr(&self, inode: impl Into<InodeRef>, name: &[u8]) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.xattrs.xattr(inode.into(), name)
@@ -18,7 +18,7 @@ impl FileSystem {
     /// The names of all attributes that [`FileSystem::xattr`] can read, with their prefixes.
     ///
     /// # Errors
-    /// As [`FileSystem::xattr`].
+    /// Corruption, and those of the device.
     pub fn xattr_names(&self, inode: impl Into<InodeRef>) -> Result<Vec<Vec<u8>>> {
         let _operation = self.volume.watch();
         self.xattrs.xattr_names(inode.into())
@@ -26,7 +26,8 @@ impl FileSystem {
 
     /// Sets an attribute. An access control list is set whatever `mode` says; a list without
     /// entries removes the old one. The list that governs access, unlike a default list, also
-    /// changes the permissions of the inode. If it says no more than these, only they are kept.
+    /// changes the permissions of the inode. A list that says no more than the permissions is not
+    /// stored.
     ///
     /// # Errors
     /// [`Error::Exists`] or [`Error::NoAttribute`], depending on `mode`, [`Error::AttributeRoom`]

@@ -3,7 +3,8 @@
 
 use blockyard_device::DeviceError;
 
-/// Why mkfs refused or failed; each message is one line that says what, where and what to do.
+/// Why mkfs refused or failed; each message is one line that says what, where and, except for
+/// errors of the device, what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An option of mke2fs that blockyard does not support.
@@ -40,7 +41,8 @@ pub enum Error {
     /// The target already holds something.
     #[error("the target holds {0}; nothing was written; overwrite it with --force (-F)")]
     Occupied(String),
-    /// The device failed. What was written so far is not a file system (the superblock comes last).
+    /// The device failed. What was written so far is not a file system (the superblock
+    /// comes last), unless only the last flush failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }

@@ -1,5 +1,5 @@
-//! The arms of `--policy`, which nobody published, in a table of their own, with all interleavings
-//! side by side.
+//! Those arms of `--policy` that nobody published, in a table of their own, which has the rows of
+//! all interleavings.
 
 use blockyard_disk::num::count_as_f64;
 

@@ -174,7 +174,8 @@ fn switched_table(rows: &[Row]) -> Table {
     table
 }
 
-/// Microseconds an operation spends on each lock and line, for more and more CPUs.
+/// Microseconds that an operation waits for each of the heaviest locks and lines, for more and more
+/// CPUs.
 fn bottlenecks(rows: &[Row]) -> Table {
     let whole = wholes(rows);
     let heads = std::iter::once("lock or line, us/op".to_owned())
@@ -208,7 +209,7 @@ pub(crate) fn chart(rows: &[Row]) -> Chart {
     }
 }
 
-/// The locks and lines with the longest waits anywhere, each by number of CPUs.
+/// The locks and lines that are among the heaviest of at least one row, each by number of CPUs.
 fn lines(rows: &[&Row]) -> Vec<Series> {
     let mut names: Vec<String> = Vec::new();
     for row in rows {

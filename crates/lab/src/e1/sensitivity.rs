@@ -95,7 +95,8 @@ struct Assumption {
     make: fn(Machine) -> Machine,
 }
 
-/// Orders in which waiting CPUs get a line, and commits within the measured time.
+/// Other orders in which waiting CPUs get a line, a time for which a CPU keeps a line that others
+/// want, and commits within the measured time.
 const ASSUMPTIONS: [Assumption; 4] = [
     Assumption {
         name: "a fifth of the moves to the nearest",
@@ -228,7 +229,7 @@ mod tests {
         let machine = built_in("kunpeng-920");
         let variants = variants(&machine);
         assert_eq!(variants.len(), 1 + 2 * (3 + 4 + 6 + 8) + ASSUMPTIONS.len());
-        // Each differs from the machine in more than its name, and from all others.
+        // Each differs from the machine in more than its name, and no two have the same name.
         for (at, variant) in variants.iter().enumerate().skip(1) {
             let unnamed = Machine { name: machine.name.clone(), ..variant.clone() };
             assert_ne!(unnamed, machine, "{}", variant.name);

@@ -1,11 +1,11 @@
 //! The file server: preallocated files that are created, grow, are read and written directly, and
-//! are deleted; and what each call needs from the disk.
+//! are truncated to zero bytes and used again; and what each call needs from the disk.
 //!
 //! The workload of the published server is not known. This one is our choice, and is the same for
 //! all cluster sizes. Some files are preallocated as a whole. The others grow by many calls,
 //! several files at a time. The memory for metadata is a parameter. It is emptied now and then, as
-//! if something else needed it. Reads and writes carry no real content: they look up where it would
-//! be, and the disk is asked to read or write there.
+//! if something else needed it. The measured reads and writes carry no real content: they look up
+//! where it would be, and the disk is asked to read or write there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,14 +176,14 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Fills the file system, runs it to a steady state, and then measures `calls` fallocates and
-    /// truncates together.
+    /// Fills the file system, runs it to a steady state, and then measures `calls` steps. Each is a
+    /// fallocate or a truncate, with its reads and writes.
     pub(super) fn run(mut self, calls: u64, verdict: &mut Verdict, show_e2fsck: bool) -> Result<Outcome> {
         while self.taken < self.most {
             self.allocate()?;
         }
         let files = u64_from_usize(self.files.len() + self.growing.len());
-        // On average, each file is deleted and recreated `turnovers` times.
+        // On average, each file is truncated and replaced `turnovers` times.
         let (mut gone, most) = (0, files * self.memory.turnovers);
         while gone < most {
             let before = self.files.len();
@@ -280,7 +280,8 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Writes a large file at some offsets, which splits its one unwritten extent.
+    /// Writes a file of the largest size at some offsets, which splits its unwritten extent.
+    /// Smaller files are not written.
     fn write_first(&mut self, file: File) -> Result<()> {
         for place in (1..=PLACES).take_while(|_| file.size == LARGE) {
             let at = place * (LARGE / (PLACES + 1)) / UNIT * UNIT;

@@ -1,9 +1,9 @@
 //! When calls that share one disk end. Each call arrives at its own time, even while others wait.
 //!
 //! A call reads its metadata blocks one after the other, then reads or writes all runs of its
-//! content at once. It ends when the last of them ends. The disk is a model of the `device` crate
-//! and chooses from its queue. It chooses its next request when one ends, so a call that arrives in
-//! between waits until then.
+//! content at once. It ends when the last of them ends; then its processor time is added. The disk
+//! is a model of the `device` crate and chooses from its queue. It chooses its next request when
+//! one ends, so a call that arrives in between waits until then.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Spindle {
         }
     }
 
-    /// Adds a call. Calls arrive in order of time.
+    /// Adds a call that arrives at a time. Calls must be added in the order of these times.
     pub(super) fn come(&mut self, at: Duration, tag: usize, asked: Asked) {
         self.advance(at);
         if asked.metadata.is_empty() && asked.content.is_empty() {

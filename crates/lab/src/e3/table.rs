@@ -13,7 +13,8 @@ pub fn tables(rows: &[ClusterRow]) -> Vec<Table> {
     table(rows).into_iter().chain(sensitivity(rows)).collect()
 }
 
-/// One row for each metric; columns for the published file systems, then ours. `None` without rows.
+/// One row for each metric; columns for the published file systems, then ours. `None` without rows
+/// of the calibrated server.
 fn table(rows: &[ClusterRow]) -> Option<Table> {
     let rows: Vec<&ClusterRow> = rows.iter().filter(|row| row.variant.is_empty()).collect();
     let first = rows.first()?;

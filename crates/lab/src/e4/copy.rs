@@ -14,7 +14,8 @@ use super::PassPlan;
 use super::tree::{HomeTree, Step};
 use crate::target::engine::context;
 
-/// Process numbers of the two halves of rsync: one creates directories and links, the other files.
+/// Process numbers of the two halves of rsync: one creates directories, links and special files,
+/// the other regular files.
 const GENERATOR: u32 = 1;
 const RECEIVER: u32 = 2;
 /// Bytes of one write.
@@ -94,8 +95,9 @@ impl Copy<'_> {
     }
 }
 
-/// The copy as a trace, so that Linux can play it, at `scale` of the published tree. There is a
-/// sync after every `sync_bytes` of data, because a trace has no write-back of its own.
+/// The copy as a trace, so that Linux can play it, at `scale` of the published tree. A trace has no
+/// write-back of its own, so there is a sync after each file with which at least `sync_bytes` of
+/// data have been written since the last sync, and one at the end.
 ///
 /// # Errors
 /// Those of [`PassPlan::check`].
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(count(|op| matches!(op, Op::Mknod { .. })), 16);
         let written = |line: &Line| if let Op::Pwrite { len, .. } = line.op { len } else { 0 };
         let bytes: u64 = lines.iter().map(written).sum();
-        // 158 MiB in pieces of a little over 32 MiB, and the one at the end.
+        // Of 158 MiB, one after each of four pieces of a little over 32 MiB, and one at the end.
         assert_eq!(count(|op| *op == Op::Sync), 5, "{bytes} bytes are written");
     }
 }

@@ -82,10 +82,13 @@ pub struct OnDisk {
     pub our_checker: Vec<DiskPass>,
 }
 
-/// The requests of one kind to the disk, by pass.
+/// What the disk is asked for by one checker on one file system.
 struct Asked {
+    /// The kind of the file system.
     kind: String,
+    /// The requests before the passes, then those of each pass.
     passes: Vec<Vec<Request>>,
+    /// Size of the file system.
     bytes: u64,
     /// Factor for the published CPU seconds.
     scale: f64,
@@ -97,8 +100,8 @@ pub(super) fn published_io(kind: &str, pass: usize) -> f64 {
     layout.map_or(f64::NAN, |layout| layout.passes[pass - 1].io())
 }
 
-/// The five passes of each kind in `of`, which must include the kinds of both calibrated cells.
-/// These are cells of e2fsck.
+/// The five passes over each file system in `of`, which must include the kinds of both calibrated
+/// cells. Only passes of e2fsck are calibrated.
 ///
 /// # Errors
 /// Those of the model; none are expected.
@@ -126,7 +129,8 @@ pub(super) fn passes(of: &[(String, Reads)], bytes: u64, scale: f64) -> Result<V
 
 /// The calibrated values, and the cells that they reproduce: both cells, if values within the
 /// bounds reproduce both. Otherwise our layout is not the published one. Then the disk positions as
-/// in its data sheet, and only the rate is calibrated.
+/// the model does, and only the rate is calibrated; if no rate within the bounds reproduces its
+/// cell, there are no calibrated cells.
 fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str, usize)>)> {
     let seconds = |values: Values, (kind, pass): (&str, usize)| -> Result<f64> {
         let asked = asked.iter().find(|asked| asked.kind == kind);
@@ -219,7 +223,8 @@ impl Asked {
 }
 
 impl Asked {
-    /// CPU time after each of a pass's requests.
+    /// CPU time after each of a pass's requests; none before the passes. A kind that was not
+    /// published has the CPU time of ext4's new allocator.
     fn work_after_each(&self, pass: usize, requests: usize) -> Duration {
         let (Some(pass), Ok(requests)) = (pass.checked_sub(1), u32::try_from(requests)) else {
             return Duration::ZERO;
@@ -268,8 +273,8 @@ mod tests {
 
     use super::*;
 
-    /// Scattered reads in pass 1 of ext3, sequential ones in pass 2 of ext4, and a bit of
-    /// everything elsewhere.
+    /// Reads of e2fsck: one before the passes, scattered ones in pass 1, sequential ones in pass 2,
+    /// none in passes 3 and 4, and one in pass 5.
     fn reads(scattered: u64, in_order: u64) -> Reads {
         // Even steps would be in phase with the platter.
         let mut random = ChaCha8Rng::seed_from_u64(1);
@@ -325,8 +330,8 @@ mod tests {
         );
     }
 
-    /// Without the published seeks, positioning is not calibrated, and the cell is not marked as
-    /// such.
+    /// Without the published seeks, positioning is not calibrated, and its cell is not marked as
+    /// calibrated.
     #[test]
     fn a_layout_without_the_published_seeks_calibrates_the_rate_alone() {
         let of = [("ext3".to_owned(), reads(500, 30_000)), ("ext4-2009".to_owned(), reads(100, 33_000))];

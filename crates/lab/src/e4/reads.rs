@@ -19,8 +19,8 @@ use crate::recorded_reads::{in_one_thread, recorded_reads};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PassReads(pub(super) Vec<Vec<(u64, u64)>>);
 
-/// Runs e2fsck on an image under strace, without its own read-ahead; `None` if strace is missing or
-/// may not trace.
+/// Runs e2fsck on an image under strace, without e2fsck's own read-ahead; `None` if strace is
+/// missing or may not trace, or if e2fsck fails.
 pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Option<PassReads>> {
     let log = folder.join("strace");
     let traced = Command::new("strace")

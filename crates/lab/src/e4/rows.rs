@@ -50,7 +50,7 @@ struct DiskFigures {
     is_calibrated: Option<bool>,
 }
 
-/// The same figures of our checker.
+/// The same figures of our checker, except the rate and whether a value was calibrated.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct CheckerFigures {
     checker_reads: Option<u64>,
@@ -120,7 +120,7 @@ impl DiskFigures {
     }
 }
 
-/// Every pass as JSON, one a line.
+/// Every pass and every whole run as JSON, one a line.
 ///
 /// # Errors
 /// Those of the encoder. None is expected: rows contain only what it can encode.
@@ -129,7 +129,8 @@ pub fn json_lines(rows: &[PassRow]) -> Result<String> {
     files::json_lines(&flat)
 }
 
-/// Every pass as comma-separated values, one a line. Unknown figures are empty.
+/// Every pass and every whole run as comma-separated values, one a line, without the counts of the
+/// whole file system. Unknown figures are empty.
 #[must_use]
 pub fn csv(rows: &[PassRow]) -> String {
     let heads = [

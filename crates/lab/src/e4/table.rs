@@ -69,8 +69,9 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
     Some(table)
 }
 
-/// Seconds of I/O by pass on a modelled disk next to the published ones: those of e2fsck, and those
-/// of our checker. None if e2fsck's reads were not seen.
+/// Two tables of the seconds of I/O by pass on a modelled disk: those of e2fsck next to the
+/// published ones, and those of our checker next to e2fsck's. Rows of an earlier version have only
+/// the first; there is none if e2fsck's reads were not seen.
 #[must_use]
 pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
     let Some(first) = rows.first().filter(|_| rows.iter().all(|row| row.disk.len() == PASSES)) else {
@@ -91,7 +92,7 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
          strace sees them, on a notebook disk (the host reads no page twice, and reads neighbours together, up to 128 KiB). Its \
          rate and its positioning are calibrated on the marked cells (positioning only if our layout has the published seeks; \
          otherwise it is the model's); all others are predictions. A total is the modelled \
-         I/O plus the published CPU seconds.",
+         I/O plus the published CPU seconds times the scale.",
     );
     our_checker.note(
         "Our checker reads in one thread. The disk, the host and the CPU seconds are those of the table before, so the reads alone \

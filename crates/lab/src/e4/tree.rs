@@ -4,7 +4,7 @@
 //! What determines the passes matches: how many inodes of each kind there are, how many files are
 //! too long for an inode's own pointers, and how many blocks directories have (mails have long
 //! names). Pass 2 checks symbolic links, devices, pipes and sockets one by one, so they are grouped
-//! as packages create them. Sizes and names are made up.
+//! as packages create them. Names are made up, and so are sizes, except their sum.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -113,7 +113,7 @@ pub(super) enum Step<'t> {
         name: String,
         kind: FileType,
     },
-    /// `file` counts the files before it, from 0.
+    /// `file` is the number of a [`Step::File`], counted from 0.
     HardLink {
         directory: usize,
         file: usize,
@@ -248,7 +248,7 @@ impl HomeTree {
 }
 
 /// The size of a short file in bytes: one block plus a draw from an exponential distribution with a
-/// mean of 2.2 blocks, at most 12 blocks. Three per cent of files are empty.
+/// mean of 2.2 blocks, at most 12 blocks. Three per cent of short files are empty.
 fn short_file(random: &mut ChaCha8Rng) -> u64 {
     if random.random_bool(0.03) {
         return 0;

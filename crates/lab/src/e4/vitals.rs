@@ -41,7 +41,7 @@ pub(super) fn of_e2fsck(text: &str) -> Vec<Vital> {
     text.lines().flat_map(of_line).collect()
 }
 
-/// The counts of a line: two if a second one follows in brackets.
+/// The counts of a line, if it has any: two if that of fast symbolic links follows in brackets.
 fn of_line(line: &str) -> Vec<Vital> {
     let vital = |what: &str, count: &str| Vital { what: what.to_owned(), count: count.to_owned() };
     let line = line.trim();
@@ -76,7 +76,7 @@ fn singular(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The published counts and ours; `None` if e2fsck's were not kept.
+/// The published counts and ours; `None` without rows, or if e2fsck's counts were not kept for one.
 #[must_use]
 pub fn table(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;

@@ -1,5 +1,5 @@
-//! The tables of cells on modelled devices: one table for each device, with a row for each job and
-//! policy.
+//! The tables of cells on modelled devices: one table for each device, with a row for each
+//! repetition of a cell.
 
 use super::table::{Table, figure};
 use crate::figures::row::Row;

@@ -1,8 +1,8 @@
 //! Small charts as SVG: lines over workers on a logarithmic axis, or bars if there is only one
 //! number of workers.
 //!
-//! Lines that cover each other stay visible, because earlier ones are wider. Text takes its colour
-//! from the page.
+//! Of lines that cover each other, the last six stay visible, because earlier ones are wider. Text
+//! takes its colour from the page.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ impl Chart {
     }
 }
 
-/// The right end of the frame. The legend follows, as wide as its longest name.
+/// The right end of the frame. The legend follows, wide enough for its longest name.
 const FRAME: f64 = 530.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 80.0;
@@ -188,7 +188,8 @@ fn head(title: &str, width: f64, height: f64) -> String {
     )
 }
 
-/// The next of 1, 2, 4, 5, 8, 10 times a power of ten.
+/// The smallest number that is not below `value` and is 1, 2, 4, 5, 8 or 10 times a power of ten; 1
+/// if `value` is not above 0.
 fn nice_ceiling(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;

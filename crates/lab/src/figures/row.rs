@@ -1,7 +1,7 @@
 //! One measured cell: one run of a workload under one policy with one number of workers.
 //!
-//! The field names are the keys of the JSON rows and the columns of the CSV file; README and
-//! `--help` use the same names.
+//! The field names are the keys of the JSON rows. The columns of the CSV file, README and `--help`
+//! use the same names. Lists and most figures of modelled devices have no column.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub struct Row {
     pub state: String,
     /// Workers.
     pub workers: u32,
-    /// Logical CPUs that slots, zones and locality groups follow.
+    /// Number of logical CPUs, on which CPU slots, zones and locality groups depend.
     pub cpus: u32,
     /// How the workers shared time.
     pub interleave: Interleave,
@@ -102,13 +102,14 @@ pub struct Row {
     #[serde(default)]
     pub goal_hits: Option<u64>,
     /// Requests of large files that found space in the group of their stream goal, counted apart
-    /// from `goal_hits`; `None` as above.
+    /// from `goal_hits`; `None` as above, and if the policy's stream goal is not `group-only`.
     #[serde(default)]
     pub stream_goal_hits: Option<u64>,
     /// Entries of group indexes that searches visited; `None` as above.
     #[serde(default)]
     pub index_entries: Option<u64>,
-    /// Searches that ended at each criterion, by the names that the kernel's `mb_stats` gives them.
+    /// Searches that ended at each criterion, by the names that the kernel's `mb_stats` gives them;
+    /// empty if they cannot be counted.
     pub hits: BTreeMap<String, u64>,
     /// Fragmentation score (e4defrag -c); `None` without files.
     pub score: Option<f64>,
@@ -183,7 +184,8 @@ pub struct Waits {
 }
 
 impl Row {
-    /// Names of the numeric columns of a CSV file, in order, with their values; NaN for `None`.
+    /// Names and values of the columns of measured figures in a CSV file, in order, except those of
+    /// `hits`; NaN for `None`.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, f64)> {
         let count = count_as_f64;

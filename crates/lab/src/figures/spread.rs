@@ -48,7 +48,7 @@ impl Spread {
 
 /// The number of values outside the interval at each end. With rank r, the largest for which
 /// P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, the interval runs from the r-th to the (n + 1 - r)-th
-/// value.
+/// value. Below six values there is no such rank, and no value is outside.
 fn values_cut_each_side(n: usize) -> usize {
     let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut below = 0.0;
@@ -61,9 +61,9 @@ fn values_cut_each_side(n: usize) -> usize {
     rank.saturating_sub(1)
 }
 
-/// The order in which `arms` arms run for `repeats` repetitions: in an order and then backwards
-/// (A B B A), and so on. The first order is that of the arms, and the others are drawn by `seed`.
-/// Each item is (repetition, arm).
+/// The order in which `arms` arms run for `repeats` repetitions. Repetitions come in pairs: the
+/// second runs the first one's order backwards (A B B A). The first pair begins with the order of
+/// the arms, each later one with an order drawn by `seed`. Each item is (repetition, arm).
 pub fn abba(arms: usize, repeats: u32, seed: u64) -> impl Iterator<Item = (u32, usize)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<usize> = (0..arms).collect();

@@ -15,7 +15,7 @@ use crate::figures::states;
 /// A column's head, its figure of a row, and how to print it.
 pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);
 
-/// Every table of a run, workload by workload.
+/// Every table of a run: first those of modelled devices, then the others workload by workload.
 #[must_use]
 pub fn tables(rows: &[Row]) -> Vec<Table> {
     let mut tables = super::modelled::tables(rows);
@@ -49,7 +49,8 @@ const CHANCE: &str = "What free-running threads leave is chance and differs from
 const CHANCE_BESIDE: &str = "What free-running threads leave is chance and differs from run to run; the figures that repeat are those \
      of the next table of placement, where all operations of a round overlap.";
 
-/// Comparable rows with a name: those of one workload under one interleaving.
+/// Comparable rows with a name: those of one workload under one interleaving, on the same modelled
+/// machine or device if there is one, and on images of one state.
 #[must_use]
 pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut parts: Vec<(String, Vec<&Row>)> = Vec::new();
@@ -200,8 +201,8 @@ fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Tabl
     table
 }
 
-/// A row for each figure, a column for each policy. The first policy is the baseline, the others
-/// show their difference from it. `None` for a single policy.
+/// A row for each figure and number of workers, a column for each policy. The first policy is the
+/// baseline, the others show their difference from it. `None` without a second policy.
 #[must_use]
 pub fn compared(workload: &str, rows: &[&Row]) -> Option<Table> {
     let columns: [Column; 6] = [
@@ -237,7 +238,8 @@ pub fn compared(workload: &str, rows: &[&Row]) -> Option<Table> {
     Some(table)
 }
 
-/// `(+31%)`; `(~+3%)` if it may be chance.
+/// `(+31%)`; `(~+3%)` if both have repetitions and their spreads overlap, so that it may be chance.
+/// Empty if the median of `base` is 0.
 fn difference(base: &Spread, spread: &Spread) -> String {
     let percent = 100.0 * (spread.median / base.median - 1.0);
     if !percent.is_finite() {
@@ -247,7 +249,7 @@ fn difference(base: &Spread, spread: &Spread) -> String {
     format!("({}{percent:+.0}%)", if overlaps { "~" } else { "" })
 }
 
-/// Every row as comma-separated values.
+/// Every row as comma-separated values; empty without rows.
 #[must_use]
 pub fn csv(rows: &[Row]) -> String {
     let names = ["workload", "policy", "state", "workers", "cpus", "interleave", "machine", "device", "seed"];

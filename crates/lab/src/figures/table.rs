@@ -1,9 +1,9 @@
 //! A table, printable for a terminal, as Markdown for a mail, and as CSV.
 //!
 //! On a terminal a table is as wide as its content, up to a given width. Heads and names fold at
-//! blanks. Columns that still do not fit go to a second table below, which repeats the columns that
-//! name the rows. A column that is empty in every row is left out everywhere except in CSV, whose
-//! heads are an interface.
+//! blanks, names also after colons. Columns that still do not fit go to further tables below, which
+//! repeat the columns that name the rows. A column of figures that is empty in every row is left
+//! out everywhere except in CSV, whose heads are an interface.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
@@ -18,7 +18,7 @@ const NARROWEST: usize = 20;
 pub struct Table {
     /// What the table shows, with units.
     pub title: String,
-    /// Column heads, the first for the row names.
+    /// Column heads; those of the columns that name rows come first.
     pub heads: Vec<String>,
     /// Cells; each row has as many as there are heads.
     pub rows: Vec<Vec<String>>,
@@ -66,9 +66,10 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    /// Inserts each column of another table after the one with the same head, matching rows by
-    /// name. Published figures are not repeated. A column is not repeated either if it equals the
-    /// one with the same head.
+    /// Inserts each column of another table's figures after the one with the same head, or at the
+    /// end if there is none. Rows are matched by name, and missing ones are added. Published
+    /// figures are not repeated. A column is left out if each of its cells is `-` or equals the
+    /// cell under the same head.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];
@@ -109,7 +110,7 @@ impl Table {
     }
 
     /// The columns with content: those that name rows, and those that are not `-` or blank in every
-    /// row.
+    /// row. A table without rows has all its columns.
     #[must_use]
     pub fn filled_columns(&self) -> Vec<usize> {
         let is_filled = |column: &usize| {
@@ -133,13 +134,12 @@ impl Table {
         text
     }
 
-    /// Columns with their widths, table by table. A table has at least one column in addition to
-    /// the names.
+    /// Columns with their widths, table by table. Each table has at least one column of figures, if
+    /// there are any with content.
     fn parts(&self, columns: usize) -> Vec<Vec<(usize, usize)>> {
         let filled = self.filled_columns();
         let (names, figures) = filled.split_at(self.keys);
-        // Names fold before figures do, and the first name folds first, but names may take half of
-        // the line.
+        // Names may take half of the line. If that is too little, they fold, the first name first.
         let mut left = (columns / 2).saturating_sub(BESIDE * self.keys);
         let mut names: Vec<(usize, usize)> = names
             .iter()
@@ -182,7 +182,7 @@ impl Table {
         }
     }
 
-    /// Width of the longest line of a column.
+    /// Width that a column needs if nothing folds.
     fn whole(&self, column: usize) -> usize {
         self.cells(column).chain([self.heads[column].as_str()]).map(letters).max().unwrap_or(0)
     }
@@ -253,7 +253,7 @@ impl Table {
     }
 }
 
-/// Width of columns including borders.
+/// Width of columns with their blanks, each with the border on one side.
 fn taken(part: &[(usize, usize)]) -> usize {
     part.iter().map(|(_, width)| width + BESIDE).sum()
 }
@@ -268,7 +268,7 @@ fn letters(text: &str) -> usize {
 }
 
 /// Folds a name into lines of at most `columns` characters, at blanks and after the colons of a
-/// policy's overrides.
+/// policy's overrides. A longer word is not split.
 fn folded_name(name: &str, columns: usize) -> String {
     let (mut lines, mut used) = (String::new(), 0);
     for word in name.split_inclusive([' ', ':']) {
@@ -282,8 +282,8 @@ fn folded_name(name: &str, columns: usize) -> String {
     lines
 }
 
-/// Folds a text into terminated lines of at most `columns` characters. A longer word starts on a
-/// line of its own and is split.
+/// Folds a text into lines of at most `columns` characters, each ended by a newline. A longer word
+/// starts on a new line and is split.
 #[must_use]
 pub fn folded(text: &str, columns: usize) -> String {
     let (mut lines, mut used) = (String::new(), 0);
@@ -380,7 +380,7 @@ mod tests {
             let text = table.terminal(columns);
             let widest = text.lines().map(letters).max().unwrap();
             assert!(widest <= columns, "{widest} > {columns}:\n{text}");
-            // On a narrow terminal figures are cut, so that lines are not.
+            // On a narrower terminal figures are cut, so that no line is too wide.
             for number in (0..9).filter(|_| columns >= 33) {
                 let cell = format!("{number}00.0 k ±12%");
                 assert_eq!(text.matches(&cell).count(), 2, "{columns}:\n{text}");

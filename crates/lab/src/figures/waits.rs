@@ -11,7 +11,7 @@ use crate::figures::row::{Row, Waits};
 /// Locks and lines shown for each row.
 const SHOWN: usize = 6;
 
-/// The locks and lines that cost most, in descending order of time.
+/// The locks and lines that cost most time for waits and moves, in descending order.
 #[must_use]
 pub fn heaviest(row: &Row) -> Vec<&Waits> {
     let mut waits: Vec<&Waits> = row.waits.iter().collect();

@@ -34,8 +34,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Describes this machine. The caller gives `command` and `device`, and may set the commit:
-    /// only the program knows it.
+    /// Describes this machine. The caller gives `command` and `device`, and sets the seed, the
+    /// experiment, and the commit, which only the program knows.
     #[must_use]
     pub fn of_this_machine(command: String, device: String) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -98,7 +98,7 @@ fn quoted(word: &OsStr) -> String {
     match word.to_str() {
         Some(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
         Some(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
-        // Anything that is not one line of text is written byte by byte.
+        // A word that is not UTF-8 or has control characters is escaped byte by byte.
         _ => format!("$'{}'", word.as_bytes().escape_ascii()),
     }
 }

@@ -59,7 +59,8 @@ pub(super) fn holds_environment(folder: &Path) -> bool {
     serde_json::from_slice::<Environment>(&text).is_ok()
 }
 
-/// Removes everything that a run writes from its folder, except one file.
+/// Removes everything that a run writes from its folder, except the file `but` and maps that no
+/// file names.
 pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     remove_maps(folder)?;
     let names = files().filter(|name| *name != but && *name != MAPS_FOLDER);

@@ -1,11 +1,11 @@
 //! Keeps the results of a run while it runs. Each cell goes to the run's folder as soon as it is
-//! measured, and an interrupted run continues with the missing ones.
+//! measured, and an interrupted run can be continued with the missing ones.
 //!
 //! `cells.jsonl` begins with a line that identifies the run (plan, commit, machine). Each further
-//! line is a cell: its identity, what determines it, and its result. A cell's identity is a hash of
-//! everything that determines it, so a result is never mistaken for that of another policy,
-//! geometry, seed or commit. The rows also go to their own file, so that a report can be made of
-//! what exists.
+//! line is a cell: its identity, what determines it, its rows with the name of their file, and its
+//! result. A cell's identity is a hash of everything that determines it, so a result is never
+//! mistaken for that of another policy, geometry, seed or commit. The rows also go to their own
+//! file, so that a report can be made of what exists.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -97,8 +97,9 @@ impl Ledger {
     /// Starts to keep a run in a folder. `plan` is a text of everything that determines the run.
     ///
     /// # Errors
-    /// When the folder holds another run that is not to be replaced, is written by another process,
-    /// or cannot be written.
+    /// When the folder holds a run that `existing` neither replaces nor continues, or other files
+    /// with the names of a run's; when another process writes a run to it; and when it cannot be
+    /// read or written.
     pub fn open(folder: &Path, environment: &Environment, plan: &str, existing: Existing) -> Result<Self> {
         let head = Head {
             plan: hash(plan),
@@ -181,7 +182,8 @@ impl Ledger {
     }
 }
 
-/// Refuses a folder whose files may be someone else's: only those of a run are removed.
+/// Refuses a folder that holds files with the names of a run's, unless `existing` allows a run
+/// there and they are known to be of one.
 fn check_existing(folder: &Path, existing: Existing) -> Result<()> {
     let shown = folder.display();
     let cells = folder.join(CELLS_FILE);

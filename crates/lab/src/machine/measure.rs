@@ -1,4 +1,5 @@
-//! Measures what moving a cache line and handing over a lock cost on the current machine.
+//! Measures what accessing a cache line, moving one and handing over a lock cost on the current
+//! machine.
 //!
 //! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
 //! also changes a second contended line, the lock, takes longer. The additional time, less one
@@ -26,7 +27,7 @@ const REPETITIONS: usize = 51;
 /// counters.
 const FOLLOWERS: usize = 4;
 
-/// By how many per cent the median of repetitions is above their minimum on a busy machine.
+/// A machine is busy if a median of repetitions is more than this many per cent above the minimum.
 const BUSY_PERCENT: u64 = 25;
 
 /// This machine, and how much the repetitions of each measurement differed.
@@ -114,13 +115,14 @@ fn machine(cpus: u32, repeated: &[Repeated; 4]) -> Machine {
             format!("across_ns: measured: turns of two threads on one atomic: {alone} repetitions"),
             format!("hit_ps: measured: one thread on one atomic: {hit} repetitions"),
             format!(
-                "hand_over_ns: measured: the extra time of a turn with a second line in it: {with_lock} repetitions"
+                "hand_over_ns: measured: the extra time of a turn with a second line in it, less a move: \
+                 {with_lock} repetitions"
             ),
             format!(
                 "lines, moves_overlap: measured: the extra time of a turn with {FOLLOWERS} lines of plain data in \
                  it, in moves: {with_data} repetitions"
             ),
-            "memory_ns, tick, switch_ns, quantum_ns, sections, operation_ns: assumed; set operation_ns to match the rate of one worker"
+            "all other costs and intervals: assumed; set operation_ns to match the rate of one worker"
                 .to_owned(),
         ],
         hit_ps: hit.least,
@@ -133,11 +135,7 @@ fn machine(cpus: u32, repeated: &[Repeated; 4]) -> Machine {
         neighbours_first_percent: 0,
         tick_every_ns: 4_000_000,
         tick_costs_ns: 3000,
-        sections: vec![Held {
-            name: GROUP_LOCK.to_owned(),
-            work_ns: 60,
-            lines,
-        }],
+        sections: vec![Held { name: GROUP_LOCK.to_owned(), work_ns: 60, lines }],
         append64_group_lock_ns: None,
         operation_ns: 0,
         operation_varies_percent: 20,

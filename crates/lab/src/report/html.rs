@@ -1,5 +1,5 @@
-//! One self-contained HTML page: environment, plots, tables. It has no scripts and no external
-//! references.
+//! One self-contained HTML page: environment, tables, plots, used space over time, allocation maps.
+//! It has no scripts and no external references.
 
 use blockyard_inspect::units;
 use maud::{DOCTYPE, Markup, PreEscaped, html};

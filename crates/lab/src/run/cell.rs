@@ -149,7 +149,7 @@ impl Judged {
     }
 }
 
-/// A row with everything that can be seen from outside the file system.
+/// A row with what was measured and what the scan of the image found. Callers add the rest.
 pub(super) fn figures(
     plan: &Plan,
     policy: &str,
@@ -213,7 +213,7 @@ impl Row {
         let grown = |count: fn(&MbStats) -> u64| Some(count(&after.stats) - count(&before.stats));
         self.groups_skipped_busy = grown(|stats| stats.busy_skips[0]);
         self.goal_hits = grown(|stats| stats.goal_hits[0]);
-        // Linux counts these since patch 2 of the series only.
+        // Linux counts hits of the stream goal only since patch 2 of the series.
         self.stream_goal_hits =
             grown(|stats| stats.stream_goal_hits[0]).filter(|_| policy.stream_goal == StreamGoal::GroupOnly);
         self.index_entries = grown(|stats| stats.index_entries[0]);

@@ -1,8 +1,8 @@
 //! The image of a cell: a fresh file system in memory, or a copy-on-write view of an image file.
 //!
 //! Key decision: an image file is only read while cells run. With `in_place` the changes of the
-//! single cell are written to it at the end, after the judges have passed them. So an error leaves
-//! the file as it was.
+//! single cell are written to it at the end, after the judges have passed them. So an error before
+//! that leaves the file as it was.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -119,7 +119,8 @@ impl ImageSource {
         }
     }
 
-    /// Refuses a policy that serves no image with such features, before anything is measured.
+    /// Refuses a policy that does not serve the features of this image, before anything is
+    /// measured.
     ///
     /// # Errors
     /// As [`Self::check`].

@@ -19,7 +19,8 @@ pub struct Verdict {
     pub images: u64,
     /// Whether all images that e2fsck checked were clean; `None` if it checked none.
     pub e2fsck_clean: Option<bool>,
-    /// Why an image could not be shown to e2fsck, although it is installed; `None` if all could.
+    /// Why an image could not be shown to e2fsck, although it is installed; `None` if that did not
+    /// happen.
     pub not_shown: Option<String>,
 }
 

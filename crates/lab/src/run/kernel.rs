@@ -98,8 +98,8 @@ pub(super) fn check(plan: &Plan) -> Result<()> {
     let available = available_memory();
     ensure!(
         data + 512 * MIB <= available,
-        "--beside kernel: {} MiB of files do not fit the memory of this machine ({} MiB available); give a smaller --scale \
-         or fewer --workers",
+        "--beside kernel: {} MiB of files and 512 MiB to spare do not fit the memory of this machine ({} MiB available); \
+         give a smaller --scale or fewer --workers",
         data / MIB,
         available / MIB
     );
@@ -140,15 +140,16 @@ fn available_of(text: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Runs one cell on the kernel. Returns when the kernel has done the work that the cell left, so
-/// that the next cell does not bear it.
+/// Runs one cell on the kernel. Before it returns, it gives the kernel time to do the work that the
+/// cell left ([`wait_until_quiet`]), so that the next cell does not bear it.
 pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     let row = run_cell(plan, workers, judged);
     wait_until_quiet();
     row
 }
 
-/// Waits until the kernel's own work takes at most a tenth of a CPU, or [`QUIET_WAIT`] has passed.
+/// Waits until the CPUs together spend at most a tenth of one CPU's time in the kernel or waiting
+/// for a device, or until [`QUIET_WAIT`] has passed.
 fn wait_until_quiet() {
     let began = Instant::now();
     let mut before = kernel_ticks();

@@ -22,7 +22,7 @@ pub struct Setup {
     /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
     /// Arms of choice; `None`: those of the experiment. E1 runs them in addition to its own, E2
-    /// instead of its own, and `yard` is compared with them.
+    /// instead of its own. The experiment `yard` compares the policy `yard` with them.
     pub policies: Option<Vec<String>>,
     /// Device models that E2 runs on instead of memory; empty for none.
     pub devices: Vec<DeviceModel>,

@@ -72,8 +72,8 @@ impl Plan {
     }
 }
 
-/// Lines of locks that the whole file system shares. The cursor of `rotalloc-v1` has a line without
-/// a name.
+/// Lines of locks that the whole file system shares. `other` stands for lines without a name of
+/// their own; the cursor of `rotalloc-v1` is on one.
 const SHARED_LOCKS: [&str; 3] = ["md lock", "order list lock", "other"];
 /// Lines of locks of groups.
 const GROUP_LOCKS: [&str; 2] = ["group lock", "hashed lock"];
@@ -477,8 +477,8 @@ mod tests {
         assert_eq!(often, run(1_000_000));
     }
 
-    /// A cycle has 128 fallocates, each with one search, and one truncate. The first cycle warms
-    /// up.
+    /// A cycle has 128 fallocates, each with one search (under `yard` there are fewer), and one
+    /// truncate. The first cycle warms up.
     #[test]
     fn rows_count_what_was_measured_and_not_the_warm_up() {
         for policy in ["linux-6.16", "linux-6.18", "yard"] {

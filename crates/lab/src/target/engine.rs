@@ -2,8 +2,8 @@
 //!
 //! Operations can overlap in a model ([`EngineTarget::overlapping`]): the group that an operation
 //! allocated data in looks locked to every later operation of the round. A policy that skips busy
-//! groups goes elsewhere; one that waits gets the group afterwards. Only the last data allocation
-//! of an operation counts, because a CPU holds one group's lock at a time.
+//! groups goes elsewhere; one that waits gets the lock, as it would after the round. Only the last
+//! data allocation of an operation counts, because a CPU holds one group's lock at a time.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,7 +27,7 @@ const NOW: i64 = 1_700_000_000;
 pub struct EngineTarget {
     fs: FileSystem,
     in_flight: Option<InFlight>,
-    /// The files created here.
+    /// The files created here and not deleted here since.
     created: Mutex<BTreeSet<InodeNr>>,
 }
 
@@ -73,7 +73,8 @@ impl EngineTarget {
         Ok(Self { fs, in_flight: Some(InFlight { latest, held }), created: Mutex::default() })
     }
 
-    /// Keeps the group locked: the operation is done, but counts as running until the round ends.
+    /// Keeps the group where the operation last allocated data locked, if it allocated any: the
+    /// operation is done, but counts as running until the round ends.
     fn keep_group(&self) {
         let Some(in_flight) = &self.in_flight else { return };
         if let Some(group) = in_flight.latest.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -87,7 +88,8 @@ impl EngineTarget {
         &self.fs
     }
 
-    /// The bytes of the device that hold content of the files created here, in ascending order.
+    /// The bytes of the device that are allocated to the content of the files created here and not
+    /// deleted here since, in ascending order.
     ///
     /// # Errors
     /// Those of the file system.

@@ -58,7 +58,7 @@ impl Transactions {
     }
 }
 
-/// The transaction of an operation, which ends when this is dropped.
+/// An operation's share in its transaction. The operation ends when this is dropped.
 struct Handle<'a> {
     txn: TxnId,
     target: &'a ModelledTarget,
@@ -174,8 +174,8 @@ impl ModelledTarget {
         Handle { txn, target: self }
     }
 
-    /// Commits the running transaction when all its operations have ended: what they freed may be
-    /// reused. Only one CPU commits.
+    /// Closes the running transaction, waits until all its operations have ended, and commits it:
+    /// what they freed may be reused. Only one CPU commits.
     pub(crate) fn commit(&self, cpu: Cpu) {
         let txn = self.close_running();
         while *self.transactions().open(txn) > 0 {

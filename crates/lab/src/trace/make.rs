@@ -25,10 +25,11 @@ pub struct Recipe {
     pub seed: u64,
     /// Approximate number of operations.
     pub ops: u64,
-    /// Bytes of file space that the trace may fill; the kind `near-full` exceeds it.
+    /// Bytes of file space that the trace may fill. The kind `near-full` exceeds it on purpose, and
+    /// some other kinds may exceed it, most of all if it is small.
     pub space: u64,
-    /// Workers that take turns, each on its own CPU slot and in its own directory. They share
-    /// operations and space.
+    /// Workers that take turns. They share operations and space. Each has its own number, by which
+    /// a player chooses the CPU, and, if there are several, its own directory.
     pub workers: u32,
 }
 
@@ -51,7 +52,7 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "tree-copy",
         least_space: PAGE,
-        about: "a directory tree copied three times over itself",
+        about: "a directory tree written once, then twice over itself",
         make: trees::tree_copy,
     },
     Kind {
@@ -120,7 +121,7 @@ pub const KINDS: &[Kind] = &[
         about: "fill until no space is left, delete, fill again",
         make: files::near_full,
     },
-    Kind { name: "mixed", least_space: 0, about: "every operation in random order", make: files::mixed },
+    Kind { name: "mixed", least_space: 0, about: "most operations in random order", make: files::mixed },
 ];
 
 /// Makes a trace of the named kind.
@@ -143,7 +144,8 @@ pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
         return Ok(found.lines(recipe));
     }
     let share = |worker: u32| Recipe {
-        // Seeds are so far apart that no other trace of the caller makes the same choices.
+        // The seeds are 2^32 apart. So no other trace makes the same choices, if the caller's own
+        // seeds are small numbers.
         seed: recipe.seed.wrapping_add(u64::from(worker) << 32),
         ops: recipe.ops / u64::from(recipe.workers),
         space: recipe.space / u64::from(recipe.workers),

@@ -1,5 +1,5 @@
-//! Plays traces. A player answers each operation with success or an errno, and the answers of both
-//! sides are compared.
+//! Plays traces. There are two players: blockyard's engine and the running kernel. A player answers
+//! each operation with success or an errno, so that the answers of the two can be compared.
 
 pub mod engine;
 pub mod kernel;

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use blockyard_trace::{Line, Op};
 use walkdir::WalkDir;
 
-/// Bytes of one write of the copy.
+/// The most bytes of one write of the copy.
 const PIECE: u64 = 128 << 10;
 
 /// The trace that copies what is below `root`: directories before their content, names in sorted
-/// order, files in writes of 128 KiB, one commit point at the end. The first name of an inode
-/// becomes a file, its later names become hard links.
+/// order, files in writes of at most 128 KiB, one commit point at the end. The first name of an
+/// inode creates it, its later names become hard links.
 ///
 /// # Errors
 /// When something below `root` cannot be read.

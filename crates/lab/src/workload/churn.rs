@@ -10,10 +10,11 @@ use rand_chacha::ChaCha8Rng;
 use super::{FILES_KEPT, Step, Worker, new_file};
 use crate::target::{Cpu, Target};
 
-/// The next call of a worker.
+/// The next operation of a worker.
 enum Next<F> {
     Create,
-    /// Appends to the file until it has as many blocks as `blocks`, then makes it durable.
+    /// Appends a block to the file, or, if it has as many as `blocks`, makes it durable and closes
+    /// it.
     Append {
         name: String,
         file: F,
@@ -28,7 +29,7 @@ pub(super) struct Churn<F> {
     index: u32,
     /// The content of an append: zeroes, which a sparse memory device does not store.
     data: Vec<u8>,
-    /// Most blocks of a file.
+    /// The most blocks that a file may have. Here a block is one append.
     most: u64,
     next: Next<F>,
     /// Files created so far.
@@ -59,7 +60,8 @@ impl<F> Churn<F> {
     }
 }
 
-/// The mean number of blocks that so many files have together, if the largest have `most`.
+/// The mean number of blocks that `files` files have together, if the largest have `most`. A block
+/// is one append.
 pub(crate) fn blocks_of_files(files: u64, most: u64) -> u64 {
     assert!(most > 0, "a file has at least one block");
     let of_level = |level: u32| {

@@ -27,8 +27,8 @@ struct Cell<'a> {
     rates: Vec<(&'a str, Vec<f64>)>,
 }
 
-/// A row for each policy: its rate over that of the fastest other policy. `None` if no cell
-/// compares policies.
+/// A row for each policy: the ratios of its rates to those of the fastest other policy, as mean,
+/// least and counts of cells. `None` if no cell compares policies.
 pub(super) fn table(rows: &[Row]) -> Option<Table> {
     let cells = cells(rows);
     let mut policies: Vec<&str> = Vec::new();
@@ -116,8 +116,8 @@ struct Chance {
 }
 
 impl Chance {
-    /// Draws the repetitions of every policy from yard's, [`DRAWS`] times. `None` if yard has too
-    /// few repetitions in a cell.
+    /// Draws the repetitions of every policy from yard's, [`DRAWS`] times. `None` if there is no
+    /// cell, or if yard has no or too few repetitions in one.
     fn of(cells: &[Cell<'_>]) -> Option<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let mut ratios = Vec::new();

@@ -84,7 +84,7 @@ impl File {
     }
 }
 
-/// Ranges at edges, on files of a few folios, on sparse files, and with direct I/O.
+/// Ranges at edges, on files of a few folios, on a sparse file, and with direct I/O.
 pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let near = (recipe.space / 8).clamp(MIB, 5 * MIB);
     let mut files = [
@@ -97,7 +97,8 @@ pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     while pen.wants_more() {
         let file = rng.random_range(0..files.len());
         files[file].step(pen, rng);
-        // Frees space again: the tree of a sparse file takes more than its data.
+        // Frees the file's space now and then: the tree of a sparse file takes more space than its
+        // data.
         if rng.random_range(0..100) == 0 {
             files[file].size = 0;
             pen.op(Op::Ftruncate { fd: files[file].fd, len: 0 });
@@ -105,8 +106,8 @@ pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// The ranges that random kinds draw for a file: up to `reach` bytes, mostly at edges of 4 KiB
-/// blocks.
+/// Draws ranges of a file for the random kinds: within its first `reach` bytes (or one byte more),
+/// mostly at edges, with blocks of 4 KiB.
 pub(super) fn ranges_up_to(reach: u64) -> Ranges {
     Ranges::new(Edges::extents(4 * KIB).up_to(reach))
 }

@@ -15,7 +15,7 @@ pub(super) const APPEND64_SPACE: u64 = 16 * 4 * KIB;
 /// Space that [`large_sequential`] needs before it creates a file. No file is larger.
 pub(super) const SEQUENTIAL_SPACE: u64 = 16 * MIB;
 
-/// Appends to the files of four workers in turn, 8 KiB at a time up to 1 MiB, and truncates them.
+/// Appends to four files in turn, 8 KiB at a time up to 1 MiB, truncates them, and starts again.
 pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     let files: Vec<u32> =
         (0..4).map(|worker| pen.open(&format!("/fallocate2.{worker}"), "rw,create")).collect();
@@ -32,8 +32,8 @@ pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     }
 }
 
-/// Appends to sixteen files in turn, 4 KiB at a time. When they fill the space, it allocates them
-/// again from their start.
+/// Appends to sixteen files in turn, 4 KiB at a time. When they fill the space, it goes over them
+/// again from their start, where blocks are allocated already.
 pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     let files: Vec<u32> = (0..16).map(|worker| pen.open(&format!("/append.{worker}"), "rw,create")).collect();
     let most = recipe.space / 16;
@@ -46,8 +46,9 @@ pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Files of megabytes, written in pieces one after the other. Half of them are synced before they
-/// are closed.
+/// Files of megabytes, written in pieces one after the other. About half of them are synced before
+/// they are closed. When too little space is left, earlier files are deleted; some of these deletes
+/// name a file that does not exist.
 pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut space = recipe.space;
     let mut serial = 0;
@@ -75,8 +76,8 @@ pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Rec
     }
 }
 
-/// Short writes at random offsets of sparse files, punched holes, zeroed ranges. Half of the ranges
-/// are random whole blocks. The others are mostly at edges.
+/// Short writes at random offsets of sparse files, punched holes, zeroed and preallocated ranges.
+/// About half of the ranges are random whole blocks. The others are mostly at edges.
 pub(super) fn random_sparse(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let reach = recipe.space.max(64 * MIB);
     let mut files: Vec<(u32, Ranges, u64)> = (0..3)

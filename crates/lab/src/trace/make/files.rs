@@ -1,5 +1,5 @@
-//! Kinds with many files: durable small files, logs, ageing, full file systems, and everything at
-//! once.
+//! Kinds with many files: durable small files, logs, ageing, full file systems, and a mixture of
+//! operations.
 
 use blockyard_ranges::Ranges;
 use blockyard_trace::Op;
@@ -68,7 +68,8 @@ pub(super) fn log_rotate(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Fills most of the space, deletes half of the files at random, and fills it again, over and over.
+/// Creates files until 70 % of the space is filled or their number reaches a limit, deletes half of
+/// them at random, and begins again.
 pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.mkdir("/age");
     let mut live: Vec<(String, u64)> = Vec::new();
@@ -92,8 +93,8 @@ pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Writes more than the available space holds, so that the last writes fail. Then deletes half of
-/// the files and fills the space again.
+/// Writes or allocates an eighth more than the space, so that the last calls fail if the file
+/// system has no more free space. Then deletes half of the files and fills the space again.
 pub(super) fn near_full(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut live: Vec<String> = Vec::new();
     let big = (recipe.space / 12).next_multiple_of(4 * KIB);
@@ -133,7 +134,8 @@ struct Mixed {
     ranges: Ranges,
 }
 
-/// Every operation in random order over a few directories and files.
+/// Writes, fallocate in most modes, truncation, fsync, renames, links and attributes in random
+/// order, over a few directories and files.
 pub(super) fn mixed(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let directories: Vec<String> = (0..6).map(|number| format!("/m{number}")).collect();
     directories.iter().for_each(|path| pen.mkdir(path));

@@ -72,7 +72,8 @@ impl Pen {
         self.close(fd);
     }
 
-    /// Closes all open files, adds a commit point, and returns the lines.
+    /// Closes all open files, adds a commit point unless the last line is one, and returns the
+    /// lines.
     pub(super) fn finish(mut self) -> Vec<Line> {
         for fd in std::mem::take(&mut self.open) {
             self.op(Op::Close { fd });
@@ -97,7 +98,8 @@ impl Pen {
         self.open(path, "rw,create")
     }
 
-    /// Writes an operation again, on the file opened last.
+    /// Writes an operation again. A write or a close is of the file opened last, not of the file
+    /// that it was of.
     pub(super) fn repeat(&mut self, op: &Op) {
         let last = self.next_fd - 1;
         match *op {

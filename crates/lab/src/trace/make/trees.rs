@@ -69,7 +69,7 @@ pub(super) fn untar(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.op(Op::Sync);
 }
 
-/// Directories that grow an index. Two names are added for each that is removed at random.
+/// Directories that grow an index. On average, two names are added for each name that is removed.
 pub(super) fn directories(pen: &mut Pen, rng: &mut ChaCha8Rng, _: &Recipe) {
     let roots = ["/wide", "/long", "/deep"];
     roots.iter().for_each(|root| pen.mkdir(root));

@@ -5,7 +5,7 @@ use blockyard_trace::{Line, Op};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Most operations of a worker in one turn.
+/// The most operations of a worker in one turn.
 const TURN_MAX: usize = 8;
 
 /// Interleaves the traces of the workers; everything of worker k goes below `/wk`.

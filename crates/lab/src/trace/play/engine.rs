@@ -84,7 +84,7 @@ impl EnginePlayer {
     /// The open file system.
     ///
     /// # Errors
-    /// Those of opening the image, when no line was played yet.
+    /// Those of opening the image and of the call that prepares it, if it is not open yet.
     pub fn file_system(&mut self) -> Result<&FileSystem> {
         let ctx = self.context(0);
         if self.fs.is_none() {
@@ -96,7 +96,7 @@ impl EnginePlayer {
         self.fs.as_ref().context("the image is open")
     }
 
-    /// Ends the running transaction, as the kernel did of its own accord at this point. Freed
+    /// Ends the running transaction; for a point where the kernel did so of its own accord. Freed
     /// clusters stay pending until [`Self::end_commit`].
     ///
     /// # Errors
