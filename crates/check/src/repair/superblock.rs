@@ -89,14 +89,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         Code::ORPHAN_PRESENT_EMPTY | Code::ORPHAN_PRESENT_NO_FILE => {
             ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat().difference(RoCompat::ORPHAN_PRESENT)))?;
         }
-        Code::HURD_FILETYPE if names_have_types(ed)? => {
-            ed.change_superblock(|sb| sb.s_creator_os = U32::new(CREATOR_LINUX))?;
-            what = "creator set to Linux, because names have types";
-        }
-        Code::HURD_FILETYPE => {
-            ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::FILETYPE)))?;
-            what = "feature filetype removed, because names have no types";
-        }
+        Code::HURD_FILETYPE => what = mend_creator(ed)?,
         _ if mend_value(ed, code)? => {}
         _ => return Ok(()),
     }
@@ -178,7 +171,18 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Whether `.` of the root directory has a type; true if the root has no block.
+/// Corrects the creator or the feature filetype: the Hurd has no types in names. Returns what was
+/// done.
+fn mend_creator(ed: &Editor<'_, '_>) -> Result<&'static str, DeviceError> {
+    if names_have_types(ed)? {
+        ed.change_superblock(|sb| sb.s_creator_os = U32::new(CREATOR_LINUX))?;
+        return Ok("creator set to Linux, because names have types");
+    }
+    ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::FILETYPE)))?;
+    Ok("feature filetype removed, because names have no types")
+}
+
+/// Whether `.` of the root directory has a type; true if the root has no block that can be read.
 fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let slot = ed.slot(InodeNr::ROOT)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
@@ -186,8 +190,8 @@ fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
         return Ok(true);
     }
     let map = maps::read(ed, InodeNr::ROOT, slot.raw());
-    let Some(run) = map.runs.first() else { return Ok(true) };
-    Ok(ed.volume().block(BlockNr::new(run.physical))?[7] != 0)
+    let first = map.runs.first().and_then(|run| ed.volume().block(BlockNr::new(run.physical)).ok());
+    Ok(first.is_none_or(|block| block[7] != 0))
 }
 
 /// Where the superblock cannot be right about the quota file of a type, names the reserved inode if
