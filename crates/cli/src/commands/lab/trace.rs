@@ -61,7 +61,13 @@ impl Args {
             Command::Make { kind, seed, ops, space, workers } => {
                 make::make(&kind, &make::Recipe { seed, ops, space: space << 20, workers })?
             }
-            Command::E4 { scale, seed, sync } => e4::trace(scale, seed, sync << 20)?,
+            Command::E4 { scale, seed, sync } => match e4::trace(scale, seed, sync << 20) {
+                Ok(lines) => lines,
+                Err(error) => {
+                    eprintln!("blockyard: {error:#}");
+                    return Ok(ExitCode::from(super::run::EXIT_USAGE));
+                }
+            },
             Command::Record { directory } => record::record(&directory)?,
         };
         let mut out = BufWriter::new(std::io::stdout().lock());
