@@ -288,6 +288,13 @@ impl<B: Backend> Allocator<B> {
         self.table.lock_of(group)
     }
 
+    /// Whether anybody holds the group's lock; stale when the call returns.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_group_locked(&self, group: GroupNr) -> bool {
+        self.table.is_busy(group)
+    }
+
     /// Runs `f` while the group is locked. `f` must take no lock. Linux marks a claim in the
     /// on-disk bitmap under the group's lock. Models of the engine around the allocator call this
     /// to do the same.

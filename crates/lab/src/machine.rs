@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockyard_disk::num::usize_from_u32;
-use blockyard_sync::virtual_time::{Costs, Level, Section, Tick};
+use blockyard_sync::virtual_time::{Barging, Costs, Level, Section, Tick};
 use serde::{Deserialize, Serialize};
 
 /// Most CPUs in virtual time.
@@ -27,7 +27,7 @@ const BUILT_IN: [&str; 2] =
     [include_str!("../machines/kunpeng-920.json"), include_str!("../machines/amd-9654-x2.json")];
 
 /// The lock of a group.
-const GROUP_LOCK: &str = "group lock";
+pub(crate) const GROUP_LOCK: &str = "group lock";
 
 /// Locks for which a machine may give the cost of a section.
 const LOCKS: [&str; 5] = [GROUP_LOCK, "md lock", "order list lock", "locality group", "hashed lock"];
@@ -67,6 +67,21 @@ pub struct Held {
     pub lines: u64,
 }
 
+/// What waiting for a lock costs that whoever finds it free takes (see [`Barging`]), in
+/// nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryLocks {
+    /// One pause of a spin loop.
+    pub pause_ns: u64,
+    /// A yield of a CPU that nobody else wants.
+    pub yield_ns: u64,
+    /// From the release of a lock until the CPU that slept runs again.
+    pub wake_ns: u64,
+    /// The system call that wakes it, for the CPU that released the lock.
+    pub wake_call_ns: u64,
+}
+
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,6 +108,9 @@ pub struct Machine {
     /// [`Costs::moves_overlap`]).
     #[serde(default)]
     pub moves_overlap: bool,
+    /// Costs of locks that are not served in turn; only for runs that ask for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library_locks: Option<LibraryLocks>,
     /// How long a CPU keeps a line that others want, in nanoseconds.
     #[serde(default)]
     pub keep_ns: u64,
@@ -195,8 +213,12 @@ impl Machine {
         ];
         let of_levels = self.levels.iter().map(|level| level.move_ns);
         let of_sections = self.sections.iter().map(|section| section.work_ns);
+        let of_locks = self
+            .library_locks
+            .iter()
+            .flat_map(|locks| [locks.pause_ns, locks.yield_ns, locks.wake_ns, locks.wake_call_ns]);
         ensure!(
-            costs.into_iter().chain(of_levels).chain(of_sections).all(|ns| ns <= COST_NS_MAX),
+            costs.into_iter().chain(of_levels).chain(of_sections).chain(of_locks).all(|ns| ns <= COST_NS_MAX),
             "costs must not be above a second"
         );
         ensure!(
@@ -259,12 +281,22 @@ impl Machine {
             move_ns: self.across_ns,
             hand_over_ns: self.hand_over_ns,
             moves_overlap: self.moves_overlap,
+            barging: None,
             keep_ns: self.keep_ns,
             neighbours_first_percent: usize_from_u32(self.neighbours_first_percent),
             slack_ns: 0,
             sections: self.sections.iter().filter_map(section).collect(),
             tick: (self.tick_every_ns > 0).then_some(tick),
         }
+    }
+
+    /// The costs if whoever finds a lock free takes it; `None` if the file does not say what waiting
+    /// for such a lock costs.
+    #[must_use]
+    pub fn costs_with_library_locks(&self) -> Option<Costs> {
+        let &LibraryLocks { pause_ns, yield_ns, wake_ns, wake_call_ns } = self.library_locks.as_ref()?;
+        let barging = Some(Barging { pause_ns, yield_ns, wake_ns, wake_call_ns });
+        Some(Costs { barging, ..self.costs() })
     }
 }
 

@@ -4,6 +4,7 @@
 //! thread. CPU time for each pair comes from the scheduler. On a busy machine it still shows what
 //! threads cost each other, when wall-clock figures no longer do.
 
+pub mod calibrate;
 pub mod worker;
 
 use std::num::NonZero;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use blockyard_alloc::{Allocator, LockCensus, Policy};
 use blockyard_disk::num::{count_as_f64, u32_from_usize, usize_from_u32};
 use blockyard_inspect::units::counted;
-use blockyard_sync::virtual_time::{Program, simulate};
+use blockyard_sync::virtual_time::{Costs, Program, simulate};
 use blockyard_sync::{Backend, InTurn, Native, Virtual};
 use serde::Serialize;
 
@@ -66,8 +67,9 @@ struct Span {
 /// How threads get locks that others hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locks {
-    /// Whoever finds the lock free takes it. A thread that waits long goes to sleep.
-    Native,
+    /// Whoever finds the lock free takes it. A thread that waits long goes to sleep. These are the
+    /// locks that the library takes.
+    Library,
     /// Threads are served in turn and never sleep, as with the kernel's spin locks.
     InTurn,
 }
@@ -85,7 +87,7 @@ pub fn run(
 ) -> Result<Vec<PairsRow>> {
     check(policies, threads, (time, locks))?;
     match locks {
-        Locks::Native => run_on::<Native>(policies, threads, time, progress),
+        Locks::Library => run_on::<Native>(policies, threads, time, progress),
         Locks::InTurn => run_on::<InTurn>(policies, threads, time, progress),
     }
 }
@@ -119,7 +121,7 @@ pub fn check(policies: &[String], threads: &[u32], (time, locks): (Duration, Loc
     );
     let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
     ensure!(
-        locks == Locks::Native || threads.iter().all(|&count| usize_from_u32(count) <= cpus),
+        locks == Locks::Library || threads.iter().all(|&count| usize_from_u32(count) <= cpus),
         "--workers: at most {cpus} with --interleave in-turn, because threads that wait keep their CPUs"
     );
     ensure!(!time.is_zero(), "--seconds: give a time above 0");
@@ -130,7 +132,13 @@ pub fn check(policies: &[String], threads: &[u32], (time, locks): (Duration, Loc
 ///
 /// # Errors
 /// Says what is wrong.
-pub fn check_virtual(policies: &[String], threads: &[u32], cpus: Option<u32>, pairs: u64) -> Result<()> {
+pub fn check_virtual(
+    policies: &[String],
+    threads: &[u32],
+    (machine, locks, cpus): (&Machine, Locks, Option<u32>),
+    pairs: u64,
+) -> Result<()> {
+    costs(machine, locks)?;
     ensure!(
         cpus.is_none_or(|cpus| (1..=CPUS_MAX).contains(&cpus)),
         "--cpus takes numbers from 1 to {CPUS_MAX}"
@@ -143,6 +151,20 @@ pub fn check_virtual(policies: &[String], threads: &[u32], cpus: Option<u32>, pa
     );
     ensure!((1..=PAIRS_MAX).contains(&pairs), "--pairs takes numbers from 1 to {PAIRS_MAX}");
     Ok(())
+}
+
+/// The machine's costs with such locks.
+fn costs(machine: &Machine, locks: Locks) -> Result<Costs> {
+    match locks {
+        Locks::InTurn => Ok(machine.costs()),
+        Locks::Library => machine.costs_with_library_locks().with_context(|| {
+            format!(
+                "--machine {}: its file has no library_locks, the costs of waiting for such locks; \
+                 blockyard lab machine measure writes a file with them",
+                machine.name
+            )
+        }),
+    }
 }
 
 fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
@@ -163,18 +185,19 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
 pub fn run_virtual(
     policies: &[String],
     threads: &[u32],
-    (machine, cpus): (&Machine, Option<u32>),
+    (machine, locks, cpus): (&Machine, Locks, Option<u32>),
     pairs: u64,
     mut progress: impl FnMut(usize, &str),
 ) -> Result<Vec<PairsRow>> {
-    check_virtual(policies, threads, cpus, pairs)?;
+    check_virtual(policies, threads, (machine, locks, cpus), pairs)?;
+    let costs = costs(machine, locks)?;
     let mut rows = Vec::new();
     for (name, policy) in policies.iter().zip(parsed(policies)?) {
         for &count in threads {
             progress(rows.len() + 1, &format!("{name}, {} in virtual time", counted(count.into(), "thread")));
             let cpus = cpus.unwrap_or(count).min(count);
             let allocator: Allocator<Virtual> = open(policy, cpus)?;
-            rows.push(predict(&allocator, name, (count, cpus), (machine, pairs))?);
+            rows.push(predict(&allocator, name, (count, cpus), (&costs, machine.operation_ns, pairs))?);
         }
     }
     Ok(rows)
@@ -189,7 +212,7 @@ fn predict(
     allocator: &Allocator<Virtual>,
     policy: &str,
     (threads, cpus): (u32, u32),
-    (machine, pairs): (&Machine, u64),
+    (costs, operation_ns, pairs): (&Costs, u64, u64),
 ) -> Result<PairsRow> {
     let before = allocator.lock_census();
     // For each CPU: when it began to count and when it ended, or what failed.
@@ -204,7 +227,7 @@ fn predict(
                     began = Virtual::now_ns();
                 }
                 for worker in &mut workers {
-                    Virtual::work(machine.operation_ns);
+                    Virtual::work(operation_ns);
                     worker.run(1)?;
                 }
             }
@@ -215,7 +238,7 @@ fn predict(
     };
     let work = &work;
     let programs = (0..cpus).map(|cpu| -> Program<'_> { Box::new(move || work(cpu)) }).collect();
-    let report = simulate(&machine.costs(), programs);
+    let report = simulate(costs, programs);
     drop(report);
     let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
     let spans: Vec<(u64, u64)> = ended.into_iter().collect::<Result<_>>()?;
@@ -314,7 +337,7 @@ mod tests {
     #[test]
     fn every_arm_gets_its_figures() {
         let arms = ["linux-6.16".to_owned(), "yard".to_owned()];
-        let rows = run(&arms, &[1, 2], (Duration::from_millis(5), Locks::Native), |_, _| ()).unwrap();
+        let rows = run(&arms, &[1, 2], (Duration::from_millis(5), Locks::Library), |_, _| ()).unwrap();
         assert_eq!(rows.len(), 4);
         assert!(rows.iter().all(|row| row.pairs >= 1000 && row.wall_ns > 0.0));
         assert!(rows[0].shared_locks >= 2.0 && rows[3].shared_locks == 0.0, "{rows:?}");
@@ -333,12 +356,31 @@ mod tests {
         let arms =
             ["linux-6.16".to_owned(), "linux-6.18".to_owned(), "rralloc-v2".to_owned(), "yard".to_owned()];
         let machine = Machine::open("kunpeng-920").unwrap();
-        let run = || run_virtual(&arms, &[1, 8], (&machine, None), 100, |_, _| ()).unwrap();
+        let run = || run_virtual(&arms, &[1, 8], (&machine, Locks::InTurn, None), 100, |_, _| ()).unwrap();
         let rows = run();
         assert_eq!(rows, run());
         let gain = |at: usize| rows[at + 1].pairs_per_s / rows[at].pairs_per_s;
         assert!(gain(6) > 4.0 && gain(0) < gain(6), "{rows:?}");
-        assert!(run_virtual(&arms, &[1025], (&machine, None), 100, |_, _| ()).is_err());
+        assert!(run_virtual(&arms, &[1025], (&machine, Locks::InTurn, None), 100, |_, _| ()).is_err());
+    }
+
+    /// Two threads want one group's lock under linux-6.16. The thread that has the lock mostly takes
+    /// it again, so fewer wait than in turn, and both are faster.
+    #[test]
+    fn library_locks_are_waited_for_less_often_than_locks_in_turn() {
+        let arms = ["linux-6.16".to_owned()];
+        let run = |machine: &str, locks| {
+            let machine = Machine::open(machine).unwrap();
+            run_virtual(&arms, &[2], (&machine, locks, None), 500, |_, _| ())
+        };
+        let error = run("kunpeng-920", Locks::Library).unwrap_err().to_string();
+        assert!(error.contains("kunpeng-920: its file has no library_locks"), "{error}");
+        let measured = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments/two-cpus.json");
+        let run = |locks| run(measured, locks).unwrap();
+        let (library, in_turn) = (run(Locks::Library), run(Locks::InTurn));
+        assert_eq!(library, run(Locks::Library));
+        assert!(library[0].waits < in_turn[0].waits / 2.0, "{library:?} {in_turn:?}");
+        assert!(library[0].pairs_per_s > in_turn[0].pairs_per_s, "{library:?} {in_turn:?}");
     }
 
     #[test]
@@ -346,7 +388,8 @@ mod tests {
         let machine = Machine::open("kunpeng-920").unwrap();
         let rate = |threads, cpus| {
             let arms = ["yard".to_owned()];
-            let rows = run_virtual(&arms, &[threads], (&machine, cpus), 100, |_, _| ()).unwrap();
+            let rows =
+                run_virtual(&arms, &[threads], (&machine, Locks::InTurn, cpus), 100, |_, _| ()).unwrap();
             assert_eq!((rows[0].threads, rows[0].pairs), (threads, 100 * u64::from(threads)));
             rows[0].pairs_per_s
         };
@@ -358,7 +401,10 @@ mod tests {
     /// The limit holds for the CPUs that were asked for, however few threads use them.
     #[test]
     fn virtual_cpus_have_a_limit_whatever_the_threads() {
-        let check = |threads: u32, cpus, pairs| check_virtual(&["yard".into()], &[threads], cpus, pairs);
+        let machine = Machine::open("kunpeng-920").unwrap();
+        let check = |threads: u32, cpus, pairs| {
+            check_virtual(&["yard".into()], &[threads], (&machine, Locks::InTurn, cpus), pairs)
+        };
         assert!(check(2, Some(1024), 1).is_ok() && check(2000, Some(1024), 1).is_ok());
         for (threads, cpus, pairs, part) in [
             (2, Some(1025), 1, "--cpus takes numbers from 1 to 1024"),
@@ -374,12 +420,12 @@ mod tests {
 
     #[test]
     fn bad_input_is_refused() {
-        let short = (Duration::from_millis(1), Locks::Native);
+        let short = (Duration::from_millis(1), Locks::Library);
         assert!(run(&["yard".into()], &[0], short, |_, _| ()).is_err());
         assert!(run(&["yard".into()], &[65], short, |_, _| ()).is_err());
         assert!(run(&["yard".into()], &[1, 1], short, |_, _| ()).is_err());
         assert!(run(&["nonsense".into()], &[1], short, |_, _| ()).is_err());
-        assert!(run(&["yard".into()], &[1], (Duration::ZERO, Locks::Native), |_, _| ()).is_err());
+        assert!(run(&["yard".into()], &[1], (Duration::ZERO, Locks::Library), |_, _| ()).is_err());
     }
 
     /// From the first start to the last end: 4 seconds, 8000 pairs.

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use blockyard_sync::virtual_time::{Costs, Level, LineFigures, Program, Report, Section, Tick, simulate};
+use blockyard_sync::virtual_time::{
+    Barging, Costs, Level, LineFigures, Program, Report, Section, Tick, simulate,
+};
 use blockyard_sync::{
     Atomic, AtomicInt, Backend, CachePadded, Condvar, CpuSlot, Mutex, Native, Ordering, RwLock,
     ShardedCounter, Virtual, rank,
@@ -22,6 +24,7 @@ const COSTS: Costs = Costs {
     moves_overlap: false,
     keep_ns: 0,
     neighbours_first_percent: 0,
+    barging: None,
     slack_ns: 0,
     sections: Vec::new(),
     tick: None,
@@ -114,6 +117,68 @@ fn moves_that_overlap_take_the_time_of_one() {
     // The loads are 2 apart. The last of their lines comes 50 after it was asked for. The lock's
     // line moves once.
     assert_eq!(run(true), [1000 + 3 * 2 + 50 + 51, 1107 + 51 + 1 + 1]);
+}
+
+const BARGING: Barging = Barging { pause_ns: 25, yield_ns: 450, wake_ns: 17_000, wake_call_ns: 8000 };
+
+/// Whoever finds a lock free takes it: the CPU that releases it mostly has it again before the other
+/// looks. In turn, it would not.
+#[test]
+fn a_lock_that_is_not_served_in_turn_stays_with_its_holder() {
+    let run = |barging| {
+        let order = CachePadded::new(Mutex::<Vec<u64>, Virtual>::new(rank::GROUP, Vec::new()));
+        let program = |cpu: u64| -> Program<'_> {
+            let order = &order;
+            Box::new(move || {
+                for _ in 0..100 {
+                    let mut order = order.lock();
+                    order.push(cpu);
+                    Virtual::work(30);
+                    drop(order);
+                    Virtual::work(30);
+                }
+            })
+        };
+        let report = simulate(&Costs { barging, ..COSTS }, vec![program(0), program(1)]);
+        let order = order.into_inner().into_inner();
+        let changes = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        (order.len(), changes, report)
+    };
+    let (all, changes, report) = run(Some(BARGING));
+    let (all_in_turn, changes_in_turn, in_turn) = run(None);
+    assert_eq!((all, all_in_turn), (200, 200));
+    assert!(changes < 40 && changes_in_turn > 190, "{changes} {changes_in_turn}");
+    assert!(report.elapsed_ns() < in_turn.elapsed_ns(), "{report:?} {in_turn:?}");
+    assert_eq!(run(Some(BARGING)).2, report);
+}
+
+/// A CPU that looked ten times sleeps. The first release of a lock with a sleeper hands it over.
+/// For half a millisecond after that, a sleeper has to try again when it is woken.
+#[test]
+fn a_cpu_that_waits_long_sleeps_until_a_release_wakes_it() {
+    let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
+    let hold = |again: u64| -> Program<'_> {
+        let lock = &lock;
+        Box::new(move || {
+            for _ in 0..again {
+                let _held = lock.lock();
+                Virtual::work(100_000);
+            }
+        })
+    };
+    let costs = Costs { barging: Some(BARGING), ..COSTS };
+    let report = simulate(&costs, vec![hold(1), hold(1)]);
+    // The holder takes the line back from the sleeper for its release.
+    let released = 101 + 100_000 + 50 + 1;
+    assert_eq!(report.cpus[0].finished_ns, released + 8000);
+    // The sleeper wakes with the lock, and takes back its line for its release.
+    assert_eq!(report.cpus[1].finished_ns, released + 17_000 + 100_000 + 50 + 1);
+    assert_eq!((report.total().lock_waits, report.cpus[0].lock_waits), (1, 0));
+    assert_eq!(report.lines[0].held_ns, 2 * (100_000 + 51));
+    // CPU 0 releases twice: it hands over first. CPU 1 wakes CPU 0, which finds the lock free.
+    let report = simulate(&costs, vec![hold(2), hold(2)]);
+    assert_eq!(report.lines[0].taken, 4);
+    assert!(report.cpus[0].lock_waits > 0 && report.cpus[1].lock_waits > 0, "{report:?}");
 }
 
 /// If moves overlap, the release of a lock that another CPU polls for is part of the hand-over.

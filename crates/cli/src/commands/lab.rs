@@ -44,7 +44,7 @@ enum Command {
     /// Print the machine models of virtual time, or measure this machine
     Machine(machine::Args),
     /// Allocate and free in memory, in one or many threads, to see how far a policy scales
-    Pairs(pairs::Args),
+    Pairs(Box<pairs::Args>),
     /// Run a workload under several policies and numbers of workers, and print the results
     Run(Box<run::Args>),
     /// Print and write the reports in the folder of a run

@@ -1,23 +1,26 @@
-//! Measures what accessing a cache line, moving one and handing over a lock cost on the current
-//! machine.
+//! Measures what accessing a cache line, moving one, handing over a lock and waiting for one cost on
+//! the current machine.
 //!
 //! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
 //! also changes a second contended line, the lock, takes longer. The additional time, less one
 //! move, is the hand-over. In turns of a third kind, several lines of plain data change. If they
-//! add at most one move for two lines, moves overlap. The result is the minimum over many short
-//! repetitions, because time taken by other work is not a cost of the machine. If other work took
-//! time from most repetitions, the minimum is in doubt, too. A median far above the minimum shows
-//! that.
+//! add at most one move for two lines, moves overlap. At last, one thread wakes the other again and
+//! again.
+//!
+//! The result is the minimum over many short repetitions, because time taken by other work is not a
+//! cost of the machine. If other work took time from most repetitions, the minimum is in doubt, too.
+//! A median far above the minimum shows that. Of wake-ups the result is the median.
 
 use std::fmt;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::Thread;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize};
 
-use super::{GROUP_LOCK, Held, Machine, Placement};
+use super::{GROUP_LOCK, Held, LibraryLocks, Machine, Placement};
 use crate::cpus;
 
 /// Turns of one measurement.
@@ -26,6 +29,9 @@ const REPETITIONS: usize = 51;
 /// Cache lines of plain data that an allocation under a group's lock changes: bitmap, group,
 /// counters.
 const FOLLOWERS: usize = 4;
+
+/// How long a thread has slept when it is woken, in nanoseconds: long for a lock's waiter.
+const ASLEEP_NS: u64 = 20_000;
 
 /// A machine is busy if a median of repetitions is more than this many per cent above the minimum.
 const BUSY_PERCENT: u64 = 25;
@@ -36,6 +42,7 @@ pub struct Measured {
     /// The machine.
     pub machine: Machine,
     repeated: [Repeated; 4],
+    waiting: [Repeated; 4],
 }
 
 /// The repetitions of one measurement.
@@ -76,7 +83,12 @@ impl Measured {
     /// Says so if the machine was too busy to trust the result.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
-        let worst = self.repeated.iter().max_by_key(|repeated| repeated.spread_percent())?;
+        // The time of a wake-up varies on idle machines too.
+        let worst = self
+            .repeated
+            .iter()
+            .chain(&self.waiting[..2])
+            .max_by_key(|repeated| repeated.spread_percent())?;
         (worst.spread_percent() > BUSY_PERCENT).then(|| {
             format!(
                 "{worst} repetitions: other work was running, and another run will differ; measure when idle"
@@ -97,14 +109,27 @@ pub fn this_machine() -> Result<Measured> {
         turns("a move", Turn::Alone),
         turns("a turn with a lock", Turn::Lock),
         turns("a turn with data", Turn::Data),
-        Repeated::of("an access alone", "ps", alone_ps),
+        Repeated::of("an access alone", "ps", || {
+            alone_ps(|line| {
+                line.0.fetch_add(1, Ordering::Relaxed);
+            })
+        }),
     ];
-    Ok(Measured { machine: machine(u32_from_usize(allowed.len()), &repeated), repeated })
+    let (wakes, calls) = wake_ups(&allowed);
+    let waiting = [
+        Repeated::of("a pause", "ps", || alone_ps(|_| core::hint::spin_loop())),
+        Repeated::of("a yield", "ps", || alone_ps(|_| std::thread::yield_now())),
+        Repeated::new("a wake-up", "ns", wakes),
+        Repeated::new("the call for a wake-up", "ns", calls),
+    ];
+    let machine = machine(u32_from_usize(allowed.len()), &repeated, &waiting);
+    Ok(Measured { machine, repeated, waiting })
 }
 
 /// The machine of that many CPUs, from the measurements of [`this_machine`].
-fn machine(cpus: u32, repeated: &[Repeated; 4]) -> Machine {
+fn machine(cpus: u32, repeated: &[Repeated; 4], waiting: &[Repeated; 4]) -> Machine {
     let [alone, with_lock, with_data, hit] = repeated;
+    let [pause, yielding, wake, call] = waiting;
     let move_ns = alone.least;
     let lines = (with_data.least.saturating_sub(move_ns) + move_ns / 2) / move_ns;
     Machine {
@@ -122,8 +147,12 @@ fn machine(cpus: u32, repeated: &[Repeated; 4]) -> Machine {
                 "lines, moves_overlap: measured: the extra time of a turn with {FOLLOWERS} lines of plain data in \
                  it, in moves: {with_data} repetitions"
             ),
-            "all other costs and intervals: assumed; set operation_ns to match the rate of one worker"
-                .to_owned(),
+            format!(
+                "library_locks: measured: in one thread alone, {pause} repetitions, and {yielding}; between two \
+                 threads, {wake}, and {call}: of these two the medians, because some sleepers had not yet \
+                 gone to sleep"
+            ),
+            "all other costs and intervals: assumed".to_owned(),
         ],
         hit_ps: hit.least,
         memory_ns: 90,
@@ -131,6 +160,12 @@ fn machine(cpus: u32, repeated: &[Repeated; 4]) -> Machine {
         across_ns: move_ns,
         hand_over_ns: with_lock.least.saturating_sub(2 * move_ns),
         moves_overlap: 2 * lines <= u64_from_usize(FOLLOWERS),
+        library_locks: Some(LibraryLocks {
+            pause_ns: (pause.least + 500) / 1000,
+            yield_ns: (yielding.least + 500) / 1000,
+            wake_ns: wake.median,
+            wake_call_ns: call.median,
+        }),
         keep_ns: 0,
         neighbours_first_percent: 0,
         tick_every_ns: 4_000_000,
@@ -201,14 +236,54 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
     each(start, 2 * TURNS)
 }
 
-/// Picoseconds of changing a counter that no other CPU uses.
-fn alone_ps() -> u64 {
+/// Picoseconds of what a thread does alone, with a line that no other CPU uses.
+fn alone_ps(act: impl Fn(&Line)) -> u64 {
     let line = Line(AtomicU64::new(0));
     let start = Instant::now();
     for _ in 0..TURNS {
-        line.0.fetch_add(1, Ordering::Relaxed);
+        act(&line);
     }
     each(start, TURNS / 1000)
+}
+
+/// Nanoseconds from the call that wakes a sleeping thread until that thread runs, and of the call.
+fn wake_ups(allowed: &[usize]) -> ([u64; REPETITIONS], [u64; REPETITIONS]) {
+    let since = Instant::now();
+    let now = || u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let (rounds_begun, woke_at) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let sleep = || {
+        let _ = cpus::stay_on(allowed, 1);
+        for round in 0..REPETITIONS {
+            while rounds_begun.load(Ordering::Acquire) <= round {
+                std::thread::park();
+            }
+            woke_at.store(now(), Ordering::Release);
+        }
+    };
+    let (mut wakes, mut calls) = ([0; REPETITIONS], [0; REPETITIONS]);
+    let mut wake = |sleeper: &Thread| {
+        let _ = cpus::stay_on(allowed, 0);
+        for round in 0..REPETITIONS {
+            let asleep = now() + ASLEEP_NS;
+            while now() < asleep {
+                core::hint::spin_loop();
+            }
+            woke_at.store(0, Ordering::Relaxed);
+            let start = now();
+            rounds_begun.store(round + 1, Ordering::Release);
+            sleeper.unpark();
+            calls[round] = now() - start;
+            while woke_at.load(Ordering::Acquire) == 0 {
+                core::hint::spin_loop();
+            }
+            wakes[round] = woke_at.load(Ordering::Relaxed) - start;
+        }
+    };
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(sleep).thread().clone();
+        scope.spawn(move || wake(&sleeper));
+    });
+    (wakes, calls)
 }
 
 #[cfg(test)]
@@ -226,7 +301,15 @@ mod tests {
             steady("a turn with data", 80),
             steady("an access alone", 1700),
         ];
-        Measured { machine: machine(2, &repeated), repeated }
+        let mut wakes = [16_000; REPETITIONS];
+        wakes[3] = 60;
+        let waiting = [
+            Repeated::new("a pause", "ps", [24_600; REPETITIONS]),
+            Repeated::new("a yield", "ps", [445_400; REPETITIONS]),
+            Repeated::new("a wake-up", "ns", wakes),
+            steady("the call for a wake-up", 8000),
+        ];
+        Measured { machine: machine(2, &repeated, &waiting), repeated, waiting }
     }
 
     #[test]
@@ -246,6 +329,9 @@ mod tests {
         assert_eq!(machine.sections[0].lines, 1);
         assert!(machine.moves_overlap, "four lines take the time of one move");
         assert!(machine.sources[2].contains("160 ns in the median"), "{:?}", machine.sources);
+        // Of wake-ups it has the median.
+        let locks = LibraryLocks { pause_ns: 25, yield_ns: 445, wake_ns: 16_000, wake_call_ns: 8000 };
+        assert_eq!(machine.library_locks, Some(locks));
         let text = serde_json::to_string(&machine).unwrap();
         assert_eq!(Machine::parse(&text).unwrap(), machine);
     }

@@ -90,6 +90,12 @@ impl<'a, B: Backend> PairWorker<'a, B> {
         }
         Ok(())
     }
+
+    /// The group of the last pair; group 0 before the first.
+    #[must_use]
+    pub fn group(&self) -> GroupNr {
+        self.left.map_or(GroupNr::ZERO, |left| self.allocator.geometry().group_of(left.physical))
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@
 //!   [`Costs::moves_overlap`]. Caches have no limit and no prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
-//!   sleeps.
+//!   sleeps. With [`Costs::barging`], whoever finds a lock free takes it, and those that have found
+//!   it taken too often sleep.
 //! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`]
 //!   and what [`Section`] says about a lock's holder.
 //! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the
@@ -27,6 +28,7 @@
 
 mod atomics;
 mod costs;
+mod draws;
 mod lines;
 mod locks;
 mod place;
@@ -43,7 +45,7 @@ use crate::held_set::HeldSet;
 use crate::slot::CpuSlot;
 use scheduler::Scheduler;
 
-pub use costs::{Costs, Level, Section, Tick};
+pub use costs::{Barging, Costs, Level, Section, Tick};
 
 /// Words of stack per CPU.
 const STACK_WORDS: usize = 1 << 15;
@@ -82,6 +84,8 @@ pub struct LineFigures {
     pub wait_ns: u64,
     /// Time of the sections under these locks, see [`Section`].
     pub section_ns: u64,
+    /// Time for which mutexes, and other locks for writing, were held.
+    pub held_ns: u64,
     /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,
     /// Time of these moves, including queueing; of moves that overlap, each counts whole.
@@ -99,6 +103,7 @@ impl LineFigures {
             waits: self.waits - before.waits,
             wait_ns: self.wait_ns - before.wait_ns,
             section_ns: self.section_ns - before.section_ns,
+            held_ns: self.held_ns - before.held_ns,
             moved: self.moved - before.moved,
             moved_ns: self.moved_ns - before.moved_ns,
         }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use blockyard_lab::machine::{Machine, measure};
 use blockyard_lab::new_file;
+use blockyard_lab::pairs::calibrate::calibrate;
 
 use crate::commands::Output;
 
@@ -24,8 +25,8 @@ enum Command {
     List,
     /// Print the file of a machine
     Show(Box<Shown>),
-    /// Measure cache line transfer and lock hand-over on this machine, which should be idle, and
-    /// write its file
+    /// Measure cache line transfer, lock hand-over, waiting for locks and the computation of an
+    /// allocation on this machine, which should be idle, and write its file
     Measure {
         /// Write to this new file instead of the terminal
         #[arg(long)]
@@ -77,11 +78,13 @@ fn measure_to(out: Option<&Path>, output: &Output) -> Result<()> {
         new_file::check("--out", path)?;
     }
     let measured = measure::this_machine()?;
+    let doubt = measured.doubt();
+    let machine = calibrate(measured.machine)?;
     match out {
-        Some(path) => new_file::write(path, &(serde_json::to_string_pretty(&measured.machine)? + "\n"))?,
-        None => print(&measured.machine, output)?,
+        Some(path) => new_file::write(path, &(serde_json::to_string_pretty(&machine)? + "\n"))?,
+        None => print(&machine, output)?,
     }
-    if let Some(doubt) = measured.doubt().filter(|_| !output.quiet) {
+    if let Some(doubt) = doubt.filter(|_| !output.quiet) {
         eprintln!("blockyard: note: {doubt}");
     }
     Ok(())

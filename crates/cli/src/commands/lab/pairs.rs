@@ -45,6 +45,10 @@ pub(crate) struct Args {
     /// [default: kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
+    /// Virtual CPUs take any lock that they find free, and sleep after a long wait, as --interleave
+    /// threads does; not in turn. Needs a --machine measured with lab machine measure
+    #[arg(long)]
+    library_locks: bool,
     /// CPUs of --interleave virtual, at most 1024. Threads beyond them take turns; CPUs beyond the
     /// threads are left out [default: as many as threads]
     #[arg(long)]
@@ -57,7 +61,7 @@ pub(crate) struct Args {
 /// How long each row runs: for a time, or for a number of pairs per thread.
 enum Extent {
     Time(Duration, Locks),
-    Virtual { machine: Box<Machine>, pairs: u64 },
+    Virtual { machine: Box<Machine>, locks: Locks, pairs: u64 },
 }
 
 impl Args {
@@ -75,8 +79,8 @@ impl Args {
         let begin = |part: usize, name: &str| progress.begin(part, name);
         let rows = match extent {
             Extent::Time(time, locks) => pairs::run(policies, workers, (time, locks), begin)?,
-            Extent::Virtual { machine, pairs } => {
-                pairs::run_virtual(policies, workers, (&machine, self.cpus), pairs, begin)?
+            Extent::Virtual { machine, locks, pairs } => {
+                pairs::run_virtual(policies, workers, (&machine, locks, self.cpus), pairs, begin)?
             }
         };
         drop(progress);
@@ -100,12 +104,14 @@ impl Args {
         if self.interleave == "virtual" {
             refuse("--interleave threads or in-turn", &[("--seconds", self.seconds.is_some())])?;
             let pairs = self.pairs.unwrap_or(1000);
-            pairs::check_virtual(&self.policy, workers, self.cpus, pairs)?;
             let machine = self.machine.clone().unwrap_or_default();
-            return Ok(Extent::Virtual { machine: Box::new(machine), pairs });
+            let locks = if self.library_locks { Locks::Library } else { Locks::InTurn };
+            pairs::check_virtual(&self.policy, workers, (&machine, locks, self.cpus), pairs)?;
+            return Ok(Extent::Virtual { machine: Box::new(machine), locks, pairs });
         }
         let of_virtual = [
             ("--machine", self.machine.is_some()),
+            ("--library-locks", self.library_locks),
             ("--cpus", self.cpus.is_some()),
             ("--pairs", self.pairs.is_some()),
         ];
@@ -116,7 +122,7 @@ impl Args {
             "--seconds {seconds}: give a time above 0, at most 86400"
         );
         let time = Duration::from_secs_f64(seconds);
-        let locks = if self.interleave == "in-turn" { Locks::InTurn } else { Locks::Native };
+        let locks = if self.interleave == "in-turn" { Locks::InTurn } else { Locks::Library };
         pairs::check(&self.policy, workers, (time, locks))?;
         Ok(Extent::Time(time, locks))
     }

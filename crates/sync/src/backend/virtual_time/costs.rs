@@ -32,6 +32,21 @@ pub struct Tick {
     pub costs_ns: u64,
 }
 
+/// Locks that whoever finds them free takes, as those of a library, instead of locks served in
+/// turn. A CPU that finds such a lock taken looks again after pauses that become longer, then
+/// after yields, and then sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barging {
+    /// One pause of a spin loop, in nanoseconds.
+    pub pause_ns: u64,
+    /// A system call that yields a CPU that nobody else wants, in nanoseconds.
+    pub yield_ns: u64,
+    /// From the release of a lock until the CPU that slept runs again, in nanoseconds.
+    pub wake_ns: u64,
+    /// What waking a CPU costs the one that released the lock, in nanoseconds.
+    pub wake_call_ns: u64,
+}
+
 /// What accesses cost, in nanoseconds of virtual time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
@@ -61,6 +76,8 @@ pub struct Costs {
     ///   asked for since.
     /// - A release that the next holder polls for, and the load that sees it, are one move.
     pub moves_overlap: bool,
+    /// How CPUs get locks that others hold: in turn, without sleeping, if this is `None`.
+    pub barging: Option<Barging>,
     /// How far a CPU may run ahead of the slowest before it lets that one run.
     pub slack_ns: u64,
     /// Costs of holding a lock, by the line it lies on. Other locks cost nothing more.
@@ -82,6 +99,7 @@ impl Default for Costs {
             keep_ns: 0,
             neighbours_first_percent: 0,
             moves_overlap: false,
+            barging: None,
             slack_ns: 0,
             sections: Vec::new(),
             tick: None,

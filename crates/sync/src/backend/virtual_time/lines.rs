@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::draws::Draws;
 use super::place::{ByNumber, LineId};
 use super::{Costs, LineFigures};
 
@@ -146,21 +147,6 @@ pub(super) struct Lines {
     /// One entry for each name.
     figures: Vec<LineFigures>,
     draws: Draws,
-}
-
-/// Random numbers (`SplitMix64`) from a fixed seed, so that a simulation repeats.
-#[derive(Debug, Default)]
-struct Draws(u64);
-
-impl Draws {
-    /// A number below `count`.
-    fn below(&mut self, count: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((bits ^ (bits >> 31)) & 0xffff_ffff).unwrap_or(0) % count
-    }
 }
 
 impl Lines {

@@ -3,11 +3,14 @@
 //! Everything here happens on one thread. A borrow of the state never lasts over a switch to
 //! another CPU.
 
+mod barging;
+
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::draws::Draws;
 use super::lines::{Access, CPUS_MAX, Lines, Outcome, Served};
 use super::place::{ByNumber, LineId, LockId};
 use super::{Costs, CpuFigures, LineFigures, Report};
@@ -49,7 +52,8 @@ impl Drop for EndOfTime<'_> {
     }
 }
 
-/// The holders of a lock and the CPUs waiting for it, in order of arrival.
+/// The holders of a lock and the CPUs waiting for it, in order of arrival. If CPUs barge, these
+/// are the ones that sleep.
 #[derive(Debug, Default)]
 struct Lock {
     writer: bool,
@@ -57,6 +61,10 @@ struct Lock {
     queue: VecDeque<(usize, Access)>,
     /// The last holder: plain data under the lock is in that CPU's cache.
     last: Option<usize>,
+    /// When it was last taken.
+    taken_at: u64,
+    /// Used only if CPUs barge.
+    fairness: barging::Fairness,
 }
 
 impl Lock {
@@ -130,6 +138,8 @@ struct State {
     lines: Lines,
     locks: HashMap<u64, Lock, ByNumber>,
     conditions: HashMap<u64, VecDeque<usize>, ByNumber>,
+    /// For pauses.
+    draws: Draws,
 }
 
 impl State {
@@ -209,7 +219,9 @@ impl State {
     fn begin_section(&mut self, costs: &Costs, cpu: usize, lock: LockId) {
         let figures = self.lines.figures_of(lock.line.name);
         figures.taken += 1;
-        let last = self.locks.entry(lock.number).or_default().last.replace(cpu);
+        let record = self.locks.entry(lock.number).or_default();
+        record.taken_at = self.cpus[cpu].clock;
+        let last = record.last.replace(cpu);
         let Some(section) = costs.sections.iter().find(|section| section.name == lock.line.name) else {
             return;
         };
@@ -221,6 +233,18 @@ impl State {
         let ns = section.work_ns + section.lines * line_ns;
         figures.section_ns += ns;
         self.cpus[cpu].clock += ns;
+    }
+
+    /// A lock was released.
+    fn end_section(&mut self, cpu: usize, lock: LockId, access: Access) {
+        let Some(record) = self.locks.get_mut(&lock.number) else { return };
+        match access {
+            Access::Read => record.readers -= 1,
+            Access::Write => {
+                record.writer = false;
+                self.lines.figures_of(lock.line.name).held_ns += self.cpus[cpu].clock - record.taken_at;
+            }
+        }
     }
 }
 
@@ -391,25 +415,37 @@ impl Scheduler {
     pub(super) fn acquire(&self, id: LockId, access: Access) {
         self.access(id.line, Access::Write);
         let cpu = self.cpu();
+        if !self.enter_if_free(id, access) {
+            let before = self.now();
+            match &self.costs.barging {
+                Some(costs) => self.barge(costs, id, access),
+                None => {
+                    let mut state = self.state.borrow_mut();
+                    state.locks.entry(id.number).or_default().queue.push_back((cpu, access));
+                    self.wait(state);
+                }
+            }
+            let mut state = self.state.borrow_mut();
+            let record = &mut state.cpus[cpu];
+            let waited = record.clock - before;
+            record.figures.lock_waits += 1;
+            record.figures.lock_wait_ns += waited;
+            let figures = state.lines.figures_of(id.line.name);
+            figures.waits += 1;
+            figures.wait_ns += waited;
+        }
+        self.state.borrow_mut().begin_section(&self.costs, cpu, id);
+    }
+
+    /// Takes a lock at no cost if nobody has it; says whether.
+    fn enter_if_free(&self, id: LockId, access: Access) -> bool {
         let mut state = self.state.borrow_mut();
         let lock = state.locks.entry(id.number).or_default();
-        if lock.admits(access) {
+        let is_free = lock.admits(access);
+        if is_free {
             lock.enter(access);
-            state.begin_section(&self.costs, cpu, id);
-            return;
         }
-        lock.queue.push_back((cpu, access));
-        let before = state.cpus[cpu].clock;
-        self.wait(state);
-        let mut state = self.state.borrow_mut();
-        let record = &mut state.cpus[cpu];
-        let waited = record.clock - before;
-        record.figures.lock_waits += 1;
-        record.figures.lock_wait_ns += waited;
-        let figures = state.lines.figures_of(id.line.name);
-        figures.waits += 1;
-        figures.wait_ns += waited;
-        state.begin_section(&self.costs, cpu, id);
+        is_free
     }
 
     /// Takes a lock if that needs no waiting. A try reads first, so it does not take the line away
@@ -420,13 +456,9 @@ impl Scheduler {
             return false;
         }
         self.access(id.line, Access::Write);
-        let cpu = self.cpu();
-        let mut state = self.state.borrow_mut();
-        let lock = state.locks.entry(id.number).or_default();
-        let admitted = lock.admits(access);
+        let admitted = self.enter_if_free(id, access);
         if admitted {
-            lock.enter(access);
-            state.begin_section(&self.costs, cpu, id);
+            self.state.borrow_mut().begin_section(&self.costs, self.cpu(), id);
         }
         admitted
     }
@@ -438,17 +470,17 @@ impl Scheduler {
         state.locks.get(&id.number).is_some_and(|lock| lock.writer || lock.readers > 0)
     }
 
-    /// Releases a lock and hands it to the next in line.
+    /// Releases a lock. Hands it to the next in line, unless CPUs barge.
     pub(super) fn release(&self, id: LockId, access: Access) {
+        if let Some(costs) = &self.costs.barging {
+            return self.release_and_wake(costs, id, access);
+        }
         self.store_release(id, access);
         let from = self.cpu();
         let mut state = self.state.borrow_mut();
         let after = state.cpus[from].clock + self.costs.hand_over_ns;
+        state.end_section(from, id, access);
         let Some(lock) = state.locks.get_mut(&id.number) else { return };
-        match access {
-            Access::Read => lock.readers -= 1,
-            Access::Write => lock.writer = false,
-        }
         let mut admitted = Vec::new();
         while let Some(&(cpu, wanted)) = lock.queue.front() {
             let free = match wanted {
