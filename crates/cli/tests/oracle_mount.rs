@@ -229,13 +229,35 @@ fn a_remount_changes_what_the_kernel_can() {
     let line = line_of(&place.directory()).unwrap();
     assert!(line.contains(" ro,nosuid,"), "{line}");
     assert_eq!(fs::write(place.directory().join("x"), "x").unwrap_err().raw_os_error(), Some(30));
-    let refused = place.mount(&["-o", "remount,commit=30"]);
-    assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+    for word in ["commit=30", "noatime", "strictatime"] {
+        let refused = place.mount(&["-o", &format!("remount,{word}")]);
+        assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+    }
     assert!(place.mount(&["-o", "remount,rw"]).status.success());
     fs::write(place.directory().join("x"), "x").unwrap();
     assert!(run("umount", &[place.directory().to_str().unwrap()]).status.success());
     place.wait_for_end();
     e2fsck_clean(&place.image());
+}
+
+/// The server decides about access times, so a remount keeps them, and may name those in force.
+#[test]
+fn a_remount_keeps_how_access_times_change() {
+    if !can_mount() {
+        return;
+    }
+    for word in ["noatime", "relatime", "strictatime"] {
+        let place = Place::new();
+        assert!(place.mount(&["-o", word]).status.success());
+        let shown = line_of(&place.directory()).unwrap();
+        let named = ["noatime", "relatime"].into_iter().find(|kind| shown.contains(kind));
+        assert_eq!(named, (word != "strictatime").then_some(word), "{shown}");
+        assert!(place.mount(&["-o", "remount,ro"]).status.success());
+        assert!(place.mount(&["-o", &format!("remount,rw,{word}")]).status.success());
+        assert_eq!(line_of(&place.directory()).unwrap(), shown);
+        assert!(run("umount", &[place.directory().to_str().unwrap()]).status.success());
+        place.wait_for_end();
+    }
 }
 
 /// The kernel shows blanks of a mount's path in octal, but not `#`.

@@ -107,7 +107,7 @@ impl Crew {
     }
 
     /// Lets another thread do the job. If there is none and none can be started, the caller does
-    /// the job that has waited longest.
+    /// the jobs that wait.
     pub(crate) fn hand_over(&self, job: Job) {
         let (bell, needs_thread) = {
             let mut waiting = self.0.waiting.lock();
@@ -125,13 +125,10 @@ impl Crew {
         }
         if let Err(error) = self.start() {
             tracing::error!(%error, "no thread could be started");
-            let is_alone = {
-                let mut waiting = self.0.waiting.lock();
-                waiting.threads -= 1;
-                waiting.threads == 0
-            };
-            // Without extra threads, nobody else would ever run the job.
-            if is_alone && let Some(job) = self.next() {
+            self.0.waiting.lock().threads -= 1;
+            // Without extra threads, nobody else would ever run the jobs. There can be two: of two
+            // callers whose threads could not be started, the first saw the other's thread counted.
+            while let Some(job) = self.next_without_threads() {
                 run(job);
             }
         }
@@ -172,8 +169,10 @@ impl Crew {
         thread.spawn(move || crew.work()).map(drop)
     }
 
-    fn next(&self) -> Option<Job> {
-        self.0.waiting.lock().jobs.pop_front()
+    /// The job that has waited longest, if there are no extra threads.
+    fn next_without_threads(&self) -> Option<Job> {
+        let mut waiting = self.0.waiting.lock();
+        if waiting.threads == 0 { waiting.jobs.pop_front() } else { None }
     }
 
     /// The loop of each thread: one request after another, until none comes for a while.

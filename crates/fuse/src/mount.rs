@@ -449,6 +449,8 @@ fn flags_of(options: &Options, is_read_only: bool) -> MountFlags {
     flags.set(MountFlags::NODEV, !options.devices);
     flags.set(MountFlags::NOSUID, !options.set_id);
     flags.set(MountFlags::NOEXEC, !options.execution);
+    // The server decides about access times; this shows what it does.
     flags.set(MountFlags::NOATIME, options.access_times == blockyard::AccessTimes::Never);
+    flags.set(MountFlags::STRICTATIME, options.access_times == blockyard::AccessTimes::Always);
     flags
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::ImagePath;
-use blockyard_fuse::{Handle, Mount, MountError, Options, Request, Serving, Unmounted};
+use blockyard_fuse::{AccessTimes, Handle, Mount, MountError, Options, Request, Serving, Unmounted};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::mount::MountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -221,26 +221,30 @@ impl Args {
     /// Changes those options of a mount that the kernel can change without the server.
     fn remount(&self) -> Result<ExitCode> {
         let present = present_options(&self.directory)?;
-        let lists = std::iter::once(&*present).chain(self.options.iter().map(String::as_str));
-        let options = Options::parse(lists).map_err(|error| UsageError::new(error.to_string()))?;
+        let parse = |more: &[String]| {
+            let lists = std::iter::once(&*present).chain(more.iter().map(String::as_str));
+            Options::parse(lists).map_err(|error| UsageError::new(error.to_string()))
+        };
+        let (before, options) = (parse(&[])?, parse(&self.options)?);
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, options.read_only);
         flags.set(MountFlags::NODEV, !options.devices);
         flags.set(MountFlags::NOSUID, !options.set_id);
         flags.set(MountFlags::NOEXEC, !options.execution);
-        flags.set(MountFlags::NOATIME, options.access_times == blockyard_fuse::AccessTimes::Never);
+        flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
+        flags.set(MountFlags::STRICTATIME, options.access_times == AccessTimes::Always);
         let plain = Options {
             remount: true,
             read_only: options.read_only,
             devices: options.devices,
             set_id: options.set_id,
             execution: options.execution,
-            access_times: options.access_times,
+            access_times: before.access_times,
             ..Options::default()
         };
         if plain != options {
             bail!(
-                "{}: only ro, rw, noatime, nodev, nosuid and noexec can be changed while it is mounted: unmount it and mount it \
+                "{}: only ro, rw, nodev, nosuid and noexec can be changed while it is mounted: unmount it and mount it \
                  again",
                 self.directory.display()
             );
@@ -268,8 +272,12 @@ fn present_options(directory: &Path) -> Result<String> {
     if kind != "fuse.blockyard" {
         bail!("{}: {kind} is mounted there, not an image of ours", directory.display());
     }
-    let kept = ["ro", "noatime", "nodev", "nosuid", "noexec"];
-    Ok(options.split(',').filter(|word| kept.contains(word)).collect::<Vec<_>>().join(","))
+    let kept = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec"];
+    let mut words: Vec<_> = options.split(',').filter(|word| kept.contains(word)).collect();
+    if !words.iter().any(|word| word.ends_with("atime")) {
+        words.push("strictatime");
+    }
+    Ok(words.join(","))
 }
 
 /// A path as /proc/self/mounts shows it: blanks, line ends and backslashes in octal.
