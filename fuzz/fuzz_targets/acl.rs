@@ -1,6 +1,6 @@
 //! Access control lists in the on-disk form and in the form of system calls. Converting an on-disk
-//! list to the other form and back loses nothing. In the other direction, only ids of entries that
-//! have no id on disk are lost.
+//! list that a system call could set to the other form and back loses nothing. In the other
+//! direction, only ids of entries that have no id on disk are lost.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Extent nodes: as the root, and as a block within the bounds that a parsed parent gives.
+//! Extent nodes: as the root, and as a block, both without a parent's bounds and within those that
+//! a parsed root gives.
 
 #![no_main]
 
@@ -33,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     let root = input.block(60);
     let root: &[u8; 60] = root.first_chunk().expect("60 bytes were taken");
     let mut block = input.block(geometry.block_size());
-    // A block's capacity is fixed: set it, so that the input gets past that check.
+    // The block size decides the capacity: set it, so that the input gets past its check.
     let capacity = blockyard_disk::extent::block_capacity(geometry.block_size());
     block[4..6].copy_from_slice(&capacity.to_le_bytes());
     seal_extent_block(Some(7), &mut block);

@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     let mut block = input.block(layout.block_size);
     let _ = RootInfo::verify(&block, &layout, choice & 8 == 0);
     let _ = verify_htree(Some(hash), &block, kind.entries_at());
-    // The limit is fixed: set it, so that the input gets past that check.
+    // The layout decides the limit: set it, so that the input gets past its check.
     let limit = u16::try_from(kind.limit(&layout)).expect("a limit fits 16 bits");
     let at = kind.entries_at();
     block[at..at + 2].copy_from_slice(&limit.to_le_bytes());

@@ -101,7 +101,8 @@ pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
 }
 
 /// A base with the input's edits. Each edit is a word with a length and an offset, then one to four
-/// bytes. Offsets count from byte `from`, modulo the size of the image.
+/// bytes. Offsets count from byte `from`, modulo the size of the image. An edit that would cross
+/// the end of the image is left out.
 pub fn edit(base: &Arc<MemoryDevice>, mut input: Input<'_>, from: u64) -> OverlayDevice<Arc<MemoryDevice>> {
     let image = OverlayDevice::new(Arc::clone(base));
     while !input.0.is_empty() {
@@ -125,8 +126,8 @@ fn seal(header: &mut [u8]) {
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// An archive of the data in which every record that does not begin with a zero has a valid header
-/// checksum.
+/// The data as an archive: padded with zeroes to whole records, each of which gets a valid header
+/// checksum unless its first byte is zero.
 #[must_use]
 pub fn sealed_headers(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();

@@ -49,7 +49,7 @@ impl ExtentChoice for EndOfLongest {
     }
 }
 
-/// Answers with positions outside, with used ones, and with nothing.
+/// Answers with runs that are outside, used, empty or too long, and with nothing.
 struct Nonsense(AtomicU32);
 
 impl Nonsense {

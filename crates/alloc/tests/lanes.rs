@@ -1,7 +1,8 @@
-//! Writers that take turns truncating and writing keep to their lanes, even if a lane's group is
-//! full of clusters that wait for a commit. They used to meet when a lane was full: the index knows
-//! only groups that were loaded, those where others write. With both writers in one group, each
-//! request of one lay between two of the other.
+//! Two writers append in turns, and each truncates its file before it writes the next. They keep to
+//! their lanes, even if a lane's group is full of clusters that wait for a commit. They used to
+//! meet when a lane was full: the index knows only groups that were loaded, and those are the
+//! groups where others write. With both writers in one group, each request of one lay between two
+//! of the other.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,6 +1,6 @@
 //! Inode numbers against the running kernel: a seeded stream of creates and removals on a mounted
-//! image, repeated by the allocator in step. Every number must be equal, and after the unmount
-//! every descriptor too.
+//! image, repeated by the allocator in step. Every number must be equal. So must, after the
+//! unmount, what each descriptor says about inodes, and the free clusters of each flex group.
 //!
 //! The stream runs on one CPU, because each CPU holds back a share of the kernel's totals
 //! (docs/behaviour/inode-allocation.md).
@@ -56,8 +56,8 @@ fn flex_groups_of_eight_to_the_last_inode() {
 }
 
 /// Each block group is a unit of its own. A file goes to its directory's group, or else to a group
-/// found by a probe whose steps double. Either group must have a free inode and a free block. If no
-/// group on this way has, any group with a free inode will do.
+/// found by a probe whose steps double. Either group must have a free inode and a free block. If
+/// none of these groups has both, any group with a free inode will do.
 #[test]
 fn no_flex_groups_to_the_last_inode() {
     if require(&NEEDS) {

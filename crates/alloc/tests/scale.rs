@@ -1,5 +1,5 @@
-//! A file system of 16 TiB: opening it, and allocating once in every group, in bounded time and
-//! memory.
+//! A file system of 16 TiB: it opens in bounded time, and one allocation in every group takes
+//! bounded memory.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

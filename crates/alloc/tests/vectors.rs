@@ -138,7 +138,7 @@ fn c7_right_after_mount_the_cheap_criteria_see_nothing() {
     assert_eq!(
         (place.0, event.criterion),
         (0, 3),
-        "no index holds a group: the slow walk starts at the slot's group"
+        "no index holds a group: the slow walk starts at the stream goal's group"
     );
     let (place, event) = bench.ask(&data(0, 17, 17), &InodeAlloc::new());
     assert_eq!((place.0, event.criterion), (1, 0), "the search loaded the rest of the flex group");

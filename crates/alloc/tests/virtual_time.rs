@@ -1,5 +1,5 @@
-//! Allocation on many logical CPUs in virtual time: before the scalability series the shared locks
-//! cost what the census counts; after it they are gone.
+//! Allocation on many logical CPUs in virtual time: before the scalability series the CPUs queue up
+//! for the shared locks of the census; after it no shared lock is acquired.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

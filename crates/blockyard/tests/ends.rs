@@ -298,7 +298,7 @@ fn the_thread_in_the_background_commits() {
     assert_clean(&memory);
 }
 
-/// When much data is dirty, the thread writes it back before it is old.
+/// When much data is dirty, the write-back thread writes some of it before it is old.
 #[test]
 fn the_thread_in_the_background_writes_back_what_is_much() {
     let memory = make(64 << 20);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use blockyard::device::{BlockDevice, MemoryDevice};
 use blockyard::{Context, FileSystem, ImageOptions, InodeNr, OpenOptions, RenameMode, mkfs};
 
-/// Makes every directory entry of a name lead to another inode. The image has no checksums.
+/// Makes every directory entry of a name lead to another inode. The image must have no checksums.
 fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
     /// Bytes of an entry before its name.
     const HEADER: u64 = 8;
@@ -135,7 +135,7 @@ fn an_image_that_is_too_small_is_told_the_smallest_size() {
     assert!(mkfs::plan(least, &large).is_ok() && mkfs::plan(least - 4096, &large).is_err());
 }
 
-/// Replaces bytes of an image wherever they stand. The image has no checksums.
+/// Replaces bytes of an image wherever they stand. The image must have no checksums.
 fn replace(device: &MemoryDevice, old: &[u8], new: &[u8]) {
     let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
     device.read_at(0, &mut bytes).unwrap();

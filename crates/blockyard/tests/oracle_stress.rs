@@ -1,6 +1,6 @@
-//! Sixteen threads open, rename, truncate, list, remove and drop the same few files by path. No
-//! thread ever meets a file other than the one it opened, nothing is left over, and e2fsck finds
-//! nothing.
+//! Sixteen threads create, open, rename, exchange, link, remove, list and read the same few files
+//! by path, and use the files they opened. An open file never shows another file's content, no
+//! inode or descriptor is left over, and e2fsck finds nothing.
 //!
 //! `STEPS=n` sets the operations per thread (400). `SECONDS_LONG=n` runs for n seconds instead (600
 //! in full). `SEED` sets the seed.
@@ -20,7 +20,7 @@ const DIRECTORIES: u32 = 4;
 const NAMES: u32 = 6;
 const BLOCK: u64 = 4096;
 
-/// An open file, and the tag that each of its blocks holds.
+/// An open file, and the tag at the start of each of its blocks that is not a hole.
 struct Open {
     file: File,
     tag: u64,
@@ -41,7 +41,7 @@ impl Stress<'_> {
     }
 
     /// Counts a success and returns its value. `None` for an error that follows from what other
-    /// threads do with the names.
+    /// threads do with the names. Any other error panics.
     fn note<T>(&mut self, what: &str, result: blockyard::Result<T>) -> Option<T> {
         match result {
             Ok(value) => {

@@ -30,7 +30,8 @@ struct Counts {
     least: u64,
     /// Directories whose blocks are not consecutive.
     parted_directories: u64,
-    /// Reads that begin before the end of the previous one.
+    /// Reads that begin before the end of the previous read of the same kind: of content, or of a
+    /// directory.
     backwards: u64,
 }
 
@@ -79,7 +80,8 @@ impl Walk<'_> {
             ranges.iter().map(|range| (range.end - range.start).div_ceil(EXTENT_MAX)).sum::<u64>();
     }
 
-    /// Reads all names of a directory, then each directory in it with everything below.
+    /// Reads a directory, then its files by name, then each directory in it with everything below,
+    /// beginning with the root.
     fn all(&mut self) {
         let mut waiting = vec![InodeNr::ROOT];
         while let Some(number) = waiting.pop() {

@@ -1,5 +1,6 @@
-//! Archives made by GNU tar: the image of an archive equals the image of the directory, byte for
-//! byte, and hostile archives are refused.
+//! The image of an archive made by GNU tar equals the image of the directory, byte for byte.
+//! Archives made here, entry by entry, are read as tar extracts them, or refused if hostile or
+//! damaged.
 
 #![allow(clippy::unwrap_used)]
 

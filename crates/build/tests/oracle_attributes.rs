@@ -67,7 +67,7 @@ fn options() -> Options {
     Builder::default().options
 }
 
-/// The number of attribute blocks, and of value inodes.
+/// The number of attribute blocks, without the root's, and of value inodes.
 fn counted(image: &Made) -> (usize, usize) {
     let reader = Reader::open(Arc::<MemoryDevice>::clone(&image.device)).unwrap();
     let last = reader.superblock().geometry().inodes_count();
@@ -160,8 +160,8 @@ fn large_values_have_inodes_of_their_own() {
         let block_size = options.block_size;
         let image = made(&source, options.features("ea_inode")).unwrap();
         let (_, values) = counted(&image);
-        // The two values of 40,000 bytes share one inode. A block of 4 KiB holds one of the two
-        // values of 3,000 bytes, so the other needs an inode. A block of 1 KiB holds neither.
+        // The two values of 40,000 bytes share one inode. f4 has two values of 3,000 bytes. A block
+        // of 4 KiB holds one of them, so the other needs an inode. A block of 1 KiB holds neither.
         assert_eq!(values, if block_size == Some(1024) { 6 } else { 5 }, "{block_size:?}");
         assert_mounted(&image, &source);
     }

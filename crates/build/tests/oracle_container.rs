@@ -29,7 +29,8 @@ const LAYERS: [(&str, &str); 6] = [
          mkdir -p usr/lib; echo three >usr/lib/three",
         "rm etc/conf.d/a link1; echo new >etc/conf.d/c; rm lib; mkdir lib; echo two >lib/two; echo three >usr/lib/three",
     ),
-    // An opaque directory hides all that lower layers have in it, and holds a new file.
+    // An opaque directory hides all that lower layers have in it, and holds a new file. What begins
+    // with `.wh..wh.` is no content.
     (
         "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; mkdir .wh..wh.plnk; echo note >.wh..wh.plnk/1.2",
         "rm -r var/cache/deep/er; echo fresh >var/cache/deep/fresh",

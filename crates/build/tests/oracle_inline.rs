@@ -65,7 +65,7 @@ fn made(tree: Tree, options: &Options, threads: usize) -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-/// Paths of everything that is stored inline, by type.
+/// Paths of everything of the given types that is stored inline.
 fn inline(device: Arc<dyn BlockDevice>, kinds: &[FileType]) -> BTreeSet<Vec<u8>> {
     let reader = Reader::open(device).unwrap();
     let (mut found, mut waiting) = (BTreeSet::new(), vec![Vec::new()]);

@@ -19,7 +19,8 @@ use sha2::{Digest, Sha256};
 
 const MIB: u64 = 1 << 20;
 
-/// Fills a folder: nested directories, files of all sizes, holes, links, attributes, modes, owners.
+/// Fills a folder: nested directories, files of all sizes, holes, links, a FIFO, a device,
+/// attributes, modes, owners.
 fn grow(top: &Path, random: &mut ChaCha8Rng) {
     let mut folders = vec![top.to_owned()];
     for number in 0..random.random_range(0..40) {

@@ -143,8 +143,8 @@ fn content_lies_in_the_order_that_is_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let paths = tree(folder.path());
     let mut sorted: Vec<&str> = paths.iter().map(String::as_str).collect();
-    // In the order in which inodes are numbered: the names of a directory, then those of its
-    // directories.
+    // In the order in which inodes are numbered: the names in a directory, then the names in its
+    // subdirectories.
     sorted.sort_by_key(|path| (path.rsplit_once('/').map_or("", |(place, _)| place), *path));
     let size = |path: &str| fs::metadata(folder.path().join(path)).unwrap().len();
     let (small, large): (Vec<&str>, Vec<&str>) = sorted.iter().partition(|path| size(path) <= 64 << 10);

@@ -1,4 +1,4 @@
-//! A lost backup of the superblock, which a repair rewrites: e2fsck can use it afterwards.
+//! A repair rewrites a lost backup of the superblock. Afterwards e2fsck can use the backup.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ fn repair(image: &Path) -> usize {
     plan.actions.len()
 }
 
-/// The exit code of e2fsck with the backup in group 1: 8 when it cannot use it.
+/// The exit code of e2fsck with the backup in group 1: 8 if e2fsck cannot use the backup.
 fn by_backup(image: &Path) -> Option<i32> {
     run("e2fsck", &["-fn", "-b", "8193", "-B", "1024", image.to_str().unwrap()]).status.code()
 }

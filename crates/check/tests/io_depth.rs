@@ -1,5 +1,5 @@
-//! Reads in flight: with `io_depth` a check reads many blocks of a device in parallel, and finds
-//! the same.
+//! Reads in flight: with `io_depth` a check reads many blocks of a device in parallel, and its
+//! report is the same as without.
 //!
 //! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n` (1000), with
 //! `IO_DEPTH=n` (32) and `THREADS=n` (2).

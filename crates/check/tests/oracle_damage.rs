@@ -1,5 +1,6 @@
-//! Damage of whole blocks and files: verdict and exit code are those of `e2fsck -fn`, also for some
-//! images that `e2fsck -fy` has repaired.
+//! Damaged blocks, and images that are cut short: verdict and exit code are those of `e2fsck -fn`,
+//! with the exceptions in [`agree`]. This is also tested for some images that `e2fsck -fy` has
+//! repaired.
 //!
 //! Images of a kernel that stopped in the middle of its work are judged, too: the verdict is that
 //! of e2fsck after Linux has mounted them.
@@ -169,7 +170,7 @@ fn crash_images_are_judged_as_after_a_mount() {
     assert_eq!(differing, 0);
 }
 
-/// Linux frees the blocks of a deleted directory in one transaction and its inode in the next.
+/// Linux can free the blocks of a deleted directory in one transaction and its inode in the next.
 /// Between the two, the directory is a pending orphan and no damage.
 #[test]
 fn a_directory_whose_deletion_was_half_done_is_to_be_finished() {

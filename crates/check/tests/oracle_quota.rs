@@ -21,7 +21,7 @@ fn debugfs(image: &Path, request: &str) -> String {
     tool("debugfs", &["-w", "-R", request, image.to_str().unwrap()])
 }
 
-/// Gives every file an owner and a group that follow from its number in the list.
+/// Numbers everything below a directory, and gives each file an owner and a group by its number.
 fn own(directory: &Path, next: &mut u32) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
@@ -34,8 +34,8 @@ fn own(directory: &Path, next: &mut u32) {
     }
 }
 
-/// An image of a profile with quota of users and groups, and of projects if inodes have 256 bytes
-/// and the feature extra_isize.
+/// An image of a profile with quota of users and groups, and of projects if the image has inodes of
+/// 256 bytes and the feature extra_isize.
 fn with_quota(name: &str, folder: &Path) -> PathBuf {
     let image = make_filled(profile_named(name), folder);
     let mount = LoopMount::new(&image, "").unwrap();
@@ -88,7 +88,8 @@ fn sums_are_those_that_e2fsck_counts() {
     for name in few.iter().chain(more.iter().filter(|_| full_matrix())) {
         let image = with_quota(name, folder.path());
         assert_eq!(codes(&FileDevice::open_read_only(&image).unwrap()), Vec::<String>::new(), "{name}");
-        // A file changes its owner: both quota files are wrong, and are corrected.
+        // A file changes its owner and its group: the quota files of users and groups are wrong,
+        // and are corrected.
         debugfs(&image, "set_inode_field one-mib uid 4711");
         debugfs(&image, "set_inode_field one-mib gid 4712");
         let found = codes(&FileDevice::open_read_only(&image).unwrap());
@@ -103,7 +104,7 @@ fn sums_are_those_that_e2fsck_counts() {
     }
 }
 
-/// Where the blocks of a quota file begin on the device, in bytes.
+/// Byte offset of the first block of a quota file on the device.
 fn place_of(image: &Path, inode: u32) -> u64 {
     let blocks = debugfs(image, &format!("blocks <{inode}>"));
     blocks.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 12
@@ -126,8 +127,8 @@ fn small(folder: &Path) -> PathBuf {
     image
 }
 
-/// Byte offset of the first record in a quota file. The first block of records is block 5 if the
-/// tree has one path.
+/// Byte offset of the first record in a quota file. The blocks 1 to 4 of 1 KiB are the path to it,
+/// and block 5 is the first block of records.
 const RECORD: u64 = 5 * 1024 + 16;
 
 #[test]
@@ -251,7 +252,7 @@ fn a_root_without_links_is_repaired() {
 }
 
 /// The superblock names a user's file or directory as a quota file. The file or directory keeps its
-/// name and its content, and the quota file in the reserved inode counts again.
+/// name and its content. The quota file in the reserved inode, unless it was cleared, counts again.
 #[test]
 fn a_file_of_a_user_is_no_quota_file() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {

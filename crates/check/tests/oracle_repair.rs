@@ -163,7 +163,6 @@ fn repaired_images_are_clean_and_hold_what_e2fsck_keeps() {
     );
     println!("-p: {} of {} differ", totals.preened_otherwise, totals.preened);
     assert_eq!(totals.failed, 0);
-    // Known differences: the resize inode behind a checksum that e2fsck repairs, and counts in
-    // descriptors.
+    // `docs/format-notes.md` lists the known differences.
     assert!(totals.preened_otherwise <= 1 + totals.preened / 20, "-p differs too often");
 }

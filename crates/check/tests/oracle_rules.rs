@@ -77,8 +77,8 @@ fn debugfs(image: &Path, request: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A written block that begins right at the end is tolerated if the extents are in the inode, and
-/// only then.
+/// A written block that begins right at the end of the file is tolerated if the extents are in the
+/// inode, and only then.
 #[test]
 fn sizes_before_the_last_extent() {
     let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };
@@ -200,8 +200,8 @@ fn encryption_without_its_attribute() {
     }
 }
 
-/// Descriptors of 32 bytes with the feature 64bit, BLOCK_UNINIT in the last group, and file systems
-/// of the Hurd.
+/// Descriptors of 32 bytes with the feature 64bit, BLOCK_UNINIT in the last group, file systems of
+/// the Hurd, and an attribute block of the list of bad blocks.
 #[test]
 fn odd_file_systems() {
     let Some(image) = Image::new() else { return };

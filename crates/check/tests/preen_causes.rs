@@ -42,7 +42,7 @@ fn write(image: &Path, at: u64, bytes: &[u8]) {
     FileDevice::open(image).unwrap().write_at(at, bytes).unwrap();
 }
 
-/// The first block of a file, in bytes.
+/// Byte offset of the first block of a file.
 fn place_of(image: &Path, path: &str) -> u64 {
     let blocks = debugfs(image, &format!("blocks {path}"));
     blocks.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
@@ -107,11 +107,12 @@ fn inodes_and_descriptors() {
         let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
         write(image, (block.parse::<u64>().unwrap() << 10) + 36, &[0xFF; 4]);
     });
-    // Without its flag the extent root is read as a block map, which claims blocks of other files.
+    // In the first and last case the extents flag is missing: the extent root is read as a block
+    // map, and this map claims blocks of other files.
     for (name, options, flags) in [
         ("an inode without the flag of its extents", EXT4, "0"),
         ("an index without its flag", EXT4, "0x80000"),
-        ("the same without checksums", PLAIN, "0x1000"),
+        ("an index without the flag of extents, no checksums", PLAIN, "0x1000"),
     ] {
         judged.judge(name, options, |image| {
             debugfs(image, &format!("set_inode_field many flags {flags}"));
@@ -123,7 +124,7 @@ fn inodes_and_descriptors() {
 fn indexes_of_directories() {
     let Some(mut judged) = Judged::start() else { return };
     for (with, options) in [("with checksums", EXT4), ("without", PLAIN)] {
-        // The last change is to the block of the second entry.
+        // The last change is to the block number in the second entry.
         for (what, at, bytes) in [
             ("version of hashes", 0x1C, &[0xFF][..]),
             ("depth of an index", 0x1E, &[4]),

@@ -1,5 +1,6 @@
 //! When `-p` checks an image that is marked clean, as `e2fsck -p` does; how a repair of orphans
-//! ends; and what a check that found nothing writes.
+//! ends; what a check that found nothing writes; and how a file system that another host uses is
+//! told apart.
 
 #![allow(clippy::unwrap_used)]
 

@@ -73,7 +73,7 @@ fn what_is_no_orphan_file_is_not_removed_as_one() {
     }
 }
 
-/// The length of `.` takes in `..` and all or part of the entry after it.
+/// The length of `.` takes in `..`, and none, a part or all of what comes after it.
 #[test]
 fn an_entry_for_dot_that_is_too_long_hides_no_names() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -190,7 +190,8 @@ fn an_access_list_goes_or_stays_alone() {
         let mut bytes = [0; 96];
         device.read_at(at, &mut bytes).unwrap();
         let is_it = |entry: &usize| bytes[*entry + 1] == index;
-        // After the header of 32 bytes: entries of 16, and names in fours.
+        // After the header of 32 bytes: entries of 16 bytes, each followed by its name, which is
+        // padded to a multiple of 4 bytes.
         let second = 32 + 16 + usize::from(bytes[32]).next_multiple_of(4);
         let entry = [32, second].into_iter().find(is_it).unwrap();
         device.write_at(at + u64::try_from(entry).unwrap() + 4, &[0xFF; 4]).unwrap();
@@ -698,7 +699,7 @@ fn a_file_with_a_block_map_has_no_inline_data() {
     assert!(std::fs::read(kept).unwrap() == [b'c'; 30_000]);
 }
 
-/// Of two names of a directory in the same parent, e2fsck keeps the first.
+/// Of two names of a directory in the same parent, the first stays, as for e2fsck.
 #[test]
 fn a_directory_with_two_names_in_one_parent_keeps_the_first() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -804,7 +805,7 @@ fn values_in_inodes_bring_their_feature_back() {
         debugfs(&image, &format!("ea_get -f {} file user.large", kept.display()));
         assert_eq!(std::fs::read(kept).unwrap(), [b'v'; 1024], "{size}");
     }
-    // Other files need no attribute.
+    // Without inline data, files need no attribute, so nothing is wrong.
     let (image, _) = with_value_inode(folder.path(), &["-t", "ext4", "-O", "ea_inode"]);
     debugfs(&image, "feature ^ea_inode");
     assert!(is_clean(&image), "no inline data");

@@ -168,8 +168,8 @@ fn a_map_is_mended_without_free_space() {
     assert!(content_of(&image, "data") == wanted, "only the block with the pointer is lost");
 }
 
-/// The same for an extent tree with an index entry out of order. The walk leaves out what is below
-/// that entry.
+/// An index entry of an extent tree is out of order, and the walk leaves out what is below it. The
+/// new tree, too, takes the blocks of the old one, and nothing is lost.
 #[test]
 fn a_tree_is_mended_without_free_space() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -291,7 +291,8 @@ fn an_inline_directory_gets_its_parent_back() {
     assert_eq!(debugfs(&image, "ls -p three/d"), before);
 }
 
-/// e2fsck calls a special file with such a flag illegal. The flag goes, and the file stays.
+/// e2fsck calls a special file illegal if it has the extents flag or the inline-data flag. The flag
+/// goes, and the file stays.
 #[test]
 fn special_files_have_no_flags_of_maps() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -189,7 +189,7 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
 }
 
 /// The inode bitmap is zeroed or torn, too: it has no padding that tells the number of inodes. The
-/// table ends before the blocks of its inodes.
+/// blocks that the inodes map tell it, because the table ends before them.
 #[test]
 fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -304,8 +304,8 @@ fn a_copy_in_the_log_is_no_table() {
     device.write_at(table << 10, &[8; 1024]).unwrap();
     drop(device);
     repair(&image);
-    // The directories have their numbers as names: the root was lost. `one`, which holds the name
-    // `two`, was not.
+    // The directories of the root have their numbers as names, because the root was lost. `one`,
+    // which holds the name `two`, was not lost.
     let found = debugfs(&image, "ls -p lost+found");
     let names = found.split('/').filter(|name| name.starts_with('#')).count();
     assert!(names >= 2, "the directories one and three: {found}");
@@ -562,7 +562,7 @@ fn a_bitmap_on_the_list_of_bad_blocks_is_an_error() {
 }
 
 /// e2fsck takes no journal that is encrypted or inline by its flags. A repair takes the inode from
-/// the copy in the superblock: the log stays as long as it was.
+/// the copy in the superblock: the log stays in its blocks.
 #[test]
 fn a_journal_that_claims_to_be_encrypted_or_inline_is_made_again() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -25,7 +25,7 @@ fn repair(image: &Path) -> Vec<Action> {
     plan.actions
 }
 
-/// What lost+found holds. debugfs shows unused entries, too.
+/// How many names lost+found holds. debugfs shows unused entries, too, which do not count.
 fn found_again(image: &Path) -> usize {
     lost_found(image).iter().filter(|(inode, _)| *inode != 0).count()
 }

@@ -127,7 +127,7 @@ fn owners_are_names_of_the_image() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// Times are set as requested, and missing files are made.
+/// Times are set as requested, and missing files are made, except with `-c`.
 #[test]
 fn touch_sets_times_and_makes_files() {
     let folder = tempfile::tempdir().unwrap();

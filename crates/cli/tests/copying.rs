@@ -49,8 +49,8 @@ fn image(folder: &Path, size: &str) -> String {
     text(&path).to_owned()
 }
 
-/// A tree with directories, files and links, some modified after the tests' fixed time and one
-/// before it.
+/// A tree with directories, files and links. All but one are modified after the tests' fixed time,
+/// and that one before it.
 fn small_tree(at: &Path) {
     std::fs::create_dir_all(at.join("d/empty")).unwrap();
     for number in [7, 3, 9, 1, 5] {

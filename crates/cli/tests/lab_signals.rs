@@ -33,7 +33,7 @@ fn start(line: &str, scratch: &Path) -> Child {
     command.env("TMPDIR", scratch).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// The output of a command that has ended.
+/// What a command that has ended wrote to standard error.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();

@@ -22,14 +22,15 @@ fn rows(arguments: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A figure of an operation, for clusters of 4 KiB (none), 64 KiB, 256 KiB and 1 MiB.
+/// A figure of an operation: without bigalloc, and for clusters of 64 KiB, 256 KiB and 1 MiB.
 fn by_cluster(rows: &[Value], op: &str, key: &str) -> [f64; 4] {
     let figures: Vec<f64> =
         rows.iter().filter(|row| row["op"] == op).map(|row| row[key].as_f64().unwrap()).collect();
     figures.try_into().expect("a row for each size of clusters")
 }
 
-/// Steps of at least these factors, from each size of clusters to the next.
+/// Asserts that from each size of clusters to the next the figures fall by at least these factors.
+/// A factor of 1 allows equal figures.
 fn assert_falls(figures: [f64; 4], factors: [f64; 3]) {
     for (pair, factor) in figures.windows(2).zip(factors) {
         assert!(pair[0] >= factor * pair[1], "{figures:?} do not fall by {factors:?}");

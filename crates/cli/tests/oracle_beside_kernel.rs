@@ -1,5 +1,5 @@
-//! `lab run --beside kernel`: the kernel's allocation equals ours, and nothing stays mounted
-//! however the run ends.
+//! `lab run --beside kernel`: in lockstep the kernel leaves the same extents as we do if nothing is
+//! freed, and nothing stays mounted however the run ends.
 
 #![allow(clippy::unwrap_used)]
 

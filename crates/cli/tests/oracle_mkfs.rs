@@ -104,8 +104,8 @@ fn mask_superblock(block: &mut [u8]) {
     block[0x3FC..0x400].fill(0);
 }
 
-/// Masks what may differ in the MMP block: mke2fs stores the current time, the host and the device
-/// there.
+/// Masks what may differ in the MMP block: the current time, the host and the device, which mke2fs
+/// stores there, and hence the checksum.
 fn mask_mmp(block: &mut [u8]) {
     block[0x08..0x70].fill(0);
     block[0x3FC..0x400].fill(0);
@@ -328,8 +328,8 @@ fn random_groups(rng: &mut ChaCha8Rng, features: &[&str], block: &str, has_small
     if is_cluster && !block.is_empty() && rng.random_bool(0.7) {
         line += &format!(" -C {}", (block_size << rng.random_range(1..6)).max(2048));
     }
-    // With clusters, meta_bg and no packing, mke2fs counts shared clusters twice when it chooses
-    // the journal's position.
+    // With clusters, meta_bg and `-G 1`, mke2fs counts a shared cluster more than once when it
+    // chooses the journal's position. So such sets get no -G at all.
     let counts_twice = is_cluster && features.contains(&META_BG);
     let is_flex = features.iter().all(|feature| *feature != "^flex_bg");
     if is_flex && !counts_twice && rng.random_bool(0.3) {
@@ -355,7 +355,8 @@ fn random_inodes(rng: &mut ChaCha8Rng) -> String {
 }
 
 fn random_extended(rng: &mut ChaCha8Rng, line: &str, features: &[&str], mib: u64) -> String {
-    // With packed tables of single groups mke2fs counts wrong; see the separate test below.
+    // With packed tables and `-G 1`, mke2fs counts free blocks wrongly: see
+    // `packed_tables_of_single_groups_are_counted_where_they_lie`.
     let may_pack =
         line.contains("-t ext4") && !features.contains(&"^flex_bg") && !format!("{line} ").contains(" -G 1 ");
     let stride = format!("stride={},stripe_width=64", rng.random_range(1..300));
@@ -430,9 +431,9 @@ fn random_sets_equal_those_of_mke2fs() {
     judge_all(std::iter::repeat_with(|| random_case(&mut rng, bytes_max)).take(wanted * 4), wanted);
 }
 
-/// mke2fs subtracts the tables of other groups from the free counts of the groups that own them, so
-/// its image has errors. Once it no longer does, the exception in docs/format-notes.md and in the
-/// random sets can go.
+/// mke2fs subtracts each table from the free count of the group that owns it, not of the group in
+/// which it lies. So mke2fs's image has errors. Once it has none, the exceptions in
+/// docs/format-notes.md and in the random sets can go.
 #[test]
 fn packed_tables_of_single_groups_are_counted_where_they_lie() {
     if !require(&["mke2fs", "e2fsck"]) {

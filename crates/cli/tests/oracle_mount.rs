@@ -216,7 +216,8 @@ fn neither_log_nor_trace_overwrites_the_image() {
     assert!(!place.is_mounted() && fs::read(place.image()).unwrap() == before);
 }
 
-/// A remount changes the options it names and keeps the others.
+/// A remount changes the options it names and keeps the others. It refuses options of the server,
+/// such as `commit`.
 #[test]
 fn a_remount_changes_what_the_kernel_can() {
     if !can_mount() {
@@ -260,7 +261,7 @@ fn a_remount_keeps_how_access_times_change() {
     }
 }
 
-/// The kernel shows blanks of a mount's path in octal, but not `#`.
+/// The kernel shows blanks and backslashes of a mount's path in octal, but not `#`.
 #[test]
 fn a_remount_finds_a_path_with_blanks() {
     if !can_mount() {

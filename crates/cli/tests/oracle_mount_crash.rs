@@ -88,8 +88,8 @@ fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: 
             }
             note(facts, &name, len);
         }
-        // Written to another name and renamed over: either the old or the new content is there in
-        // full.
+        // A new file with the same content replaces every third file by a rename. Whichever of the
+        // two a crash leaves, the content is there in full.
         let aside = directory.join(format!("w{writer}-aside"));
         if number % 3 == 0 && replace(&aside, &directory.join(&name), &content(&name, 40_000)).is_err() {
             return;
@@ -175,7 +175,8 @@ fn what_fsync_promised_outlives_the_server() {
     }
 }
 
-/// What the image holds while the server is stopped is what a crash at that moment would leave.
+/// What the image holds while the server is stopped is what a crash of the server at that moment
+/// would leave.
 #[test]
 fn a_copy_of_the_image_of_a_stopped_server_recovers() {
     if !can_mount() {
@@ -187,7 +188,7 @@ fn a_copy_of_the_image_of_a_stopped_server_recovers() {
     }
 }
 
-/// Copies the image of one running server five times, and recovers each copy.
+/// Stops one server five times to copy its image, lets it go on, and recovers each copy.
 fn copies_of_one_server(rng: &mut ChaCha8Rng) {
     let (folder, image, directory) = place();
     let mut server = Server::start(&image, &directory);

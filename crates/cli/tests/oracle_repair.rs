@@ -282,8 +282,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
     mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-J", &journal_device], "32M");
     drop(device);
     debugfs(&image, "mkdir /a");
-    // Inodes 13 to 52 lie in more blocks than the kernel changes. So the log cannot bring back
-    // those in the middle.
+    // Inodes 13 to 52 fill more blocks of the inode table than the kernel changes. So the log has
+    // no copy of the blocks in the middle, such as that of inode 33, which is damaged below.
     for nth in 0..40 {
         debugfs(&image, &format!("write /dev/null f{nth}"));
     }
@@ -297,9 +297,9 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         orphans: false,
     }
     .make_dirty();
-    // A directory without a name, which only a repair brings back, and a map at which -p stops. The
-    // map is damaged by inode number, because debugfs may find no name in a root that is half
-    // written.
+    // A directory without a name, which needs the replay or a repair to come back, and a damaged
+    // map, which -p does not repair. The map is damaged by inode number, because debugfs may find
+    // no name in a root that is half written.
     debugfs(&image, "unlink /a");
     debugfs(&image, "set_inode_field <33> block[0] 0");
     let content = || (std::fs::read(&image).unwrap(), std::fs::read(&journal).unwrap());
@@ -622,7 +622,7 @@ fn a_preening_that_stops_can_be_taken_back_too() {
     debugfs(&image, "unlink /a");
     let (name, undo) = (image.to_str().unwrap(), folder.path().join("undo"));
     let before = std::fs::read(&image).unwrap();
-    // A name without a folder is made durable in the folder of the process.
+    // The undo file is named without a folder, so its name is made durable in the current folder.
     let mut stopping = Command::new(env!("CARGO_BIN_EXE_blockyard"));
     let stopped =
         stopping.current_dir(folder.path()).args(["check", "-fp", "-z", "undo", name]).status().unwrap();

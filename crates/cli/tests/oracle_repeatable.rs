@@ -1,5 +1,5 @@
-//! A cell is repeatable: with the same seed, lockstep and overlap leave the same image to the byte,
-//! on one core and on two.
+//! A cell is repeatable: with the same seed, all runs in lockstep leave the same image to the byte,
+//! on one core and on two. So do all runs in overlap, but their image is another one.
 
 #![allow(clippy::unwrap_used)]
 

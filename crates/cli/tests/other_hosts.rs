@@ -1,4 +1,6 @@
-//! A file system is not written if its MMP block says that another host uses it.
+//! A file system is not written while another host renews its MMP block, or if that block says that
+//! a check runs. If a mounted host has stopped renewing its block, the file system is written after
+//! a wait.
 
 #![allow(clippy::unwrap_used)]
 

@@ -51,7 +51,7 @@ fn low(value: u64) -> [u8; 4] {
     u32::try_from(value).unwrap().to_le_bytes()
 }
 
-/// A boot sector with four entries, each by index: type, first sector, sectors.
+/// A boot sector with some of its four entries set: index, type, first sector, sectors.
 fn boot_sector(entries: &[(usize, u8, u64, u64)]) -> [u8; 512] {
     let mut sector = [0; 512];
     for (index, kind, first, sectors) in entries {
@@ -69,7 +69,7 @@ fn gpt_disk(path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     gpt_disk_in(SECTOR, path, mib, parts);
 }
 
-/// The same with sectors of another size, in bytes.
+/// The same with sectors of a given size in bytes.
 fn gpt_disk_in(sector_bytes: u64, path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     let file = File::create(path).unwrap();
     file.set_len(mib * MIB).unwrap();
@@ -199,7 +199,7 @@ fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     fails(&["mkfs", &second, "33M"], 8);
     done(&["mkfs", "-q", &second]);
     works_there(folder.path(), &second);
-    // e2fsck accepts no suffix.
+    // e2fsck takes the offset without a unit.
     let judged = run("e2fsck", &["-fn", &format!("{name}?offset={}", 4 * MIB)]);
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
 }
@@ -270,8 +270,9 @@ fn a_partition_is_worked_on_as_an_image_is() {
     }
 }
 
-/// A disk is busy while one of its partitions is mounted. The place of that mount was not looked
-/// for, so a file that was opened before was taken for one that its owner uses exclusively.
+/// A disk is busy while one of its partitions is mounted. The place of that mount was once not
+/// looked for. So a disk that the caller had opened before the mount was accepted, as if the caller
+/// itself were the one that uses it.
 #[test]
 fn a_disk_with_a_mounted_partition_is_refused() {
     if !require(&["root", "losetup", "addpart", "mke2fs", "mount"]) {

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
 
-/// Names that would move the cursor, change colours by an old one-byte code or break a line, or
-/// that are not UTF-8.
+/// Names that would clear the screen, change colours by the control character U+009B or break a
+/// line, or that are not UTF-8.
 const NAMES: [&[u8]; 4] = [b"esc\x1b[2J", b"c1\xc2\x9b31m", b"two\nlines", b"raw\xff\xfe"];
 
 fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
@@ -146,6 +146,7 @@ fn rows_of(text: &[u8]) -> Vec<Value> {
 }
 
 /// The bytes of a name: from the key `..._bytes` if there is one, otherwise those of the text.
+/// `None` if the row has no such name.
 fn bytes_at(row: &Value, key: &str) -> Option<Vec<u8>> {
     let text = row[key].as_str()?;
     let Some(hex) = row[format!("{key}_bytes")].as_str() else { return Some(text.as_bytes().to_vec()) };

@@ -57,8 +57,9 @@ fn runs(image: &str) -> usize {
 }
 
 /// With seek times the search begins with a linear pass over groups, which packs directories. There
-/// was once no option for it. Also, while dirty data was at its limit, each new file used to cause
-/// the write-back of one other file. So single directories came to lie between files.
+/// was once no option to say that a device has seek times. Also, while dirty data was at its limit,
+/// each new file used to cause the write-back of one other file. So single directories came to lie
+/// between files.
 #[test]
 fn directories_are_packed_where_the_device_has_seek_times() {
     let folder = tempfile::tempdir().unwrap();

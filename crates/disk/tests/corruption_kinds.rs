@@ -1,7 +1,7 @@
 //! A valid structure with one thing wrong gives exactly the kind of corruption that is documented
-//! for it. All kinds about the superblock, group descriptors, bitmaps, inodes, extent nodes, block
-//! maps, the orphan file and the MMP block are tried, and some about directories, attributes and
-//! inline data. Kinds that only a walk over an image can find are not tried here.
+//! for it. Kinds that only a walk over an image can find are not tried here. Of the others, all
+//! about the superblock, group descriptors, bitmaps, inodes, extent nodes, block maps, the orphan
+//! file and the MMP block are tried, and some about directories, attributes and inline data.
 
 #![allow(clippy::unwrap_used)]
 

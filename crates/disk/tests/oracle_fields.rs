@@ -1,6 +1,6 @@
 //! Fields of superblock, group descriptor and inode against debugfs, as far as it can set them.
 //! debugfs sets a field by its name. Then our field with that name must have the new value, and no
-//! other byte may have changed.
+//! other byte of the structure may have changed, except in fields that debugfs updates by itself.
 
 #![allow(clippy::unwrap_used)]
 
@@ -217,7 +217,7 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         "s_block_group_nr",
         // Takes names, not numbers.
         "s_def_hash_version",
-        // debugfs computes this itself when metadata_csum is set, as one of the cases does.
+        // debugfs computes this itself when metadata_csum is set, and one of the cases sets that.
         "s_checksum",
     ];
     for case in cases(RawSuperblock::FIELDS, "s_", &kinds, &names, &unset) {

@@ -404,7 +404,7 @@ fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
 /// Observed on Linux 6.18: where values can have inodes, the values in a block take at most 7/8 of
 /// it. A value that would exceed this gets an inode even if the block has room. This includes
 /// inherited lists. Setting the same value again keeps that inode, and changes the change time. The
-/// engine filled the block, and wrote a new inode.
+/// engine once filled the block, and wrote a new inode for the same value.
 #[test]
 fn a_value_gets_an_inode_above_a_share_of_the_block_and_keeps_it() {
     let later = |seconds| OpContext::root_at(Timestamp::from_seconds(seconds));

@@ -206,7 +206,8 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     base.save(&image).unwrap();
     let mount = blockyard_testkit::LoopMount::new(&image, "").unwrap();
     let kernels = punch_and_write(&mount.path().join("file"));
-    // The other blocks became tree nodes. The two trees may differ by a few of them.
+    // The blocks that could not be written again became tree nodes. The two trees may differ by a
+    // few nodes.
     assert!(written + 8 >= kernels, "{written} of 300, by Linux {kernels}");
 }
 

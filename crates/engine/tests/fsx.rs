@@ -276,7 +276,7 @@ impl World {
     }
 
     /// The errno with which a range must be refused, in Linux's order of checks. `None`: it is
-    /// allowed.
+    /// allowed, but an insertion may still be too large because of blocks mapped behind the end.
     fn refused(&self, what: Fallocate, range: &Range<u64>) -> Option<i32> {
         let (size, unit) = (self.bytes.len(), self.kind.edges.cluster());
         let whole = range.start.is_multiple_of(unit) && range.end.is_multiple_of(unit);

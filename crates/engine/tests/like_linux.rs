@@ -108,7 +108,7 @@ fn fsync_leaves_a_file_its_place_in_the_order() {
     world.fs.fsync(&context(), b).unwrap();
     world.write(b, 4, 1);
     assert_eq!(world.synced(), [b, a].map(InodeNr::raw));
-    // The sync, unlike fsync, has taken both files off the list.
+    // The sync, unlike fsync, has taken both files off the list of dirty files.
     world.write(a, 8, 1);
     world.write(b, 8, 1);
     assert_eq!(world.synced(), [a, b].map(InodeNr::raw));
@@ -468,8 +468,8 @@ fn four_pieces(world: &World) -> InodeNr {
     inode
 }
 
-/// Extent by extent, the new block joins the converted one before it. If everything is allocated
-/// first, it cannot join.
+/// A range of whole blocks is zeroed extent by extent, so each new block joins the converted one
+/// before it. If everything is allocated first, no new block can join.
 #[test]
 fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     for (from, grows) in [(0, false), (100, true)] {

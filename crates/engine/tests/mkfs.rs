@@ -11,7 +11,7 @@ use blockyard_device::{
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_engine::mkfs::{self, Amount, Error, Options, UuidChoice};
 
-/// A device that keeps no content, only a record of what was done to it.
+/// A device that keeps no content, only a record of its writes and flushes.
 struct Witness {
     size: u64,
     log: Mutex<Log>,

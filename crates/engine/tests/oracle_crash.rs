@@ -228,8 +228,8 @@ impl Recording {
         println!("{states} states");
     }
 
-    /// One in `ours` states, and all that end at a durable write: commits and moves of the tail.
-    /// States that tear the superblock are left out.
+    /// One in `ours` states, and all that end at a durable write: of a commit, of the journal's
+    /// superblock, or of the file system's. States that tear the superblock are left out.
     fn sample<'a>(&'a self, plan: &'a CrashPlan, ours: usize) -> impl Iterator<Item = CrashState> + 'a {
         let is_kept = move |(number, state): &(usize, CrashState)| {
             let last = state.point.checked_sub(1).map(|at| &self.log.events()[at]);
@@ -304,7 +304,7 @@ fn recycle(stage: &Stage, logged: bool) {
         for name in ["heir", "early", "other"] {
             fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes()).unwrap();
         }
-        // The rest of the last block is zeroed in place before the size falls.
+        // The rest of the block with the new end is zeroed in place before the size falls.
         let mut zeroed = grown.clone();
         zeroed[2000..2048].fill(0);
         stage.allow("/steady", &[Some(&grown), Some(&zeroed), Some(&[9; 2000])]);
@@ -418,8 +418,8 @@ fn plain(stage: &Stage) {
     }
 }
 
-/// The content of a file that is about to be truncated to `size`: the rest of its last block of 1
-/// KiB is zeroed in place first.
+/// The content of a file that is about to be truncated to `size`: from there to the end of the
+/// block (of 1 KiB) it is zeroed in place first.
 fn cut(content: &[u8], size: usize) -> Vec<u8> {
     let mut cut = content.to_vec();
     cut[size..size.next_multiple_of(1024)].fill(0);

@@ -1,10 +1,12 @@
-//! One call to the device fails, alone or with all later ones: during every kind of operation, on
-//! every kind of image, in one thread and in eight. In full, one thread meets the failure of each
-//! call in turn; otherwise, and with eight threads, the calls are drawn.
+//! One call to the device fails, alone or with all later ones of its kind: during every kind of
+//! operation or in the sync and close after it, on every kind of image, in one thread and in eight.
+//! In full, one thread meets the failure of each call in turn; otherwise, and with eight threads,
+//! the calls are drawn.
 //!
-//! After an error the answer, the names, sizes and contents are judged: each file has its content
-//! from before or after the operation, byte by byte, and nothing behind its end. The closed image
-//! passes `e2fsck -fn`. If the instance failed, an image with a journal passes after our recovery.
+//! After an error the answer, the names, sizes and contents are judged: each byte of a file is the
+//! one from before or after the operation, unless unsynced data was lost, and nothing shows behind
+//! the file's end. An image that is marked clean passes `e2fsck -fn`. Any other image with a
+//! journal passes after our recovery, unless its superblock is torn.
 //!
 //! A failing write once left blocks behind a file's size, and write-back mapped them unnoticed.
 //! Tests that fail one call in a long run, and ask only whether the image can be repaired, did not
@@ -54,7 +56,7 @@ fn calls_between(first: &OperationCounts, last: &OperationCounts) -> Vec<(Operat
 }
 
 /// Picks one call to fail: mostly one during the operation itself, and mostly a read if there are
-/// any.
+/// any. `None` if there were no calls.
 fn draw(moments: &Moments, random: &mut ChaCha8Rng) -> Option<Fault> {
     let during = calls_between(&moments.begun, &moments.done);
     let later = calls_between(&moments.seen, &moments.closed);

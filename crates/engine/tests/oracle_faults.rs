@@ -1,5 +1,5 @@
-//! A device that fails at the n-th read or write: nothing panics, no answer is wrong, and the image
-//! can be repaired.
+//! A device that fails at the n-th read or write, or at all writes from the n-th on: nothing
+//! panics, no answer is wrong, and the image can be repaired.
 //!
 //! After a failed read the instance continues, and the image it closes is clean. After a failed
 //! write of metadata the instance is read-only, and we and e2fsck can recover the image from its

@@ -129,8 +129,8 @@ impl Worker<'_> {
     }
 }
 
-/// The options of a run, in turns: defaults, little memory for dirty data, defaults, no delayed
-/// allocation.
+/// The options of a run, in turns: defaults, little memory and frequent commits, defaults, no
+/// delayed allocation.
 fn options_of(run: u64) -> OpenOptions {
     let options = OpenOptions { cpus: THREADS, seed: run, ..OpenOptions::default() };
     match run % 4 {

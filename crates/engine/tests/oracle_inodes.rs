@@ -82,8 +82,8 @@ fn inodes_initialise_the_same_groups_as_the_kernels() {
     }
 }
 
-/// Deletes one of three files and creates another `wait` seconds later, by the clock of the calls.
-/// Returns the numbers of the three and of the new one.
+/// Creates three files, deletes one of them, and creates another `wait` seconds later, by the clock
+/// of the calls. Returns the numbers of the three and of the new one.
 fn replace_one(fs: &FileSystem, wait: i64) -> (Vec<u32>, u32) {
     let at = |seconds| OpContext::root_at(Timestamp::from_seconds(1_700_000_000 + seconds));
     let old: Vec<u32> = ["a", "b", "c"].iter().map(|name| file(fs, ROOT, name).raw()).collect();

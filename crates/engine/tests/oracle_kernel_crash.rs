@@ -156,8 +156,9 @@ impl Dirty {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Asserts that e2fsck finds nothing but the two totals in the superblock, which are not
-    /// logged, the number of a loop device, and trees that could be smaller.
+    /// Asserts that e2fsck finds nothing but wrong totals of free blocks and inodes in the
+    /// superblock (they are not logged), another device number of the external journal (a loop
+    /// device), and extent trees that could be smaller.
     fn assert_clean(&self, what: &str) {
         let (_, text) = self.e2fsck(&["-fn"]);
         let is_harmless = |line: &str| {

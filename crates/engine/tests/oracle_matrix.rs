@@ -1,11 +1,12 @@
 //! Random runs of eight threads over every operation, on images of many parameter sets of mke2fs.
-//! All who can read the result judge it: e2fsck, our checker, our reader, ext4-view and the kernel.
-//! In each run the image has several lives, opened with other options each time. In the other
-//! direction, images that the kernel filled are read, changed and judged.
+//! All who can read the result judge it: e2fsck, our checker, our reader, the engine when it opens
+//! the image again, and, where they can read it, ext4-view and the kernel. In each run the image
+//! has several lives, opened with other options each time. In the other direction, images that the
+//! kernel filled are read, changed and judged.
 //!
 //! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that changes with the seed;
 //! `BLOCKYARD_FULL=1` runs every set with 20,000 operations. `SET=name` picks one set, `THREADS=1`
-//! makes a run repeatable, `OPERATIONS=n` sets the size.
+//! makes a run repeatable, `OPERATIONS=n` sets the number of operations.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -50,8 +51,9 @@ const fn placed(policy: &'static str, set: Set) -> Set {
     Set { policy, ..set }
 }
 
-/// A set that ext4-view 0.9 cannot read: with clusters, with data or attribute values in inodes,
-/// with small inodes, meta_bg or large_dir, or with directories that record no types.
+/// A set that ext4-view 0.9 cannot read: with clusters, with file data in inodes, with attribute
+/// values in inodes of their own, with inodes of 128 bytes, meta_bg or large_dir, or with
+/// directories that record no types.
 const fn unseen(set: Set) -> Set {
     Set { view: false, ..set }
 }

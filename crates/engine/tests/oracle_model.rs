@@ -238,8 +238,9 @@ impl World {
         (3 * self.kind.block).max(20_000)
     }
 
-    /// Compares an answer with that of the model, which has already been changed. If space ran out
-    /// on a full image, the change of the model is undone.
+    /// Compares an answer with that of the model, which has already been changed. If a full image
+    /// has no room for what the model allows, that is right, too, and the change of the model is
+    /// undone.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
         if let Err(Error::NoSpace | Error::NoInodes | Error::AttributeRoom { .. }) = got
@@ -500,7 +501,8 @@ impl World {
         Ok(())
     }
 
-    /// What was allocated, or zeroed, before space ran out stays.
+    /// Follows an operation that ran out of space: a range to be zeroed counts as zeroed, and the
+    /// size, if the operation may change it, and the times are those that the engine shows.
     fn fallocate_ran_out(&mut self, id: Id, what: Fallocate, range: Range<u64>) {
         let size = self.fs().attributes(self.number(id)).unwrap().size;
         let content = self.model.content_mut(id);

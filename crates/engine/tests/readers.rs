@@ -115,7 +115,7 @@ fn readers_see_their_file_whatever_others_do() {
     read_beside_changes(0);
 }
 
-/// The same with clean data kept in memory, which must not outlive its block.
+/// As the test above, but with clean data kept in memory, which must not outlive its block.
 #[test]
 fn readers_of_kept_data_see_their_file_whatever_others_do() {
     read_beside_changes(256 << 10);

@@ -55,7 +55,7 @@ fn one_of_everything_is_as_the_kernel_sees_it() {
         mounted.unmount();
         e2fsck_clean(&place.image);
         let theirs = comparable(read_tree(LoopMount::new(&place.image, "ro").unwrap().path()));
-        // Blocks of the block mapping are counted only once the data is written.
+        // Blocks that hold a file's mapping are counted only once its data is written.
         assert_same(&without_sectors(live), &without_sectors(theirs.clone()));
         let mounted = Mounted::new(&place.image, &place.directory, "ro");
         assert_same(&comparable(read_tree(root)), &theirs);
@@ -272,7 +272,8 @@ fn a_write_to_a_full_image_fails_before_long() {
     e2fsck_clean(&place.image);
 }
 
-/// Space runs out in the middle of a direct write. The kernel turns a short count into EIO.
+/// Space runs out in the middle of a direct write. The program gets ENOSPC: if the server answered
+/// with a short count, the kernel would make it EIO.
 #[test]
 fn a_direct_write_to_a_full_image_finds_no_space() {
     if !can_mount() {

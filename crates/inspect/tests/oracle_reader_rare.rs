@@ -25,7 +25,7 @@ fn debugfs(image: &Path, command: &str) {
     assert!(output.status.success(), "{command}");
 }
 
-/// First physical block of a file, and its number of blocks.
+/// The first physical block and the number of blocks of a file's first extent.
 fn first_extent(reader: &Reader, inode: &Inode) -> (u64, u32) {
     let extent = reader.extents(inode).next().unwrap().unwrap();
     (extent.physical.raw(), extent.length)
@@ -36,8 +36,8 @@ fn patch(image: &Path, offset: u64, bytes: &[u8]) {
     file.write_all_at(bytes, offset).unwrap();
 }
 
-/// Reading a directory with such a name fails. Otherwise a program that copies files out would
-/// follow the name to another directory.
+/// Reading a directory fails if a name in it has a slash. Otherwise a program that copies files out
+/// would follow the name to another directory.
 #[test]
 fn a_name_with_a_slash_is_damage_in_an_inline_directory_too() {
     if !require(&["mke2fs"]) {
@@ -270,7 +270,8 @@ fn an_index_that_leads_into_a_hole_is_named() {
     let names = reader.resolve(b"names", LastLink::Keep).unwrap();
     let (root, _) = first_extent(&reader, &names);
     let mut block = reader.block(blockyard_disk::BlockNr::new(root)).unwrap().to_vec();
-    // The first leaf moves past the mapped blocks, inside the new size; the checksum is corrected.
+    // The first entry of the index now leads past the mapped blocks, but inside the new size; the
+    // checksum is corrected.
     block[36..40].copy_from_slice(&999u32.to_le_bytes());
     seal_htree(names.checksum_seed(), &mut block, 32);
     drop(reader);

@@ -8,8 +8,8 @@
 //! Key decisions:
 //! * The log is walked once, and committed transactions are collected. Every copy that will be
 //!   written is verified before the first write. For each block, only the last good copy is
-//!   written, and the blocks are written in ascending order. Memory use is bounded by the number of
-//!   log blocks that hold records.
+//!   written, and the blocks are written in ascending order. Only tags and revoke records are
+//!   collected, not copies, so memory use is bounded by the number of descriptor and revoke blocks.
 //! * Order of writes: first the blocks at home, and the superblock with its record of errors; then
 //!   a flush; then the journal superblock, durably; then the superblock without RECOVER, durably.
 //!   After a power cut at any point the log is still in place or no longer needed, so recovery can
@@ -44,14 +44,15 @@ pub use session::Session;
 /// The state of a file system's journal, without reading the log.
 ///
 /// # Errors
-/// [`Error::Disk`] when the superblock or the journal is corrupt or has unknown features,
-/// [`Error::ExternalJournal`], [`Error::Device`].
+/// [`Error::Disk`] when the superblock, the journal, or the group descriptor or inode that leads to
+/// it is corrupt or has something that is not supported; [`Error::ExternalJournal`];
+/// [`Error::Device`].
 pub fn inspect(device: &dyn BlockDevice) -> Result<JournalStatus> {
     Ok(Session::open(device)?.status().clone())
 }
 
-/// Brings every committed block home, marks the log empty and clears RECOVER. Does nothing when the
-/// journal is clean and holds no error code.
+/// Brings every committed block home, marks the log empty and clears RECOVER. Does nothing without
+/// a journal, or when the journal is clean and holds no error code.
 ///
 /// # Errors
 /// Before the first write: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],

@@ -1,4 +1,4 @@
-//! Reading log blocks by their number.
+//! Reading log blocks by their number, and replacing the journal superblock.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{JournalSuperblock, RawJournalSuperblock};

@@ -19,7 +19,8 @@ pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Co
         let groups = geometry.group_of(run.start).raw()..=geometry.group_of(last).raw();
         for group in groups.map(GroupNr::new) {
             let head = sb.head(group).blocks();
-            // A group without a copy has an empty head, which a run may well contain.
+            // A group without superblock copy and descriptors has an empty head, which may well lie
+            // inside a run.
             if !head.is_empty() && head.start < run.end && run.start < head.end {
                 return Err(shared(head.start));
             }

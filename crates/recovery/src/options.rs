@@ -1,10 +1,11 @@
 //! What the caller decides.
 
-/// What to do with a log that is damaged (a wrong checksum that no crash explains, an impossible
-/// target).
+/// What to do with a log that is damaged (for example by a wrong checksum that no crash explains,
+/// or by an impossible target).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDamage {
-    /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged).
+    /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged). A log that shares blocks
+    /// with bitmaps or inode tables is refused, too, with [`Error::Disk`](crate::Error::Disk).
     #[default]
     Refuse,
     /// Replay what is good, empty the log, and mark the file system as having errors. This is done

@@ -80,8 +80,9 @@ fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> 
     if is_good { verify_superblock(logged, block) } else { Some(CorruptionKind::JournalDataChecksum) }
 }
 
-/// What is wrong with the superblock in a copy of its block. Unsupported features are not damage:
-/// the copy stays, and the log is refused.
+/// What is wrong with the superblock in a copy of its block; `None` for a copy of another block.
+/// Unsupported features or sizes are not damage: the copy stays in the plan, and unless a later
+/// good one replaces it, the log is refused.
 fn verify_superblock(logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
     let (place, inside) = superblock_file::place(block.len());
     if logged.tag.target != place {

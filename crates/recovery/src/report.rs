@@ -9,10 +9,10 @@ use blockyard_disk::{BlockNr, CorruptionKind, TxnId};
 pub enum JournalState {
     /// The file system has no journal.
     None,
-    /// Nothing is outstanding.
+    /// RECOVER is clear and the log is empty.
     Clean,
-    /// RECOVER is set and the log is empty, as after a crash right after a checkpoint. Only the
-    /// flag must be cleared.
+    /// RECOVER is set and the log is empty, as after a crash right after a checkpoint. The flag
+    /// must be cleared, but no transaction replayed.
     FlagOnly,
     /// Committed transactions may have to be replayed.
     NeedsReplay,

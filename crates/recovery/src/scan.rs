@@ -1,7 +1,8 @@
 //! The walk over the log: finds where it ends and collects what committed.
 //!
-//! A transaction counts once its commit block is good. The log ends at the first block that is not
-//! a record of the expected transaction. The commit time tells damage from a stale block of an
+//! A transaction counts if its descriptor, revoke and commit blocks are good. The log ends at the
+//! first block that is not a record of the expected transaction, or at the first transaction with a
+//! bad commit, descriptor or revoke block. The commit time tells damage from a stale block of an
 //! earlier use of the log: it never goes backwards within one use.
 //!
 //! Bound: every step advances by at least one block, and the walk stops when it has gone round the
@@ -50,7 +51,7 @@ pub(crate) struct Scan {
     pub(crate) transactions: Vec<Transaction>,
     /// First transaction not to be replayed.
     pub(crate) end: TxnId,
-    /// Log block after the last good commit.
+    /// Log block after the last of these transactions; the start of the walk if there are none.
     pub(crate) head: u32,
     pub(crate) damage: Vec<Damage>,
 }

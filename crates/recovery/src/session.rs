@@ -202,8 +202,8 @@ impl<'a> Session<'a> {
 }
 
 /// A transaction number after every one that the ring can hold, where `first` is the oldest one
-/// that stays unread. With a lower number, a new transaction could end where an abandoned one with
-/// the next number begins. The next replay would then replay the abandoned one, too. Each
+/// that is not replayed. With a lower number, a new transaction could end where an abandoned one
+/// with the next number begins. The next replay would then replay the abandoned one, too. Each
 /// transaction takes at least one block, so all numbers in the ring are below `first` + blocks of
 /// the ring.
 fn after_ring(log: &Log<'_>, first: TxnId) -> TxnId {
@@ -245,7 +245,8 @@ fn open_external<'a>(fs: &Superblock, journal: &'a dyn BlockDevice) -> Result<Lo
     Ok(log)
 }
 
-/// Refuses when the fast-commit area amends the transaction after the last full commit.
+/// Refuses when the fast-commit area holds records for `expected`, the transaction after the last
+/// full commit.
 fn refuse_fast_commits(log: &Log<'_>, expected: TxnId) -> Result<()> {
     if log.superblock.fast_commit_blocks().is_none() {
         return Ok(());

@@ -30,8 +30,8 @@ fn loaded(features: blockyard_disk::jbd2::JournalFeatures) -> Image {
     image
 }
 
-/// One fault at each operation of each kind, with each effect; then the same for all operations
-/// from that one on.
+/// For each operation of each kind: faults that strike only it, and faults that strike it and all
+/// later ones of its kind. Writes fail with each effect, the others without any.
 fn faults(counts: [(Operation, u64); 3]) -> Vec<Fault> {
     let mut all = Vec::new();
     for (operation, count) in counts {
@@ -110,7 +110,7 @@ fn an_unreadable_copy_costs_only_its_block_when_asked() {
     }
 }
 
-/// debugfs wrote the journal; e2fsck recovers what a fault left of our recovery.
+/// debugfs wrote the journal, a fault ended our recovery, and e2fsck recovers the image.
 #[test]
 fn e2fsck_recovers_after_any_fault() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {

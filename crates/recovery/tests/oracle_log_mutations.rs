@@ -160,7 +160,7 @@ impl Base {
     }
 }
 
-/// Lists the fields of the records of a log.
+/// Lists fields of the journal's superblock and of the records in its log.
 struct Lister<'a> {
     log: &'a [u8],
     superblock: JournalSuperblock,
@@ -350,7 +350,8 @@ fn ours(bytes: &Bytes) -> (Result<Report, Error>, Vec<u8>) {
     (report, after)
 }
 
-/// e2fsck's recovery: its exit code, its output, and the image afterwards.
+/// e2fsck's recovery: its exit code, its output, and the image afterwards. If e2fsck did more than
+/// replay an internal journal, the code and the image are those of debugfs.
 fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     let (image, journal) = (directory.join("theirs"), directory.join("theirs-journal"));
     fs::write(&image, &bytes.image).unwrap();
@@ -398,7 +399,7 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let (report, our_image) = ours(bytes);
     let (code, text, their_image) = theirs(bytes, directory);
     let mut differing = base.differences(&our_image, &their_image);
-    // For e2fsck, a target beyond all devices wraps to one inside.
+    // For e2fsck, a target beyond all devices wraps to a block inside the image.
     let piece = |target: BlockNr| target.raw().wrapping_mul(base.format.block_size() as u64) / 1024;
     let round: Vec<u64> = report
         .iter()

@@ -1,5 +1,5 @@
-//! Journals that the kernel left dirty: our replay equals e2fsck's, block for block but for the two
-//! superblocks, and leaves a clean image.
+//! Journals that the kernel left dirty: our replay equals e2fsck's, block for block but for the
+//! superblocks of the file system and of the journal, and leaves a clean image.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

@@ -285,8 +285,8 @@ fn a_logged_superblock_is_verified_first_and_keeps_the_errors() {
     assert!(content(&image.device) == before);
 }
 
-/// Once, the whole log was refused because of such a copy, and a checker then discarded the rest,
-/// too.
+/// Once, the whole log was refused because of a corrupt copy, and a checker then discarded the
+/// rest, too.
 #[test]
 fn a_corrupt_superblock_in_the_log_is_the_only_copy_that_is_dropped() {
     let mut logged = superblock();

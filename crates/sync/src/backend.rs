@@ -101,7 +101,8 @@ pub trait RawRwLock<T>: Send + Sync {
     fn read(&self) -> Self::ReadGuard<'_>;
     /// Waits for exclusive access.
     fn write(&self) -> Self::WriteGuard<'_>;
-    /// Shared access if there is no writer; otherwise `None`.
+    /// Shared access if it needs no waiting; otherwise `None`. A writer that only waits may refuse
+    /// it, too.
     fn try_read(&self) -> Option<Self::ReadGuard<'_>>;
     /// Exclusive access if nobody else has access; otherwise `None`.
     fn try_write(&self) -> Option<Self::WriteGuard<'_>>;

@@ -142,7 +142,8 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// Adds an amount and takes it away again, as one step for observers: the total stays, and the
-    /// central value is as if [`Self::add`] had been called with `amount` and with `-amount`.
+    /// central value is as if [`Self::add`] had been called with `amount` and with `-amount`. If
+    /// another thread of the slot changes the delta meanwhile, the central value stays, too.
     #[inline]
     pub fn pass_through(&self, slot: CpuSlot, amount: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -192,16 +193,17 @@ impl<B: Backend> LaggedCounter<B> {
         self.central.load(Ordering::Relaxed).cast_signed().max(0).unsigned_abs()
     }
 
-    /// The total: exact if nobody is adding. It includes everything added before the call. An
-    /// amount folded meanwhile may count twice or not at all, whichever errs on the counter's side
-    /// (unless several folds within one walk cancel out).
+    /// The total: exact if nobody is adding. It includes everything added before the call, except
+    /// that an amount folded meanwhile may count twice or not at all, whichever errs on the
+    /// counter's side. (It may err on the other side if several folds within one walk cancel out.)
     #[must_use]
     pub fn sum(&self) -> i64 {
         let mut central = self.central.load(Ordering::Acquire);
         loop {
             let sum = self.deltas.iter().fold(central, |sum, d| sum.wrapping_add(d.load(Ordering::Acquire)));
-            // A walk that may have seen only one half of a fold is repeated: the fold changed the
-            // central value meanwhile. A fold that changes it later errs on the counter's side.
+            // After a fold that changed the central value meanwhile, the sum may be wrong on either
+            // side, so the walk is repeated. One that changes it earlier or later is seen whole, or
+            // makes the sum err on the counter's side.
             let again = self.central.load(Ordering::Acquire);
             if again == central {
                 return sum.cast_signed();

@@ -83,8 +83,8 @@ pub fn assert_none_held<B: Backend>(what: &str) {
     let _ = what;
 }
 
-/// How often the calling thread has taken locks of each rank so far, shared ones included. `None`
-/// in release builds, which do not count.
+/// The ranks of which the calling thread has taken locks so far, and how often. Shared acquisitions
+/// count, too. `None` in release builds, which do not count.
 #[must_use]
 pub fn locks_taken<B: Backend>() -> Option<Vec<(Rank, u64)>> {
     if !cfg!(debug_assertions) {

@@ -5,8 +5,8 @@
 //! writes `Mutex<T>` and gets [`Native`].
 //!
 //! Every lock has a [`Rank`] from one table ([`rank`], explained in docs/locking.md). Debug builds
-//! keep the set of locks that each thread holds and panic, naming both locks, if one is taken out
-//! of order. Release builds hold no rank and check nothing.
+//! keep the set of locks that each thread holds and panic, naming both locks, if a thread would
+//! wait for one out of order. Release builds hold no rank and check nothing.
 
 #![forbid(unsafe_code)]
 

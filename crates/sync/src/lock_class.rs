@@ -51,7 +51,7 @@ impl LockClass {
         self.acquisitions.add(slot, 1);
     }
 
-    /// Counts one acquisition that had to wait (in addition to the acquisition).
+    /// Counts one acquisition that had to wait. [`Self::count_acquisition`] counts it, too.
     #[inline]
     pub fn count_wait(&self, slot: CpuSlot) {
         self.waits.add(slot, 1);

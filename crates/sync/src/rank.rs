@@ -50,12 +50,13 @@ macro_rules! ranks {
 ranks! {
     /// Where the next read or write of an open file begins.
     FILE_POSITION = 90;
-    /// State of an instance: whether it is open. Every operation of the library's users holds it
-    /// shared.
+    /// State of an instance: whether it is open. Every operation of the library's users holds one
+    /// shard of it shared; closing takes all shards in order of their numbers (the order key).
     INSTANCE = 100;
-    /// Directory renames of one instance.
+    /// Renames from one directory to another, one at a time in an instance.
     RENAME = 200;
-    /// One inode; several in ascending inode number (the order key).
+    /// One inode; several in the order of their keys: in ascending inode number, but children,
+    /// attribute value inodes and inodes being deleted come after all others.
     INODE = 300;
     /// The blocks of one inode, for readers that do not hold the inode's lock.
     INODE_SHAPE = 310;
@@ -67,7 +68,7 @@ ranks! {
     JOURNAL_RING = 390;
     /// Membership in the running transaction.
     JOURNAL_HANDLE = 400;
-    /// The mapping of one inode: extents or indirect blocks.
+    /// The raw inode of one inode, and its mapping: extents or indirect blocks.
     MAPPING = 500;
     /// Data of one inode that is waiting for the device.
     WAITING_DATA = 505;
@@ -89,7 +90,8 @@ ranks! {
     GOAL = 640;
     /// Inodes of one block group: bitmap, counts.
     GROUP_INODES = 680;
-    /// One block group: bitmap, buddy, counts; several in ascending group number (the order key).
+    /// One block group: bitmap, buddy, counts; several in ascending group number (by the order
+    /// key). Where a policy lets groups share a lock, that lock comes before the group's own.
     GROUP = 700;
     /// Lists that index groups, where a policy keeps them under a lock.
     GROUP_INDEX = 720;

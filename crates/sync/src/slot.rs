@@ -27,14 +27,15 @@ impl CpuSlot {
         self.0
     }
 
-    /// The index in a structure of `shards` shards (not 0): the number modulo `shards`.
+    /// The index in a structure of `shards` shards (at least 1): the number modulo `shards`.
     #[inline]
     #[must_use]
     pub fn index(self, shards: usize) -> usize {
         usize::try_from(self.0).unwrap_or(0) % shards
     }
 
-    /// A slot for the calling operating system thread: threads are numbered as they come.
+    /// The slot of the calling operating system thread. Threads are numbered from 0 in the order in
+    /// which they first call this.
     #[must_use]
     pub fn of_thread() -> Self {
         thread_local! {
@@ -45,7 +46,7 @@ impl CpuSlot {
     }
 }
 
-/// The source of [`CpuSlot::of_thread`].
+/// How many slots [`CpuSlot::of_thread`] has given out.
 static SLOTS_GIVEN: AtomicU32 = AtomicU32::new(0);
 
 impl fmt::Display for CpuSlot {

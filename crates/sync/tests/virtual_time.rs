@@ -197,7 +197,7 @@ fn a_release_and_the_load_that_sees_it_are_one_move() {
         })
     };
     let report = simulate(&Costs { moves_overlap: true, ..COSTS }, vec![program(0), program(1)]);
-    // The release comes after the store before it, which loads the line.
+    // CPU 0 releases the lock once its store has loaded `line` (100).
     assert_eq!(report.cpus[0].finished_ns, 101 + 1000 + 100 + 1);
     assert_eq!(report.cpus[1].finished_ns, 1202 + 60 + 1000 + 50 + 1);
     assert_eq!(report.total().lock_wait_ns, 1262 - 251);

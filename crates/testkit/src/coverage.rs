@@ -1,9 +1,9 @@
 //! What has been tried: operations x features x block sizes x ways, and by which test.
 //!
-//! Each test in [`TRIED`] asserts that its entry agrees with the test's own tables
-//! ([`assert_images`], [`assert_operations`]), or with what worked when the test ran
-//! ([`assert_done`]). [`page`] makes a part of docs/testing.md from the entries, and names what no
-//! test has tried.
+//! Each test in [`TRIED`] asserts that the images of its entries are those of the test's own tables
+//! ([`assert_images`]), and that the operations are those of its tables ([`assert_operations`]) or
+//! those that worked when the test ran ([`assert_done`]). [`page`] makes a part of docs/testing.md
+//! from the entries, and names what no test has tried.
 
 mod page;
 mod tried;
@@ -127,8 +127,8 @@ fn said_of(test: &str) -> impl Iterator<Item = &'static Tried> {
     TRIED.iter().filter(move |tried| tried.test.split(':').next() == Some(test))
 }
 
-/// Asserts that [`TRIED`] and a test's own tables have the same images. `images` are the names with
-/// block sizes in bytes.
+/// Asserts that [`TRIED`] and a test's own tables have the same images. `images` are those of the
+/// test: the name and a block size in bytes of each.
 ///
 /// # Panics
 /// When they differ.

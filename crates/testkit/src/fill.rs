@@ -36,7 +36,8 @@ fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Regular files with sizes around each size at which ext4 begins to store a file differently.
+/// Regular files with sizes around those at which ext4 begins to store a file differently (inline,
+/// in few blocks, with indirect blocks), and one of 1.5 MB.
 pub fn sizes(root: &Path, block_size: usize) {
     let at = folder(root, "sizes");
     let edges = [0, 1, 4, 59, 60, 61, 100, 128, 150, 160, 161, 200];
@@ -47,8 +48,8 @@ pub fn sizes(root: &Path, block_size: usize) {
     }
 }
 
-/// Files of `size` bytes with holes: inside, at the end, everywhere. Also smaller files with
-/// unwritten extents, inside and beyond the end.
+/// Files of `size` bytes with holes: inside, at the end, everywhere. Also two files with
+/// unwritten extents: one inside, one beyond the end.
 pub fn sparse(root: &Path, size: u64) {
     let at = folder(root, "sparse");
     let create = |name: &str| std::fs::File::create(at.join(name)).expect("a file is created");
@@ -66,7 +67,8 @@ pub fn sparse(root: &Path, size: u64) {
     fallocate_or_fill(&file, FallocateFlags::KEEP_SIZE, 0, 200_000);
 }
 
-/// Block-mapped files cannot hold unwritten space. They get zeroes instead, but not beyond the end.
+/// Allocates unwritten space. Block-mapped files cannot hold any: they get zeroes instead, or with
+/// `KEEP_SIZE` nothing.
 fn fallocate_or_fill(file: &std::fs::File, flags: FallocateFlags, offset: u64, length: u64) {
     if fallocate(file, flags, offset, length).is_err() && flags.is_empty() {
         let zeroes = vec![0; usize::try_from(length).expect("small")];
@@ -165,7 +167,7 @@ pub fn times(root: &Path, wide: bool) {
 
 /// Attributes in the namespaces `user`, `trusted` and `security`: small ones (in the inode), many
 /// (in an attribute block), one of `largest` bytes, one with a long name, equal ones of three files
-/// (in one shared block), and one of a symbolic link.
+/// (in one shared block), and one of a symbolic link. They lie there if inodes have 256 bytes.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {

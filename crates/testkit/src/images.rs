@@ -1,5 +1,5 @@
-//! Images that mke2fs made and the kernel filled: one profile for each combination of features that
-//! is worth a test.
+//! Images that mke2fs made and the kernel filled (or mke2fs, if the kernel cannot mount them). Each
+//! combination of features that is worth a test has a profile.
 
 mod rare;
 
@@ -33,7 +33,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Whether its blocks are larger than a page, which the kernel does not mount.
+    /// Whether its blocks are larger than a page of 4 KiB. The kernel does not mount such an image.
     fn is_beyond_a_page(&self) -> bool {
         let mut words = self.options.iter().skip_while(|option| **option != "-b").skip(1);
         words.next().and_then(|size| size.parse::<u32>().ok()).is_some_and(|size| size > 4096)
@@ -150,10 +150,10 @@ fn make_with(profile: &Profile, directory: &Path, more: &[&str]) -> PathBuf {
 }
 
 /// Makes an image and has the kernel fill it with one of everything. If blocks are larger than a
-/// page, mke2fs fills it.
+/// page, mke2fs fills it, and the profile's commands and `is_deep` have no effect.
 ///
 /// # Panics
-/// When mke2fs, the mount, an operation or a command of the profile fails.
+/// When mke2fs, e2fsck, the mount, an operation or a command of the profile fails.
 #[must_use]
 pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     if profile.is_beyond_a_page() {

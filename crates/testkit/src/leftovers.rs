@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// Mounts below a folder, backing files of loop devices in it, and its entries. Empty when nothing
-/// is left.
+/// The lines of mounts that name a folder, the files in it that loop devices show, and its entries.
+/// Empty when nothing is left.
 ///
 /// # Panics
 /// When the folder, the mounts or the devices cannot be listed.

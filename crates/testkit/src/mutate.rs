@@ -1,6 +1,6 @@
 //! Corruptions of a valid image in a single field. Each picks a structure and one of its fields, or
-//! sometimes any of its bytes, and changes the value. In three of four cases it also corrects the
-//! checksum. Then the structural check behind the checksum must notice.
+//! sometimes one to four of its bytes anywhere, and changes the value. In three of four cases it
+//! also corrects the checksum. Then the structural check behind the checksum must notice.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte
@@ -75,12 +75,12 @@ impl Mutation {
     }
 }
 
-/// A field of a structure: name, offset from the structure's start, bytes.
+/// A field of a structure: name, offset from the structure's start, and size in bytes.
 type Field = (&'static str, usize, usize);
 
 impl Inventory {
-    /// Draws one corruption. It changes a field's value, except if the field is a checksum and the
-    /// corruption also corrects checksums: then the image stays as it was.
+    /// Draws one corruption. It changes a field's value, except if the field is the structure's own
+    /// checksum and the corruption also corrects checksums: then the image stays as it was.
     pub fn mutate(&self, random: &mut impl Rng) -> Mutation {
         loop {
             // The kind is drawn first, so that the few superblocks are hit as often as the many

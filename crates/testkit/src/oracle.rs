@@ -107,7 +107,7 @@ pub fn e2fsck_clean(image: &Path) {
 /// What `e2fsck -fn` says of an image.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Exit code; `None` when a signal ended e2fsck.
+    /// Exit code, or 124 when the time ran out; `None` when a signal ended e2fsck.
     pub code: Option<i32>,
     /// What e2fsck printed on standard output.
     pub text: String,
@@ -127,7 +127,7 @@ impl Verdict {
 /// limit. The exit code is then not 0, which is the right verdict.
 ///
 /// # Panics
-/// When e2fsck cannot be started.
+/// When prlimit cannot be started.
 #[must_use]
 pub fn e2fsck_bounded(image: &Path) -> Verdict {
     e2fsck_bounded_with(image, &[])
@@ -136,7 +136,7 @@ pub fn e2fsck_bounded(image: &Path) -> Verdict {
 /// As [`e2fsck_bounded`], with more arguments.
 ///
 /// # Panics
-/// When e2fsck cannot be started.
+/// When prlimit cannot be started.
 #[must_use]
 pub fn e2fsck_bounded_with(image: &Path, more: &[&str]) -> Verdict {
     let image = image.to_str().expect("test images have UTF-8 names");
@@ -195,7 +195,7 @@ impl LoopMount {
     /// Mounts `image` with the given mount options (`loop` is added).
     ///
     /// # Errors
-    /// What `mount` printed, when the kernel refuses.
+    /// What `mount` printed when it failed, or why it could not be run.
     pub fn new(image: &Path, options: &str) -> Result<Self, String> {
         let all = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
         Self::mount(image, &all)

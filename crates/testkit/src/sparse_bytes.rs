@@ -139,7 +139,7 @@ impl SparseBytes {
         bytes
     }
 
-    /// The ranges that were written, ascending; adjacent ones are joined. The rest is zeroes.
+    /// The ranges that hold written bytes, ascending; adjacent ones are joined. The rest is zeroes.
     #[must_use]
     pub fn written(&self) -> Vec<Range<u64>> {
         let mut all: Vec<Range<u64>> = Vec::new();

@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Waits until `holds` returns true.
 ///
 /// # Panics
-/// With `what` when that takes more than half a minute.
+/// With `what` when `holds` still returns false after half a minute.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {

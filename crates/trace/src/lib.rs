@@ -9,10 +9,11 @@
 //! ```
 //!
 //! Every line may carry `worker` (the CPU slot that acts, default 0) and `at` (virtual time in
-//! seconds, which never goes back; without it, the time of the line before). A trace holds no
-//! content. The player computes the content from the path by which the file was opened, the offset
-//! and the seed ([`content`]). A failed operation is part of the trace: whoever replays the trace
-//! compares the error too.
+//! seconds, which never goes back; without it, the time of the line before). Traces recorded from a
+//! mount also have `us` and `errno` ([`Line`]). A trace holds no content. The player computes the
+//! content from the path by which the file was opened, the offset and the seed ([`content`]). A
+//! failing operation is part of the trace: a player answers it with an errno, so that the answers
+//! of two players can be compared.
 
 #![forbid(unsafe_code)]
 

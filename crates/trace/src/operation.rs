@@ -19,7 +19,8 @@ pub struct Line {
     /// mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<u64>,
-    /// The errno that the operation failed with on the recorded mount; `None` if it succeeded.
+    /// The errno that the operation failed with on the recorded mount. `None` if it succeeded, or
+    /// if the trace was not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }
@@ -160,8 +161,9 @@ pub enum Op {
         /// Bytes of the value.
         len: u64,
     },
-    /// A call that a mount received but that traces have no operation for, such as a read. Players
-    /// skip it.
+    /// A call to a recorded mount that a player cannot repeat: traces have no operation for it
+    /// (such as a read), it needs a path that is not known or a file that no line opened, or it
+    /// failed in a way that would not recur. Players skip it.
     Note {
         /// The call: `getattr`, `read`, `chmod` ...
         call: String,
@@ -179,7 +181,7 @@ pub enum Op {
     Sync,
     /// Drops clean caches.
     DropCaches,
-    /// Unmounts and mounts again.
+    /// Closes all files, unmounts and mounts again.
     Remount,
 }
 

@@ -12,8 +12,8 @@
 //!
 //! **When it loses.** Directories lie among the data of a whole flex group, so reading all of them
 //! seeks to nearly each one. It may report that there are no inodes although there are, because it
-//! never looks at the parent's flex group again. Every request walks the groups one by one, and
-//! reads the bitmaps of those that it meets.
+//! does not look at the parent's flex group again (unless that is the lowest). Every request walks
+//! the groups one by one, and reads the bitmaps of those that it meets.
 //!
 //! **Parameters.** As `linux-6.16`, except for the slots here. `inode=flex-2008-fallback` is the
 //! fix of 2.6.29. Each difference is a slot: `scan=linear`, `ladder=four`, `first_groups=use`,

@@ -167,7 +167,8 @@ impl Replica {
         Ok(inode)
     }
 
-    /// The group of a directory's inode goal, where its blocks go while there is room.
+    /// The group of the block goal of a directory that has no block yet. Its blocks go there while
+    /// there is room.
     pub(crate) fn goal_group(&self, inode: u32) -> GroupNr {
         let geometry = self.allocator.geometry();
         let (own, _) = geometry.locate_inode(InodeNr::new(inode));

@@ -128,9 +128,9 @@ impl Stream {
         stream
     }
 
-    /// Sets the clock, after a pause of over a second if requested. A number deleted in an earlier
-    /// second is recent; one deleted in this second is not. Stays clear of the second's edges,
-    /// where the kernel's clock may differ.
+    /// Sets the clock, after a pause of over a second if requested. A number deleted in one of the
+    /// 359 seconds before this one is recent; one deleted in this second is not. Waits until the
+    /// time is clear of the second's edges, where the kernel's clock may differ.
     fn keep_time(&mut self, pause: bool) {
         if pause {
             std::thread::sleep(Duration::from_millis(1100));
@@ -199,8 +199,9 @@ impl Stream {
         self.charge_growth(parent);
     }
 
-    /// Charges the growth of an inode to the groups where its clusters lie. That need not be the
-    /// goal's group, which may be full, busy, or waiting for a commit.
+    /// Charges the growth of an inode to the groups where its clusters lie. They need not lie in
+    /// the goal's group, which may be full or busy, or whose free clusters may wait for a
+    /// commit.
     fn charge_growth(&mut self, inode: u32) {
         let entry = self.entries.get_mut(&inode).unwrap();
         let sectors = fs::symlink_metadata(&entry.path).unwrap().blocks();

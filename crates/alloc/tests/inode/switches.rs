@@ -1,5 +1,5 @@
-//! Differences between kernel versions, each in a case where it shows, and the placement with the
-//! parent.
+//! Differences between kernel versions, each in a case where it shows; the placement with the
+//! parent; and a corrupt group.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const GROUPS: u32 = 64;
 const PER_GROUP: u32 = 64;
 const CLUSTERS: u32 = 8192;
 
-/// 64 groups in flex groups of 8, each with `free` of its 8192 clusters.
+/// 64 groups in flex groups of 8. Of the 8192 clusters of group `g`, `free(g)` are free.
 fn replica(ratio_bits: u32, free: impl Fn(u32) -> u32, config: InodeConfig) -> Replica {
     let geometry = Geometry::new(GeometryFields {
         block_bits: if ratio_bits == 0 { 10 } else { 12 },

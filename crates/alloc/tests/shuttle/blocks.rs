@@ -133,8 +133,8 @@ impl Yard {
         self.owners.lock().unwrap().len()
     }
 
-    /// Checks the counts, the bits on disk, and the groups after reading them again. All threads
-    /// have ended.
+    /// Checks the counts, the bits on disk, and the groups after reading them again. To be called
+    /// after all threads have ended.
     fn check(&self, free_at_start: u32) {
         let geometry = self.allocator.geometry();
         let data = OVERHEAD..OVERHEAD + free_at_start / geometry.groups();
@@ -215,8 +215,8 @@ fn released_claims_and_evictions() {
     });
 }
 
-/// A bitmap that was read before an eviction is not installed after it: it lacks the allocations in
-/// between.
+/// A bitmap that was read before an eviction is not installed after it, as the bitmap may lack
+/// allocations made in between.
 #[test]
 fn stale_bitmaps_are_not_installed() {
     explore(1000, || {

@@ -25,7 +25,8 @@ pub(crate) struct Outcome {
     pub(crate) faults: Vec<String>,
     /// Whether we keep a file better than e2fsck does, if that was compared.
     pub(crate) better: bool,
-    /// Whether e2fsck leaves its copy unclean, too.
+    /// Whether the faults are beyond e2fsck, too: it leaves its copy unclean, and no file is lost
+    /// that it keeps. False if there are no faults.
     pub(crate) beyond_e2fsck: bool,
     /// Files that e2fsck keeps better, all of them listed as lost.
     pub(crate) named_losses: usize,

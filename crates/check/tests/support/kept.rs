@@ -137,7 +137,7 @@ pub(crate) fn compare(before: &Files, ours: &Files, theirs: &Files) -> (Vec<Wors
     (worse, better)
 }
 
-/// The files that are no longer at their paths with equal content.
+/// The files that are no longer at their paths with equal inode, mode, size and content.
 pub(crate) fn missing(before: &Files, left: &Files) -> Vec<Vec<u8>> {
     before.iter().filter(|(path, file)| left.get(*path) != Some(file)).map(|(path, _)| path.clone()).collect()
 }

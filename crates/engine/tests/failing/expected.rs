@@ -335,7 +335,8 @@ fn content_fits(versions: &[&Node], found: &Body, bounds: Bounds) -> Result<(), 
     Err(why.join(", or "))
 }
 
-/// Checks that each byte is one that some version has there. Behind its end a version has zeroes.
+/// Checks that the size fits the versions, and that each byte is one that some version has there,
+/// or one that may be anything. Behind its end a version has zeroes.
 fn mix_fits(versions: &[&[u8]], found: &[u8], bounds: Bounds) -> Result<(), String> {
     let sizes: BTreeSet<usize> = versions.iter().map(|bytes| bytes.len()).collect();
     let (least, most) = (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));

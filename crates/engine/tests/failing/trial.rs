@@ -72,7 +72,7 @@ fn directory_of(fs: &FileSystem, worker: u16) -> blockyard_engine::Result<InodeN
 }
 
 /// Directories for the commits that only fill the log. Each commit has a block that the following
-/// ones do not have, so a checkpoint must read it.
+/// ones do not have, so a checkpoint must read that block.
 const FILLED: u32 = 64;
 
 /// Creates a fifo, and commits it by a sync.
@@ -217,7 +217,8 @@ fn do_one(
     Ok(())
 }
 
-/// Checks that an instance shows a state that its answers allow, unless it has failed.
+/// Checks that an instance shows a state that its answers allow, unless it has failed, or looking
+/// at it fails after a failed call of the device.
 fn look_at(fs: &FileSystem, device: &Faulty, expected: &Expected, dir: InodeNr) -> Verdict {
     match view(fs, dir) {
         // The memory of a failed instance may be ahead of its answers.
@@ -268,9 +269,9 @@ struct Left {
 
 impl Left {
     /// Checks that an image is marked clean if it was closed, that an image marked clean is clean,
-    /// that any other image is clean after recovery, and that it holds what was promised. Nothing
-    /// more is checked if there was no journal and the image is not marked clean, and nothing at
-    /// all if the superblock is torn.
+    /// that any other image is clean after recovery, and that it holds what was promised. Without
+    /// a journal, of an image that is not marked clean only the first of these is checked. If the
+    /// superblock is torn, nothing is checked.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {
@@ -362,7 +363,8 @@ pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Faul
     Ok(Moments { begun, done, seen, closed })
 }
 
-/// The work of one thread: [`STEPS`] cases on its own files. After two errors it does nothing more.
+/// The work of one thread: [`STEPS`] cases on its own files. A case ends before an operation that
+/// may be impossible by then. After two errors the thread does nothing more.
 fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -> Verdict<Expected> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(1 + u64::from(worker));

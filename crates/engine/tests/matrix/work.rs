@@ -1,9 +1,9 @@
 //! One thread of a random run over every operation of the engine.
 //!
 //! Threads share one tree: whatever an operation finds may be gone, or changed, a moment later. So
-//! any answer that POSIX allows is accepted here. Never allowed are corruption, a failure of the
-//! device, a file system that became read-only, or lack of space in write-back. The result of the
-//! run is judged afterwards.
+//! any answer that POSIX allows is accepted here. Never allowed are corruption, a damaged orphan
+//! list, a refusal to be used further, a failure of the device, a file system that became
+//! read-only, or lack of space in write-back. The result of the run is judged afterwards.
 
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;

@@ -1,6 +1,6 @@
 //! What a file system should be: a tree in memory with Linux's answers. Refusals are checked in
-//! Linux's order. Errors are errno numbers. Of storage the model knows only the limits that it
-//! sets, and where a file's blocks may end.
+//! Linux's order. Errors are errno numbers. Of the way data is stored the model knows only the
+//! image's limits ([`Limits`]), and where a file's blocks may end.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;
@@ -453,8 +453,9 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a range to be collapsed or inserted begins and ends on cluster boundaries, and
-    /// that its place in the file is allowed.
+    /// Checks that a range to be collapsed or inserted begins and ends on cluster boundaries, that
+    /// its place in the file is allowed, and that an insertion makes the file no longer than
+    /// possible.
     fn check_place(&self, id: Id, what: Fallocate, range: &Range<u64>) -> Answer {
         let (cluster, size) = (self.limits.cluster, self.size(id));
         let aligned = range.start.is_multiple_of(cluster) && range.end.is_multiple_of(cluster);

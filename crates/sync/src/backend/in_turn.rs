@@ -2,8 +2,9 @@
 //! measurements beside the virtual time, whose locks are served in turn, too.
 //!
 //! A thread takes the next ticket, and spins until that ticket is called. So a thread that frees a
-//! lock cannot take it again before those that wait for it. Waiting threads never sleep: there must
-//! be no more of them than CPUs. Everything else, except the condition variable, is [`Native`].
+//! lock cannot take it again before those that wait for it. A thread that waits for a mutex never
+//! sleeps: there must be no more threads than CPUs. Everything else, except the condition variable,
+//! is [`Native`].
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -91,7 +92,7 @@ impl<T: Send> RawMutex<T> for TicketMutex<T> {
     fn try_lock(&self) -> Option<Self::Guard<'_>> {
         let called = self.called.load(Ordering::Acquire);
         let next = called.wrapping_add(1);
-        // Relaxed: `called` synchronises; nobody else takes the ticket that is called.
+        // Relaxed: the load of `called` synchronises, and only one thread can take this ticket.
         let taken = self.next.compare_exchange(called, next, Ordering::Relaxed, Ordering::Relaxed);
         taken.is_ok().then(|| self.guard())
     }

@@ -57,7 +57,8 @@ impl Backend for Shuttle {
     }
 }
 
-/// The guard, if the lock was free. No backend knows poisoned locks.
+/// The guard, if the lock was free. That it is poisoned is ignored: the other backends' locks have
+/// no poisoning.
 fn recovered<G>(tried: Result<G, TryLockError<G>>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),

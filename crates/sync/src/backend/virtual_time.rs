@@ -9,11 +9,13 @@
 //! The model, and what it leaves out:
 //! - A line is in the cache of the CPU that last wrote it, and in each cache that read it since. To
 //!   read a line, a CPU needs it in its cache. To write it, a CPU must be the only one that has it.
-//!   If not, the line moves, at the cost of the distance between the two CPUs. While a line is on
-//!   its way to a CPU that writes it, others wait. Which of them gets it next is drawn at random,
-//!   because caches promise no order ([`Costs::neighbours_first_percent`]). Moves of different
-//!   lines are independent. A CPU waits for one line after the other, unless
-//!   [`Costs::moves_overlap`]. Caches have no limit and no prefetching.
+//!   If not, the line moves, at the cost of the distance to another CPU that has it: the nearest
+//!   for a read, the farthest for a write. If no cache has it, it comes from memory. While a line
+//!   is on its way to a CPU that writes it, and for [`Costs::keep_ns`] more, others wait. Which of
+//!   them gets it next is drawn at random, because caches promise no order
+//!   ([`Costs::neighbours_first_percent`]). Moves of different lines are independent. A CPU waits
+//!   for one line after the other, unless [`Costs::moves_overlap`]. Caches have no limit and no
+//!   prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
 //!   sleeps. With [`Costs::barging`], whoever finds a lock free takes it, and those that have found
@@ -145,8 +147,8 @@ pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 /// Runs each program on its own logical CPU, all from time 0, to the end.
 ///
 /// # Panics
-/// When a program panics, when programs wait for each other in a cycle, for more than 1,088
-/// programs, and inside another simulation.
+/// When a program panics, when all programs that have not ended wait for a lock or a notification,
+/// for more than 1,088 programs, and inside another simulation.
 #[must_use]
 pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
     let scheduler = Rc::new(Scheduler::new(costs.clone(), programs.len()));

@@ -3,7 +3,7 @@
 
 use super::{BLOCKS, Image, Tried, Way};
 
-/// Operations on one large file.
+/// Operations on one file.
 const FSX: &[&str] = &[
     "create",
     "write",
@@ -60,7 +60,7 @@ const MODEL: &[&str] = &[
     "write back",
 ];
 
-/// What eight threads do on images of every kind.
+/// What eight threads do on images of many kinds.
 const MATRIX: &[&str] = &[
     "create",
     "mkdir",
@@ -211,7 +211,7 @@ const LONG_RUN: &[&str] = &[
 const THREADS: &[&str] =
     &["create", "mkdir", "unlink", "write", "read", "truncate", "allocate", "punch", "fsync", "write back"];
 
-/// Operations that reuse files and directories.
+/// Operations of `oracle_crash` that free blocks of files and directories and reuse them.
 const CRASH_RECYCLE: &[&str] =
     &["create", "mkdir", "unlink", "rmdir", "write", "truncate", "allocate", "fsync", "write back"];
 
@@ -263,7 +263,7 @@ const KERNEL_IMAGES: &[Image] = &[
     Image("fast-commit-1k", &[1], &["plain"]),
 ];
 
-/// Operations that reuse files.
+/// Operations of `lab crash` that free blocks of files and directories and reuse them.
 const REUSE: &[&str] = &[
     "create",
     "mkdir",
@@ -277,7 +277,7 @@ const REUSE: &[&str] = &[
     "write back",
 ];
 
-/// Operations on files that are deleted and truncated while they are open.
+/// Operations on files that are deleted while they are open, some of them truncated before.
 const ORPHANS: &[&str] = &[
     "create",
     "write",

@@ -1,6 +1,6 @@
 //! Damage as disks, cables and people cause it: blocks zeroed, garbled, swapped or written to the
 //! wrong place, single sectors torn, and image files cut short. Most of the damage is aimed at
-//! structures, because the rest of an image is file content, which no check looks at.
+//! structures, because no check looks at the rest of an image: file content and free blocks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -88,7 +88,7 @@ impl Inventory {
     /// Reads a valid image.
     ///
     /// # Panics
-    /// When it cannot be read or is not valid.
+    /// When it cannot be read; perhaps when it is not valid.
     #[must_use]
     pub fn read(image: &Path) -> Self {
         let bytes = std::fs::read(image).expect("read image");
@@ -167,8 +167,8 @@ impl Inventory {
         }
     }
 
-    /// Lists backups of the superblock and the descriptors. A group has them if its first block
-    /// holds the superblock's magic.
+    /// Lists backups of the superblock, and without meta_bg also of the descriptors. A group is
+    /// taken to have them if its first block holds the superblock's magic.
     fn list_backups(&mut self) {
         let per_group = self.sb.s_blocks_per_group.get() as usize;
         for group in 1..self.groups() {
@@ -320,8 +320,8 @@ impl Inventory {
                 } else {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
-                    // 512 blocks of an extent are enough, because only the blocks of small files
-                    // are used, such as directories and the orphan file.
+                    // 512 blocks of an extent are enough: only data blocks of small files become
+                    // structures, such as those of directories and of the orphan file.
                     data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
             }

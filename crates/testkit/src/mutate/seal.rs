@@ -10,8 +10,8 @@ use super::Overlay;
 use super::inventory::{Inventory, Kind, Structure};
 
 impl Inventory {
-    /// Recomputes the checksum of the edited structure. If a group descriptor holds that checksum,
-    /// also recomputes the descriptor's own.
+    /// Recomputes the checksum of the edited structure, if it has one. If a group descriptor holds
+    /// this checksum (a bitmap's), also recomputes the descriptor's own.
     pub(super) fn reseal(&self, structure: &Structure, image: &mut Overlay<'_>) {
         let bytes = image.get(structure.at, structure.length);
         match structure.kind {

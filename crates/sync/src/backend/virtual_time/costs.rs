@@ -19,7 +19,7 @@ pub struct Section {
     /// Computation each time the lock is held, in nanoseconds.
     pub work_ns: u64,
     /// Lines of plain data that follow the lock when another CPU takes it, moved one after the
-    /// other even if [`Costs::moves_overlap`].
+    /// other even if [`Costs::moves_overlap`]. The first time they come from memory.
     pub lines: u64,
 }
 
@@ -50,23 +50,23 @@ pub struct Barging {
 /// What accesses cost, in nanoseconds of virtual time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// An access to a line in the CPU's own cache, in picoseconds. Such accesses are many, and each
-    /// takes only about a nanosecond.
+    /// An access to a line in the CPU's own cache, in picoseconds: such accesses are many, and each
+    /// takes only about a nanosecond. If the line has to be brought there, this comes on top.
     pub hit_ps: u64,
     /// Fetching a line that no cache has.
     pub miss_ns: u64,
-    /// The sets of CPUs, from the nearest to the widest. Each size divides the next.
+    /// The sets of CPUs, from the smallest to the largest. Each size must divide the next.
     pub levels: Vec<Level>,
     /// Moving a line between CPUs that are in no common set.
     pub move_ns: u64,
     /// Time from the release of a contended lock until the next holder continues. The move of the
-    /// lock's line comes on top.
+    /// lock's line comes on top. Also the time from a notification until the waiter wakes.
     pub hand_over_ns: u64,
-    /// How long a CPU keeps a line that others want, after the line came. Accesses of this CPU
-    /// within this time need no second move.
+    /// How long a CPU that writes to a line keeps it from others, after the line came. Accesses of
+    /// this CPU within this time need no second move.
     pub keep_ns: u64,
-    /// How often a contended line goes to the nearest CPU that waits for it, in per cent of its
-    /// moves. Otherwise it goes to any waiting CPU, all equally likely.
+    /// How often a contended line that is in only one cache goes to the nearest CPU that waits for
+    /// it, in per cent of such moves. Otherwise it goes to any waiting CPU, all equally likely.
     pub neighbours_first_percent: usize,
     /// Whether moves overlap, as on CPUs that execute out of order:
     /// - A CPU goes on while the lines of its loads and stores are on their way, unless it has to

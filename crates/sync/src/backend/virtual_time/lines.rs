@@ -71,7 +71,7 @@ pub(super) struct Served {
     pub(super) since: u64,
     /// When the line is in its cache.
     pub(super) end: u64,
-    /// Whether it comes from another cache, not from memory.
+    /// Whether a cache had the line; otherwise it comes from memory.
     pub(super) is_moved: bool,
 }
 
@@ -192,7 +192,7 @@ impl Lines {
     }
 
     /// Lets CPUs have a line that comes free at `now`. Draws among the waiting CPUs until one that
-    /// writes is drawn.
+    /// writes is drawn, or none is left.
     pub(super) fn grant(&mut self, costs: &Costs, id: LineId, now: u64) -> Granted {
         let mut granted = Granted::default();
         while let Some(place) = self.draw(costs, id) {

@@ -31,7 +31,7 @@ impl LineId {
     }
 }
 
-/// One lock, and its line.
+/// One lock or condition variable, and its line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockId {
     pub(super) number: u64,
@@ -44,7 +44,7 @@ impl LockId {
     }
 }
 
-/// A number that no other primitive has.
+/// A number that no other line, lock or condition variable has.
 fn fresh_number() -> u64 {
     MADE.fetch_add(1, Ordering::Relaxed)
 }

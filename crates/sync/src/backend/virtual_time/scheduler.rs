@@ -20,7 +20,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// The simulation in which the caller runs; `None` outside of one, and while it is torn down.
+/// The simulation in which the caller runs; `None` outside of one, while it is torn down, and
+/// inside [`Scheduler::aside`].
 pub(super) fn current() -> Option<Rc<Scheduler>> {
     let scheduler = CURRENT.with_borrow(Clone::clone)?;
     (!scheduler.over.get() && scheduler.running.get().is_some()).then_some(scheduler)
@@ -287,7 +288,7 @@ impl Scheduler {
         let mut state = self.state.borrow_mut();
         if state.earliest().is_none() {
             let stuck: Vec<usize> = (0..state.cpus.len()).filter(|&cpu| !state.cpus[cpu].done).collect();
-            assert!(stuck.is_empty(), "CPUs {stuck:?} wait for each other");
+            assert!(stuck.is_empty(), "CPUs {stuck:?} wait for each other or for a notification");
             return None;
         }
         let Reverse((clock, cpu, _)) = state.ready.pop()?;
@@ -448,8 +449,8 @@ impl Scheduler {
         is_free
     }
 
-    /// Takes a lock if that needs no waiting. A try reads first, so it does not take the line away
-    /// from the holder of a lock.
+    /// Takes a lock if that needs no waiting. A try reads first. So one that finds the lock held
+    /// leaves the line in the holder's cache, too.
     pub(super) fn try_acquire(&self, id: LockId, access: Access) -> bool {
         self.access(id.line, Access::Read);
         if !self.state.borrow_mut().locks.entry(id.number).or_default().admits(access) {
@@ -470,7 +471,8 @@ impl Scheduler {
         state.locks.get(&id.number).is_some_and(|lock| lock.writer || lock.readers > 0)
     }
 
-    /// Releases a lock. Hands it to the next in line, unless CPUs barge.
+    /// Releases a lock. Unless CPUs barge, hands it to the first CPUs in its queue, as many as can
+    /// hold it now.
     pub(super) fn release(&self, id: LockId, access: Access) {
         if let Some(costs) = &self.costs.barging {
             return self.release_and_wake(costs, id, access);
