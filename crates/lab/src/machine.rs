@@ -290,8 +290,8 @@ impl Machine {
         }
     }
 
-    /// The costs if whoever finds a lock free takes it; `None` if the file does not say what waiting
-    /// for such a lock costs.
+    /// The costs if whoever finds a lock free takes it; `None` if the file does not say what
+    /// waiting for such a lock costs.
     #[must_use]
     pub fn costs_with_library_locks(&self) -> Option<Costs> {
         let &LibraryLocks { pause_ns, yield_ns, wake_ns, wake_call_ns } = self.library_locks.as_ref()?;

@@ -364,8 +364,8 @@ mod tests {
         assert!(run_virtual(&arms, &[1025], (&machine, Locks::InTurn, None), 100, |_, _| ()).is_err());
     }
 
-    /// Two threads want one group's lock under linux-6.16. The thread that has the lock mostly takes
-    /// it again, so fewer wait than in turn, and both are faster.
+    /// Two threads want one group's lock under linux-6.16. The thread that has the lock mostly
+    /// takes it again, so fewer wait than in turn, and both are faster.
     #[test]
     fn library_locks_are_waited_for_less_often_than_locks_in_turn() {
         let arms = ["linux-6.16".to_owned()];

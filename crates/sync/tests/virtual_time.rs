@@ -121,8 +121,8 @@ fn moves_that_overlap_take_the_time_of_one() {
 
 const BARGING: Barging = Barging { pause_ns: 25, yield_ns: 450, wake_ns: 17_000, wake_call_ns: 8000 };
 
-/// Whoever finds a lock free takes it: the CPU that releases it mostly has it again before the other
-/// looks. In turn, it would not.
+/// Whoever finds a lock free takes it: the CPU that releases it mostly has it again before the
+/// other looks. In turn, it would not.
 #[test]
 fn a_lock_that_is_not_served_in_turn_stays_with_its_holder() {
     let run = |barging| {

@@ -1,5 +1,5 @@
-//! Measures what accessing a cache line, moving one, handing over a lock and waiting for one cost on
-//! the current machine.
+//! Measures what accessing a cache line, moving one, handing over a lock and waiting for one cost
+//! on the current machine.
 //!
 //! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
 //! also changes a second contended line, the lock, takes longer. The additional time, less one
@@ -8,8 +8,8 @@
 //! again.
 //!
 //! The result is the minimum over many short repetitions, because time taken by other work is not a
-//! cost of the machine. If other work took time from most repetitions, the minimum is in doubt, too.
-//! A median far above the minimum shows that. Of wake-ups the result is the median.
+//! cost of the machine. If other work took time from most repetitions, the minimum is in doubt,
+//! too. A median far above the minimum shows that. Of wake-ups the result is the median.
 
 use std::fmt;
 use std::sync::Barrier;

@@ -1,5 +1,5 @@
-//! Locks that whoever finds them free takes, as those of `parking_lot`: the CPU that released a lock
-//! mostly takes it again before the others have seen that it is free.
+//! Locks that whoever finds them free takes, as those of `parking_lot`: the CPU that released a
+//! lock mostly takes it again before the others have seen that it is free.
 
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
