@@ -8,6 +8,7 @@ use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::group_head::GroupHead;
 use blockyard_disk::{BlockNr, ClusterOffset, GroupDescriptor, GroupNr, RoCompat, Superblock, bitmap};
 use blockyard_inspect::reader::{Error, Reader};
+use blockyard_inspect::units::counted;
 use serde_json::{Value, json};
 
 /// Prints every group.
@@ -26,7 +27,7 @@ pub(super) fn print(reader: &Reader, json: bool, out: &mut dyn Write) -> Result<
             }
         }
     }
-    if unreadable > 0 { bail!("{unreadable} groups could not be read") } else { Ok(()) }
+    if unreadable > 0 { bail!("{} could not be read", counted(unreadable.into(), "group")) } else { Ok(()) }
 }
 
 /// Everything that is shown of one group.

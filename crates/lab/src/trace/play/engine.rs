@@ -335,7 +335,7 @@ fn open_file(
     let found = match fs.lookup(dir, name.as_bytes()) {
         Ok(_) if flags.exclusive && flags.create => return Err(EEXIST),
         Ok(inode) => Some(inode),
-        Err(Error::NotFound) if flags.create && flags.write => None,
+        Err(Error::NotFound) if flags.create => None,
         Err(error) => return Err(error.errno()),
     };
     let inode = match found {
@@ -343,7 +343,7 @@ fn open_file(
             let kind = fs.attributes(inode).map_err(|error| error.errno())?.kind;
             match kind {
                 FileType::Symlink => return Err(ELOOP),
-                FileType::Directory if flags.write => return Err(Error::IsDirectory.errno()),
+                FileType::Directory if flags.write || flags.create => return Err(Error::IsDirectory.errno()),
                 _ => inode,
             }
         }
@@ -406,6 +406,39 @@ mod tests {
             let mut ours = player();
             assert_eq!(play_all(&mut ours, &lines).unwrap(), theirs, "{kind}");
             ours.close().unwrap();
+        }
+    }
+
+    /// Each set of words but `direct`, on a file, a directory and a name that is free. Then a write.
+    #[test]
+    fn files_open_as_on_the_kernel() {
+        let words = ["rw", "create", "excl", "trunc", "append"];
+        for set in 0..1_u32 << words.len() {
+            let chosen = words.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+            let flags = chosen.map(|(_, word)| *word).collect::<Vec<_>>().join(",");
+            let mut text = concat!(
+                "{\"op\":\"mkdir\",\"path\":\"/d\",\"mode\":448}\n",
+                "{\"op\":\"open\",\"fd\":1,\"path\":\"/f\",\"flags\":\"rw,create\"}\n",
+                "{\"op\":\"pwrite\",\"fd\":1,\"off\":100,\"len\":50}\n"
+            )
+            .to_owned();
+            for (fd, path) in [(2, "/f"), (3, "/d"), (4, "/free")] {
+                text += &format!(
+                    "{{\"op\":\"open\",\"fd\":{fd},\"path\":\"{path}\",\"flags\":\"{flags}\"}}\n\
+                     {{\"op\":\"pwrite\",\"fd\":{fd},\"off\":0,\"len\":9}}\n"
+                );
+            }
+            let lines = blockyard_trace::read(text.as_bytes()).unwrap();
+            let root = tempfile::tempdir().unwrap();
+            let theirs = play_all(&mut KernelPlayer::new(root.path(), 1, None), &lines).unwrap();
+            let mut ours = player();
+            assert_eq!(play_all(&mut ours, &lines).unwrap(), theirs, "{flags}");
+            for name in ["f", "free"] {
+                let size = std::fs::metadata(root.path().join(name)).ok().map(|data| data.len());
+                let fs = ours.file_system().unwrap();
+                let found = fs.lookup(InodeNr::ROOT, name.as_bytes()).ok();
+                assert_eq!(found.map(|inode| fs.attributes(inode).unwrap().size), size, "{flags}: {name}");
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! Plays a trace on the running kernel, below a mounted directory.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -70,20 +70,15 @@ impl KernelPlayer {
 
     fn open(&mut self, fd: u32, path: &str, flags: &str) -> Result<Outcome> {
         let flags = OpenFlags::parse(flags)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(flags.write && !flags.append).append(flags.append);
-        options.create(flags.create && flags.write).create_new(flags.exclusive && flags.create);
-        options.truncate(flags.truncate && flags.write && !flags.append).mode(0o644);
-        let mut bits = OFlags::empty();
-        if flags.direct {
-            bits |= OFlags::DIRECT;
-        }
-        if flags.truncate && flags.append {
-            bits |= OFlags::TRUNC;
-        }
-        options.custom_flags(i32::try_from(bits.bits()).context("open flags fit an int")?);
-        let opened = options.open(self.path(path));
-        Ok(outcome(opened.map(|file| {
+        let mut bits = if flags.write { OFlags::RDWR } else { OFlags::RDONLY };
+        bits.set(OFlags::CREATE, flags.create);
+        bits.set(OFlags::EXCL, flags.exclusive && flags.create);
+        bits.set(OFlags::TRUNC, flags.truncate && flags.write);
+        bits.set(OFlags::APPEND, flags.append);
+        bits.set(OFlags::DIRECT, flags.direct);
+        let mode = Mode::from_raw_mode(0o644);
+        let opened = rustix::fs::open(self.path(path), bits | OFlags::CLOEXEC, mode).map(File::from);
+        Ok(from_errno(opened.map(|file| {
             let content = Content::of(path, self.seed);
             self.open.insert(fd, OpenFile { file, content });
         })))
