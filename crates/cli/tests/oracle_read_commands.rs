@@ -379,5 +379,8 @@ fn damaged_groups_and_journals_do_not_hide_the_rest() {
     let (shown, message) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(shown.contains("Group 0:") && !shown.contains("Group 1:") && shown.contains("Group 3:"));
-    assert!(message.contains("group 1, block 2:") && message.contains(": 1 group could not be read"), "{message}");
+    assert!(
+        message.contains("group 1, block 2:") && message.contains(": 1 group could not be read"),
+        "{message}"
+    );
 }

@@ -57,6 +57,13 @@ pub struct DiskPass {
     pub modelled_mb_s: f64,
     /// Whether a value of the disk was chosen to reproduce the published figure.
     pub is_calibrated: bool,
+    /// The transfer rate of the disk at its edge, in MB a second; 0 in rows of an earlier version.
+    #[serde(default)]
+    pub disk_mb_s: f64,
+    /// How many times as long as in the model the disk takes for a seek or a turn; 0 in rows of an
+    /// earlier version.
+    #[serde(default)]
+    pub disk_positioning: f64,
 }
 
 /// The two calibrated values.
@@ -215,7 +222,8 @@ impl Asked {
             let bytes: u64 = requests.iter().map(|request| request.length).sum();
             let seeks = after.counts.positionings - before.counts.positionings;
             let time = waited;
-            found.push(DiskPass::new(requests.len(), bytes, [seeks, runs], time));
+            let pass = DiskPass::new(requests.len(), bytes, [seeks, runs], time);
+            found.push(DiskPass { disk_mb_s: values.rate, disk_positioning: values.positioning, ..pass });
         }
         // The reads before the first pass are not a pass.
         Ok(found.split_off(1))
@@ -246,14 +254,16 @@ impl DiskPass {
             runs,
             modelled_s,
             modelled_mb_s,
-            is_calibrated: false,
+            ..Self::default()
         }
     }
 
     /// The sum of several passes.
     #[must_use]
     pub fn sum(passes: &[Self]) -> Self {
-        let mut all = Self::default();
+        let (disk_mb_s, disk_positioning) =
+            passes.first().map_or((0.0, 0.0), |pass| (pass.disk_mb_s, pass.disk_positioning));
+        let mut all = Self { disk_mb_s, disk_positioning, ..Self::default() };
         for pass in passes {
             all.reads += pass.reads;
             all.read_mb += pass.read_mb;
@@ -303,7 +313,8 @@ mod tests {
             // e2fsck has a few of the pages from pass 1.
             assert!(ours.reads.abs_diff(theirs.reads) < 9 && !ours.is_calibrated, "{ours:?} {theirs:?}");
             assert!((ours.modelled_s - theirs.modelled_s).abs() < 0.05, "{ours:?} {theirs:?}");
-            assert_eq!(found.our_checker[0], DiskPass::default());
+            assert_eq!((found.our_checker[0].reads, found.our_checker[0].modelled_s), (0, 0.0));
+            assert_eq!(ours.disk_mb_s.to_bits(), theirs.disk_mb_s.to_bits());
         }
     }
 
@@ -320,7 +331,12 @@ mod tests {
         assert_eq!(found.iter().flatten().filter(|pass| pass.is_calibrated).count(), 2);
         let [ext3, ext4] = [&found[0], &found[1]];
         assert!(ext3[0].seeks > 15_000 && ext4[1].seeks < 8, "{found:?}");
-        assert_eq!((ext3[2], ext3[3]), (DiskPass::default(), DiskPass::default()));
+        assert!(ext3[2..4].iter().all(|pass| (pass.reads, pass.modelled_s) == (0, 0.0)), "{ext3:?}");
+        // The two calibrated values stand in each pass, and in the sum.
+        let (rate, positioning) = (ext3[0].disk_mb_s, ext3[0].disk_positioning);
+        assert!(rate > 4.0 && rate < 2000.0 && positioning > 0.25 && positioning < 4.0, "{ext3:?}");
+        let of_sum = DiskPass::sum(ext4);
+        assert_eq!((of_sum.disk_mb_s, of_sum.disk_positioning), (rate, positioning));
         // Fewer seeks, less time: 800 of 17,000.
         let share = ext4[0].modelled_s / ext3[0].modelled_s;
         assert!((0.02..0.1).contains(&share), "{share}");

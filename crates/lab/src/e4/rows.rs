@@ -48,6 +48,8 @@ struct DiskFigures {
     modelled_s: Option<f64>,
     modelled_mb_s: Option<f64>,
     is_calibrated: Option<bool>,
+    disk_mb_s: Option<f64>,
+    disk_positioning: Option<f64>,
 }
 
 /// The same figures of our checker, except the rate and whether a value was calibrated.
@@ -116,6 +118,8 @@ impl DiskFigures {
             modelled_s: Some(disk.modelled_s),
             modelled_mb_s: Some(disk.modelled_mb_s),
             is_calibrated: Some(disk.is_calibrated),
+            disk_mb_s: Some(disk.disk_mb_s),
+            disk_positioning: Some(disk.disk_positioning),
         }
     }
 }
@@ -153,6 +157,8 @@ pub fn csv(rows: &[PassRow]) -> String {
         "modelled_s",
         "modelled_mb_s",
         "is_calibrated",
+        "disk_mb_s",
+        "disk_positioning",
         "checker_reads",
         "checker_read_mb",
         "checker_seeks",
@@ -182,6 +188,8 @@ pub fn csv(rows: &[PassRow]) -> String {
             text(disk.modelled_s),
             text(disk.modelled_mb_s),
             text(disk.is_calibrated),
+            text(disk.disk_mb_s),
+            text(disk.disk_positioning),
             text(ours.checker_reads),
             text(ours.checker_read_mb),
             text(ours.checker_seeks),
@@ -239,6 +247,8 @@ mod tests {
             modelled_s,
             modelled_mb_s: 2.0 / modelled_s,
             is_calibrated: reads == 1,
+            disk_mb_s: 40.5,
+            disk_positioning: 1.25,
         };
         [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 10.0)].map(|(reads, s)| pass(reads, s)).to_vec()
     }
@@ -253,7 +263,7 @@ mod tests {
             "workload": "e4", "policy": "yard", "state": "fresh", "kind": "ext3", "seed": 1, "scale": 0.5,
             "pass": 2, "real": 2.0, "user": 0.5, "system": 0.25, "read_mib": 7.0, "rate_mib_s": 3.5,
             "reads": 2, "read_mb": 2.0, "seeks": 1, "runs": 1, "modelled_s": 2.0, "modelled_mb_s": 1.0,
-            "is_calibrated": false, "checker_reads": 2, "checker_read_mb": 2.0, "checker_seeks": 1, "checker_runs": 1,
+            "is_calibrated": false, "disk_mb_s": 40.5, "disk_positioning": 1.25, "checker_reads": 2, "checker_read_mb": 2.0, "checker_seeks": 1, "checker_runs": 1,
             "checker_modelled_s": 2.0,
         });
         assert_eq!(rows[1], second);
@@ -277,7 +287,7 @@ mod tests {
         assert_eq!(csv.lines().count(), 2 + PASSES);
         assert_eq!(
             csv.lines().last().unwrap(),
-            "e4,yard,fresh,ext3,1,0.5,total,15,0.5,0.25,7,3.5,,,,,,,,,,,,"
+            "e4,yard,fresh,ext3,1,0.5,total,15,0.5,0.25,7,3.5,,,,,,,,,,,,,,"
         );
     }
 
@@ -286,7 +296,7 @@ mod tests {
         let csv = csv(&[row(disk())]);
         assert_eq!(
             csv.lines().nth(2).unwrap(),
-            "e4,yard,fresh,ext3,1,0.5,2,2,0.5,0.25,7,3.5,2,2,1,1,2,1,false,2,2,1,1,2"
+            "e4,yard,fresh,ext3,1,0.5,2,2,0.5,0.25,7,3.5,2,2,1,1,2,1,false,40.5,1.25,2,2,1,1,2"
         );
     }
 }

@@ -87,13 +87,15 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
         e2fsck.push(names(pass, column).into_iter().chain(of_e2fsck(column, pass, scale)));
         our_checker.push(names(pass, column).into_iter().chain(of_our_checker(column, pass)));
     }
-    e2fsck.note(
+    let disk = pass_of(&first.disk, 1);
+    e2fsck.note(format!(
         "Published: I/O is real less user and system, total is real, both times the scale. Modelled: e2fsck's reads in its order, as \
          strace sees them, on a notebook disk (the host reads no page twice, and reads neighbours together, up to 128 KiB). Its \
          rate and its positioning are calibrated on the marked cells (positioning only if our layout has the published seeks; \
-         otherwise it is the model's); all others are predictions. A total is the modelled \
-         I/O plus the published CPU seconds times the scale.",
-    );
+         otherwise it is the model's): {:.1} MB/s at the edge, and {:.2} times the model's time for a seek or a turn. All \
+         others are predictions. A total is the modelled I/O plus the published CPU seconds times the scale.",
+        disk.disk_mb_s, disk.disk_positioning,
+    ));
     our_checker.note(
         "Our checker reads in one thread. The disk, the host and the CPU seconds are those of the table before, so the reads alone \
          make the difference. None of this was published.",
@@ -211,6 +213,8 @@ mod tests {
             modelled_s: f64::from(number),
             modelled_mb_s: 1.0,
             is_calibrated: number == calibrated,
+            disk_mb_s: 40.5,
+            disk_positioning: 1.25,
         };
         let row = |kind, calibrated| PassRow {
             disk: (1..=5).map(|number| pass(number, calibrated)).collect(),
@@ -220,6 +224,7 @@ mod tests {
         let rows = [row("ext3", 1), row("ext4-2009", 2), row("linear prefix", 0)];
         let [table, ours] = &modelled(&rows)[..] else { panic!("two tables") };
         assert_eq!((table.heads.len(), table.rows.len()), (10, 24));
+        assert!(table.notes[0].contains("40.5 MB/s at the edge, and 1.25 times"), "{:?}", table.notes);
         assert_eq!(
             table.rows[0],
             ["1", "ext3", "83.13", "108.40", "1.00 (calibrated)", "26.27", "3", "2", "1", "1"]

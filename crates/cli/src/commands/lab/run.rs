@@ -89,8 +89,8 @@ call: workload, policy, state, variant, cluster_kb (null without clusters), op, 
 share_over_100ms, meta_reads (by what was read), pieces_mean, extents_per_file. For
 e4, one object per file system and pass of e2fsck: workload, policy, state, kind, seed, scale, pass (1 to 5, or total), real, user, system,
 read_mib, rate_mib_s (as e2fsck says; real, user, system and rate_mib_s are measured times of this machine, which do not repeat; all other
-keys do), and on the modelled disk reads, read_mb, seeks, runs, modelled_s, modelled_mb_s, is_calibrated, and for our checker's reads
-checker_reads, checker_read_mb, checker_seeks, checker_runs, checker_modelled_s (all null without strace); the total has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: not in first groups of
+keys do), and on the modelled disk reads, read_mb, seeks, runs, modelled_s, modelled_mb_s, is_calibrated, disk_mb_s (the disk's
+transfer rate), disk_positioning (its time for a seek or a turn, in times the model's), and for our checker's reads checker_reads, checker_read_mb, checker_seeks, checker_runs, checker_modelled_s (all null without strace); the total has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: not in first groups of
 flex groups) too.
 
 On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell, and an interrupted run loses none.
