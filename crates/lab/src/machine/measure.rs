@@ -254,6 +254,7 @@ fn wake_ups(allowed: &[usize]) -> ([u64; REPETITIONS], [u64; REPETITIONS]) {
     let sleep = || {
         let _ = cpus::stay_on(allowed, 1);
         for round in 0..REPETITIONS {
+            // Partner: the release before `unpark`, which makes the zero in `woke_at` visible.
             while rounds_begun.load(Ordering::Acquire) <= round {
                 std::thread::park();
             }
@@ -273,6 +274,7 @@ fn wake_ups(allowed: &[usize]) -> ([u64; REPETITIONS], [u64; REPETITIONS]) {
             rounds_begun.store(round + 1, Ordering::Release);
             sleeper.unpark();
             calls[round] = now() - start;
+            // Partner: the sleeper's release.
             while woke_at.load(Ordering::Acquire) == 0 {
                 core::hint::spin_loop();
             }

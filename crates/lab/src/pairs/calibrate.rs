@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use blockyard_alloc::{Allocator, Policy};
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::count_as_f64;
@@ -78,7 +78,7 @@ fn native() -> Result<Times> {
             let _ = cpus::stay_on(&allowed, 0);
             pair_ns(&mut PairWorker::new(&allocator, 0))
         });
-        working.join().expect("it does not panic")
+        joined(working.join())?
     })?;
     let mut worker = PairWorker::new(&allocator, 0);
     worker.run(1)?;
@@ -91,14 +91,19 @@ fn native() -> Result<Times> {
         });
         let working = scope.spawn(|| {
             let _ = cpus::stay_on(&allowed, 0);
-            let worked = worker.run(REPETITIONS * PAIRS);
-            is_done.store(true, Ordering::Release);
-            worked
+            worker.run(REPETITIONS * PAIRS)
         });
-        let share = looking.join().expect("it does not panic");
-        working.join().expect("it does not panic").map(|()| share)
+        // After a panic, too, so that the other thread ends.
+        let worked = working.join();
+        is_done.store(true, Ordering::Relaxed);
+        let (worked, share) = (joined(worked)?, joined(looking.join())?);
+        worked.map(|()| share).map_err(anyhow::Error::from)
     })?;
     Ok(Times { pair: pair_ns, held: pair_ns * share })
+}
+
+fn joined<T>(result: std::thread::Result<T>) -> Result<T> {
+    result.map_err(|_| anyhow!("a thread panicked"))
 }
 
 /// The time of a pair, in nanoseconds: the least of many repetitions.
@@ -114,7 +119,8 @@ fn pair_ns(worker: &mut PairWorker<'_>) -> Result<f64> {
 /// In what share of many looks the lock was held.
 fn held_share(allocator: &Allocator<Native>, group: GroupNr, is_done: &AtomicBool) -> f64 {
     let (mut looks, mut held, mut pauses) = (0_u64, 0_u64, 20);
-    while !is_done.load(Ordering::Acquire) {
+    // Relaxed: nothing but the end of the looks depends on it.
+    while !is_done.load(Ordering::Relaxed) {
         // Pauses of various lengths, so that looks do not fall into step with the pairs.
         pauses = 20 + (pauses * 7 + 3) % 31;
         (0..pauses).for_each(|_| core::hint::spin_loop());
@@ -192,7 +198,7 @@ mod tests {
             let looking = scope.spawn(|| held_share(&allocator, GroupNr::ZERO, &is_done));
             allocator.with_group_locked(GroupNr::ZERO, CpuSlot::ZERO, || {
                 std::thread::sleep(Duration::from_millis(5));
-                is_done.store(true, Ordering::Release);
+                is_done.store(true, Ordering::Relaxed);
             });
             looking.join().unwrap()
         });

@@ -65,7 +65,7 @@ pub struct CpuFigures {
     /// handed over.
     pub lines_moved: u64,
     /// Time of these moves, including queueing; of moves that overlap, each counts whole. The time
-    /// of hand-overs counts as waiting for locks.
+    /// of hand-overs counts as waiting for locks. That of looks at a taken lock counts as both.
     pub lines_moved_ns: u64,
     /// Locks waited for.
     pub lock_waits: u64,

@@ -112,7 +112,7 @@ impl<T> DerefMut for VirtualMutexGuard<'_, T> {
     }
 }
 
-/// A reader-writer lock in virtual time; fair, in order of arrival.
+/// A reader-writer lock in virtual time.
 #[derive(Debug)]
 pub struct VirtualRwLock<T>(parking_lot::RwLock<T>, LockId);
 

@@ -69,9 +69,14 @@ struct Lock {
 }
 
 impl Lock {
+    /// Whether a CPU can have the lock without being behind those that wait for it.
     fn admits(&self, access: Access) -> bool {
+        self.is_free(access) && (access == Access::Write || self.queue.is_empty())
+    }
+
+    fn is_free(&self, access: Access) -> bool {
         match access {
-            Access::Read => !self.writer && self.queue.is_empty(),
+            Access::Read => !self.writer,
             Access::Write => !self.writer && self.readers == 0,
         }
     }
@@ -438,15 +443,16 @@ impl Scheduler {
         self.state.borrow_mut().begin_section(&self.costs, cpu, id);
     }
 
-    /// Takes a lock at no cost if nobody has it; says whether.
+    /// Takes a lock at no cost if it is free; says whether.
     fn enter_if_free(&self, id: LockId, access: Access) -> bool {
+        let barges = self.costs.barging.is_some();
         let mut state = self.state.borrow_mut();
         let lock = state.locks.entry(id.number).or_default();
-        let is_free = lock.admits(access);
-        if is_free {
+        let enters = if barges { lock.is_free(access) } else { lock.admits(access) };
+        if enters {
             lock.enter(access);
         }
-        is_free
+        enters
     }
 
     /// Takes a lock if that needs no waiting. A try reads first. So one that finds the lock held
@@ -485,11 +491,7 @@ impl Scheduler {
         let Some(lock) = state.locks.get_mut(&id.number) else { return };
         let mut admitted = Vec::new();
         while let Some(&(cpu, wanted)) = lock.queue.front() {
-            let free = match wanted {
-                Access::Read => !lock.writer,
-                Access::Write => !lock.writer && lock.readers == 0,
-            };
-            if !free {
+            if !lock.is_free(wanted) {
                 break;
             }
             lock.queue.pop_front();

@@ -4,10 +4,10 @@
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
 
-/// Looks at a taken lock after pauses. There are two before the first look, and twice as many
-/// before each of the next.
+/// Of the looks at a taken lock, those that come after pauses of a spin loop: two before the first,
+/// and twice as many before each of the next.
 const LOOKS_AFTER_PAUSES: u32 = 3;
-/// All looks before a CPU sleeps; those after the pauses come after a yield each.
+/// All further looks before a CPU sleeps. Those after the pauses come after a yield each.
 const LOOKS: u32 = 10;
 /// At least so long after a lock was handed over to a sleeper, it is handed over again.
 /// `parking_lot` draws a time of up to twice as much.
@@ -16,10 +16,10 @@ const FAIR_EVERY_NS: u64 = 500_000;
 /// When sleepers get a lock in turn.
 #[derive(Debug, Default)]
 pub(super) struct Fairness {
-    /// A release from this time on hands the lock over to a sleeper.
+    /// A release from this time on hands the lock over to sleepers.
     next: u64,
-    /// The CPU that the lock was handed over to, until it runs.
-    handed_to: Option<usize>,
+    /// The CPUs that the lock was handed over to, until they run.
+    handed_to: Vec<usize>,
 }
 
 impl Scheduler {
@@ -27,26 +27,32 @@ impl Scheduler {
     pub(super) fn barge(&self, costs: &Barging, id: LockId, access: Access) {
         let mut looks = 0;
         loop {
-            match looks {
-                ..LOOKS_AFTER_PAUSES => self.pause(costs.pause_ns << (looks + 1)),
-                LOOKS_AFTER_PAUSES..LOOKS => self.pause(costs.yield_ns),
-                LOOKS.. => {
-                    if self.sleep(id, access) {
-                        return;
-                    }
-                    looks = 0;
-                }
-            }
-            looks += 1;
             self.access(id.line, Access::Read);
-            let is_free = self.state.borrow().locks.get(&id.number).is_none_or(|lock| lock.admits(access));
-            if is_free {
+            if self.is_free(id, access) {
                 self.access(id.line, Access::Write);
                 if self.enter_if_free(id, access) {
                     return;
                 }
             }
+            // Where others sleep already, nobody spins.
+            if looks == LOOKS || self.has_sleepers(id) {
+                if self.sleep(id, access) {
+                    return;
+                }
+                looks = 0;
+                continue;
+            }
+            looks += 1;
+            self.pause(if looks <= LOOKS_AFTER_PAUSES { costs.pause_ns << looks } else { costs.yield_ns });
         }
+    }
+
+    fn is_free(&self, id: LockId, access: Access) -> bool {
+        self.state.borrow().locks.get(&id.number).is_none_or(|lock| lock.is_free(access))
+    }
+
+    fn has_sleepers(&self, id: LockId) -> bool {
+        self.state.borrow().locks.get(&id.number).is_some_and(|lock| !lock.queue.is_empty())
     }
 
     /// Pauses for about that long. If pauses were all alike, two CPUs could fall into step and find
@@ -64,33 +70,50 @@ impl Scheduler {
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
         let lock = state.locks.entry(id.number).or_default();
-        if lock.admits(access) {
+        if lock.is_free(access) {
             return false;
         }
         lock.queue.push_back((cpu, access));
         self.wait(state);
         let mut state = self.state.borrow_mut();
-        let fairness = &mut state.locks.entry(id.number).or_default().fairness;
-        fairness.handed_to.take_if(|to| *to == cpu).is_some()
+        let handed_to = &mut state.locks.entry(id.number).or_default().fairness.handed_to;
+        let place = handed_to.iter().position(|to| *to == cpu);
+        place.map(|place| handed_to.swap_remove(place)).is_some()
     }
 
-    /// Releases a lock, and wakes the CPU that has slept longest for it.
+    /// Releases a lock. If it is free now, wakes the CPU that has slept longest for it; if that one
+    /// wants to read, also those behind it that want to read.
     pub(super) fn release_and_wake(&self, costs: &Barging, id: LockId, access: Access) {
         self.access(id.line, Access::Write);
+        let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
-        let now = state.cpus[self.cpu()].clock;
-        state.end_section(self.cpu(), id, access);
+        let now = state.cpus[cpu].clock;
+        state.end_section(cpu, id, access);
         let Some(lock) = state.locks.get_mut(&id.number) else { return };
         if lock.writer || lock.readers > 0 {
             return;
         }
-        let Some((sleeper, wanted)) = lock.queue.pop_front() else { return };
-        if now >= lock.fairness.next {
-            lock.fairness.next = now + FAIR_EVERY_NS;
-            lock.fairness.handed_to = Some(sleeper);
-            lock.enter(wanted);
+        let mut woken = Vec::new();
+        while let Some(&(sleeper, wanted)) = lock.queue.front() {
+            if !woken.is_empty() && wanted == Access::Write {
+                break;
+            }
+            lock.queue.pop_front();
+            woken.push((sleeper, wanted));
+            if wanted == Access::Write {
+                break;
+            }
         }
-        state.make_ready(sleeper, now + costs.wake_ns);
-        state.cpus[self.cpu()].clock += costs.wake_call_ns;
+        if !woken.is_empty() && now >= lock.fairness.next {
+            lock.fairness.next = now + FAIR_EVERY_NS;
+            for &(sleeper, wanted) in &woken {
+                lock.enter(wanted);
+                lock.fairness.handed_to.push(sleeper);
+            }
+        }
+        for (sleeper, _) in woken {
+            state.make_ready(sleeper, now + costs.wake_ns);
+            state.cpus[cpu].clock += costs.wake_call_ns;
+        }
     }
 }
