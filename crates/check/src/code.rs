@@ -2,9 +2,12 @@
 //!
 //! e2fsck's codes are `0xPPNNNN`, with the pass (0 to 6) in the high byte. Ours are `0xF0PPNN`,
 //! again with the pass that they belong to. A code is an error when `e2fsck -n` calls a file system
-//! with it unclean, and a note otherwise. Three kinds of findings are notes: questions to which
-//! "no" is a fine answer, most of what e2fsck finds before its first pass (it has forgotten that by
-//! the end), and what e2fsck does not look at. The verdict depends on errors only.
+//! with it unclean, and a note otherwise. Three kinds of findings are notes:
+//! - those after which e2fsck still counts the file system as clean if nothing is repaired;
+//! - most of what e2fsck finds before pass 1, which no longer counts at the end;
+//! - what e2fsck does not look at.
+//!
+//! The verdict depends on errors only.
 
 /// Whether a finding makes the file system unclean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,7 +87,8 @@ impl Code {
         if high == 0xF0 { middle } else { high }
     }
 
-    /// Whether e2fsck gives up where it finds this, with exit code 8.
+    /// Whether e2fsck gives up where it finds this, with exit code 8, although the superblock is
+    /// usable.
     #[must_use]
     pub const fn is_fatal(self) -> bool {
         matches!(self, Self::JOURNAL_SHARED) || self.is_about_external_journal()
@@ -118,7 +122,7 @@ codes! {
     DEVICE_SHORT 0x00_0005 Error "the file system is larger than the device";
     SUPERBLOCK_CONSTANT 0x00_000b Error "superblock constant out of range";
     INODES_COUNT 0x00_000d Error "inode count is not groups times inodes per group";
-    HURD_FILETYPE 0x00_000e Note "the Hurd made the file system, and has no types in names (filetype)";
+    HURD_FILETYPE 0x00_000e Note "filetype is set, but the Hurd made the file system and does not support it";
     JOURNAL_INODE 0x00_000f Error "journal inode is unusable";
     JOURNAL_SHARED 0x00_0010 Error "external journal serves several file systems";
     EXTERNAL_JOURNAL 0x00_0011 Error "external journal was not given";
@@ -230,7 +234,7 @@ codes! {
     MAP_IN_METADATA 0x01_0071 Error "block of a map lies in metadata";
     DIRECTORY_HOLE 0x01_0072 Error "hole in a directory's map";
     DIRECTORY_UNWRITTEN 0x01_0073 Error "directory block is marked unwritten";
-    CLUSTER_MISALIGNED 0x01_0074 Error "logical and physical block differ inside the cluster";
+    CLUSTER_MISALIGNED 0x01_0074 Error "logical and physical block have different offsets in their clusters";
     INLINE_NO_ATTRIBUTE 0x01_0075 Error "inline data without its attribute";
     SPECIAL_FLAGS 0x01_0076 Error "special file with extents or inline data flag";
     INLINE_BUT_EXTENTS 0x01_0077 Error "inline data flag over an extent header";

@@ -101,8 +101,8 @@ pub trait RawRwLock<T>: Send + Sync {
     fn read(&self) -> Self::ReadGuard<'_>;
     /// Waits for exclusive access.
     fn write(&self) -> Self::WriteGuard<'_>;
-    /// Shared access if it needs no waiting; otherwise `None`. A writer that only waits may refuse
-    /// it, too.
+    /// Shared access if it needs no waiting; otherwise `None`. May also return `None` while a
+    /// writer waits for the lock.
     fn try_read(&self) -> Option<Self::ReadGuard<'_>>;
     /// Exclusive access if nobody else has access; otherwise `None`.
     fn try_write(&self) -> Option<Self::WriteGuard<'_>>;

@@ -82,7 +82,8 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
         RwLockWriteGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// Shared access if there is no writer; otherwise `None`.
+    /// Shared access if it needs no waiting; otherwise `None`. May also return `None` while a
+    /// writer waits for the lock.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, B>> {
         let raw = self.raw.try_read()?;

@@ -123,7 +123,8 @@ fn names(area: &[u8], home: Home) -> Vec<(u8, Vec<u8>)> {
     names
 }
 
-/// The entries of an area that are sound in themselves and do not overlap earlier ones.
+/// The entries of an area that are sound in themselves, have another name than earlier ones and do
+/// not overlap them. If any value overlaps the entries, only those with a value inode are kept.
 pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     let mut list = AttributeList::default();
     if !xattr::has_magic(area) {

@@ -37,8 +37,8 @@ impl Record {
 const NOTHING: Record = Record { logical: 0, physical: 0, length: 0, unwritten: false };
 
 /// The number in `filefrag`'s summary line. A record continues its predecessor when the physical
-/// distance equals the logical one, or when it is physically adjacent, whatever the logical hole. A
-/// record at logical 0 always continues.
+/// distance equals the logical one, or when it is physically adjacent, whatever the logical hole.
+/// The first record counts in any case.
 #[must_use]
 pub fn filefrag_count(records: &[Record]) -> u64 {
     let mut count = 0;
@@ -90,8 +90,8 @@ pub fn is_broken_on_disk(records: &[Record]) -> bool {
     records.windows(2).any(|pair| pair[1].physical != pair[0].physical_end())
 }
 
-/// Runs that are contiguous both logically and physically, whatever their written state: the
-/// extents per file that reports of allocation quote.
+/// Runs that are contiguous both logically and physically, whatever their written state. Reports on
+/// allocation quote this number as a file's extents.
 #[must_use]
 pub fn contiguous_runs(records: &[Record]) -> u64 {
     let mut runs = u64::from(!records.is_empty());
@@ -127,7 +127,10 @@ mod tests {
             ("dense on disk with a logical gap", vec![(0, 100, 4), (50, 104, 4)], 1, 2, false),
         ];
         for (name, runs, filefrag, lines, broken) in cases {
-            let records = records(&runs);
+            let mut records = records(&runs);
+            if name == "written inside unwritten" {
+                (records[0].unwritten, records[2].unwritten) = (true, true);
+            }
             assert_eq!(filefrag_count(&records), filefrag, "{name}");
             assert_eq!(records.len(), lines, "{name}");
             assert_eq!(is_broken_on_disk(&records), broken, "{name}");
@@ -143,7 +146,10 @@ mod tests {
 
     #[test]
     fn contiguous_runs_join_written_and_unwritten_only_when_logically_adjacent() {
-        assert_eq!(contiguous_runs(&records(&[(0, 100, 4), (4, 104, 4)])), 1);
+        let mut adjacent = records(&[(0, 100, 4), (4, 104, 4)]);
+        assert_eq!(contiguous_runs(&adjacent), 1);
+        adjacent[1].unwritten = true;
+        assert_eq!(contiguous_runs(&adjacent), 1);
         assert_eq!(contiguous_runs(&records(&[(0, 100, 4), (50, 104, 4)])), 2);
         assert_eq!(contiguous_runs(&[]), 0);
     }

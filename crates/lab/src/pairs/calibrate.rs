@@ -5,9 +5,9 @@
 //! to the time of a hold, is computation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Error, Result, anyhow, ensure};
 use blockyard_alloc::{Allocator, Policy};
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::count_as_f64;
@@ -15,14 +15,17 @@ use blockyard_sync::virtual_time::{Program, simulate};
 use blockyard_sync::{Native, Virtual};
 
 use super::worker::{PairWorker, open};
+use super::{CPUS, measure};
 use crate::cpus;
 use crate::machine::{GROUP_LOCK, Machine};
 
 /// The policy whose pairs are measured.
 const POLICY: &str = "linux-6.18";
-/// Pairs of one measurement.
+/// Pairs of a virtual CPU.
 const PAIRS: u64 = 20_000;
-const REPETITIONS: u64 = 51;
+/// Repetitions with threads, and how long each takes.
+const REPETITIONS: u32 = 51;
+const REPETITION: Duration = Duration::from_millis(5);
 /// Group locks taken for a pair.
 const HOLDS: f64 = 2.0;
 
@@ -72,14 +75,10 @@ fn set_work(machine: &mut Machine, inside: f64, outside: f64) {
 fn native() -> Result<Times> {
     let allowed = cpus::allowed();
     ensure!(allowed.len() >= 2, "lab machine measure needs two CPUs, this process may use {}", allowed.len());
-    let allocator: Allocator<Native> = open(Policy::parse(POLICY)?, 2)?;
-    let pair_ns = std::thread::scope(|scope| {
-        let working = scope.spawn(|| {
-            let _ = cpus::stay_on(&allowed, 0);
-            pair_ns(&mut PairWorker::new(&allocator, 0))
-        });
-        joined(working.join())?
-    })?;
+    let allocator: Allocator<Native> = open(Policy::parse(POLICY)?, CPUS)?;
+    let pair_ns = |time| Ok::<_, Error>(measure(&allocator, POLICY, 1, time)?.wall_ns);
+    let mut repeated = (0..REPETITIONS).map(|_| pair_ns(REPETITION));
+    let pair = repeated.try_fold(f64::MAX, |least, time| Ok::<_, Error>(least.min(time?)))?;
     let mut worker = PairWorker::new(&allocator, 0);
     worker.run(1)?;
     let group = worker.group();
@@ -89,31 +88,12 @@ fn native() -> Result<Times> {
             let _ = cpus::stay_on(&allowed, 1);
             held_share(&allocator, group, &is_done)
         });
-        let working = scope.spawn(|| {
-            let _ = cpus::stay_on(&allowed, 0);
-            worker.run(REPETITIONS * PAIRS)
-        });
-        // After a panic, too, so that the other thread ends.
-        let worked = working.join();
+        let worked = pair_ns(REPETITION * REPETITIONS);
         is_done.store(true, Ordering::Relaxed);
-        let (worked, share) = (joined(worked)?, joined(looking.join())?);
-        worked.map(|()| share).map_err(anyhow::Error::from)
+        let share = looking.join().map_err(|_| anyhow!("a thread panicked"))?;
+        worked.map(|_| share)
     })?;
-    Ok(Times { pair: pair_ns, held: pair_ns * share })
-}
-
-fn joined<T>(result: std::thread::Result<T>) -> Result<T> {
-    result.map_err(|_| anyhow!("a thread panicked"))
-}
-
-/// The time of a pair, in nanoseconds: the least of many repetitions.
-fn pair_ns(worker: &mut PairWorker<'_>) -> Result<f64> {
-    let run = |_| -> Result<f64> {
-        let start = Instant::now();
-        worker.run(PAIRS)?;
-        Ok(start.elapsed().as_secs_f64() * 1e9 / count_as_f64(PAIRS))
-    };
-    (0..REPETITIONS).map(run).try_fold(f64::MAX, |least, time| Ok(least.min(time?)))
+    Ok(Times { pair, held: pair * share })
 }
 
 /// In what share of many looks the lock was held.

@@ -9,14 +9,15 @@ use blockyard_sync::Backend;
 
 use super::{Family, Search};
 
-/// A flex group is good if its percentage of free blocks, rounded down, is more than this.
+/// A good flex group has free inodes, and more than this percentage of its blocks free (rounded
+/// down).
 const FREE_PERCENT: i32 = 10;
 
 impl<B: Backend> Search<'_, B> {
-    /// The first good one of these: the parent's flex group, the one before it, all others from the
-    /// lowest on. If none is good, the one with the most free blocks among those with free inodes;
-    /// `None` if there is none, or it has no free block. The parent's flex group does not count
-    /// among those, unless it is the lowest.
+    /// The first group with free inodes in the first good one of these flex groups: the parent's,
+    /// the one before it, all others from the lowest on. If none is good, in the one with the most
+    /// free blocks among those with free inodes; `None` if there is none, or it has no free block.
+    /// The parent's flex group does not count among those, unless it is the lowest.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {
