@@ -159,6 +159,43 @@ fn an_extent_that_splits_a_cluster_is_copied() {
     }
 }
 
+/// An extent starts in a cluster that has another owner: another part of the file, or another file.
+/// The next extent lies in the same logical cluster, and where it was. Both get a new cluster, so
+/// nothing else is lost or overwritten.
+#[test]
+fn an_extent_in_anothers_cluster_takes_no_content_along() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "bigalloc,^metadata_csum", "-C", "16384"];
+    let (file, kept) = (folder.path().join("file"), folder.path().join("kept"));
+    // Two clusters, each with blocks 0 to 3 and 8 to 11.
+    let filled = |block: u8| if block / 4 % 2 == 1 { 0 } else { block + 1 };
+    let content: Vec<u8> = (0..28).flat_map(|block| vec![filled(block); 1024]).collect();
+    std::fs::write(&file, &content).unwrap();
+    for owner in ["file", "other"] {
+        let image = made(folder.path(), &options);
+        debugfs(&image, &format!("write {} file", file.display()));
+        debugfs(&image, &format!("write {} other", file.display()));
+        let block = |nth: u32| debugfs(&image, &format!("bmap file {nth}")).trim().parse::<u64>().unwrap();
+        assert_eq!(block(24), block(16) + 8, "two extents in one cluster");
+        let start = debugfs(&image, &format!("bmap {owner} 0"));
+        // In the inode: header, four extents. Word 11 is the low half of the third one's start.
+        debugfs(&image, &format!("set_inode_field file block[11] {}", start.trim()));
+        assert!(!is_clean(&image), "{owner}");
+        repair(&image);
+        assert!(is_clean(&image), "{owner}");
+        debugfs(&image, &format!("dump other {}", kept.display()));
+        assert!(std::fs::read(&kept).unwrap() == content, "{owner}: the other file stays");
+        debugfs(&image, &format!("dump file {}", kept.display()));
+        let kept = std::fs::read(&kept).unwrap();
+        // The third extent has what it names: the content of the owner's first one.
+        let expected = [&content[..16384], &content[..4096], &content[20480..]].concat();
+        assert!(kept == expected, "{owner}: the other extents stay");
+    }
+}
+
 /// A block with an access list, which has no name, and another attribute. If one of them says that
 /// its value is in an impossible inode, that one goes and the other stays.
 #[test]
@@ -268,6 +305,31 @@ fn a_target_in_an_inode_ends_where_its_size_says() {
     repair(&image);
     let stat = debugfs(&image, "stat link");
     assert!(stat.contains(&format!("\"{}\"", "f".repeat(29))) && stat.contains("Size: 29"), "{stat}");
+}
+
+/// A short link with a block of attributes and a wrong `i_blocks`: its target was taken for a map,
+/// and the link was lost.
+#[test]
+fn a_target_in_an_inode_stays_whatever_its_block_count() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (length, blocks) in [(3, 4), (6, 0), (30, 4), (59, 4)] {
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "128"]);
+        debugfs(&image, &format!("symlink link {}", "f".repeat(length)));
+        debugfs(&image, "ea_set link user.a value");
+        assert!(is_clean(&image), "{length}");
+        debugfs(&image, &format!("set_inode_field link blocks {blocks}"));
+        assert!(!is_clean(&image), "{length}");
+        let device = FileDevice::open(&image).unwrap();
+        let code = plan(&device, &RepairOptions::default()).unwrap().preened_ending().exit_code();
+        assert_eq!(code, 1, "{length}: as e2fsck -fp");
+        drop(device);
+        repair(&image);
+        let stat = debugfs(&image, "stat link");
+        assert!(stat.contains(&format!("\"{}\"", "f".repeat(length))), "{stat}");
+    }
 }
 
 /// The size of a link with inline data is one too small: it is corrected, and the target stays.

@@ -20,9 +20,10 @@ pub(super) struct Aligned {
     pub(super) dropped: Vec<u64>,
 }
 
-/// Copies blocks to where they must be. A block is dropped if the place where it must be is outside
-/// the file system or in a cluster that is claimed twice (it may be another file's). A block that
-/// needs a new cluster is also dropped if there is no space, or if the user wants no copies.
+/// Copies blocks to where they must be. Nothing is copied into a cluster that is claimed twice, as
+/// its other blocks may belong to another file or another part of this one: then the whole logical
+/// cluster is copied to a new cluster. A block that needs a new cluster is dropped if there is no
+/// space, or if the user wants no copies. So is one whose place is outside the file system.
 pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, DeviceError> {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     let mut aligned = Aligned { runs: Vec::new(), copied: Vec::new(), dropped: Vec::new() };
@@ -38,14 +39,18 @@ pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, De
                 push(&mut aligned.runs, block);
                 continue;
             }
-            let Some(place) = place_for(ed, &block, &aligned.runs) else {
+            let Some((first, mut moved)) = place_for(ed, &block, &mut aligned.runs) else {
                 aligned.dropped.push(block.logical);
                 continue;
             };
-            let bytes = ed.volume().block(BlockNr::new(block.physical));
-            copies.push((place, bytes.unwrap_or_else(|_| vec![0; ed.volume().block_size()])));
-            aligned.copied.push(block.logical);
-            push(&mut aligned.runs, Run { physical: place.raw(), ..block });
+            moved.push(block);
+            for block in moved.iter().flat_map(blocks_of) {
+                let place = BlockNr::new(first + block.logical % ratio(ed));
+                let bytes = ed.volume().block(BlockNr::new(block.physical));
+                copies.push((place, bytes.unwrap_or_else(|_| vec![0; ed.volume().block_size()])));
+                aligned.copied.push(block.logical);
+                push(&mut aligned.runs, Run { physical: place.raw(), ..block });
+            }
         }
     }
     for (place, bytes) in &copies {
@@ -62,15 +67,33 @@ fn stays(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> bool {
     }
 }
 
-/// Where a block must be: in the cluster that its logical cluster has already, else in a new one.
-/// `None` if it must be dropped.
-fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &[Run]) -> Option<BlockNr> {
+/// The first block of the cluster that a block must be in, and the runs that must go there before
+/// it: they are taken from those that are done. `None` if the block must be dropped.
+fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &mut Vec<Run>) -> Option<(u64, Vec<Run>)> {
     let Some(place) = begun(ed, block, done) else {
-        let first = place_of_copy(ed)?;
-        return Some(BlockNr::new(first.raw() + block.logical % ratio(ed)));
+        return place_of_copy(ed).map(|first| (first.raw(), Vec::new()));
     };
-    let place = Some(BlockNr::new(place)).filter(|place| ed.volume().contains(*place));
-    place.filter(|place| ed.scan.map.shared_in(ed.scan.map.cluster(*place), 1) == 0)
+    let place = Some(BlockNr::new(place)).filter(|place| ed.volume().contains(*place))?;
+    let cluster = ed.scan.map.cluster(place);
+    if ed.scan.map.shared_in(cluster, 1) == 0 {
+        return Some((place.raw() - block.logical % ratio(ed), Vec::new()));
+    }
+    // Nothing was copied into this cluster, so what is done of it is still where it was.
+    let first = place_of_copy(ed)?;
+    let start = block.logical - block.logical % ratio(ed);
+    Some((first.raw(), take_from(done, start)))
+}
+
+/// Takes what runs map from a logical block on.
+fn take_from(runs: &mut Vec<Run>, start: u64) -> Vec<Run> {
+    let mut taken = runs.split_off(runs.partition_point(|run| run.logical + run.length <= start));
+    if let Some(run) = taken.first_mut().filter(|run| run.logical < start) {
+        let before = start - run.logical;
+        runs.push(Run { length: before, ..*run });
+        *run = Run { logical: start, physical: run.physical + before, length: run.length - before, ..*run };
+    }
+    debug_assert!(taken.iter().all(|run| run.logical >= start), "runs before block {start}");
+    taken
 }
 
 /// The offset of a block of the device in its cluster.
