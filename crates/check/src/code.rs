@@ -234,7 +234,7 @@ codes! {
     MAP_IN_METADATA 0x01_0071 Error "block of a map lies in metadata";
     DIRECTORY_HOLE 0x01_0072 Error "hole in a directory's map";
     DIRECTORY_UNWRITTEN 0x01_0073 Error "directory block is marked unwritten";
-    CLUSTER_MISALIGNED 0x01_0074 Error "logical and physical block have different offsets in their clusters";
+    CLUSTER_MISALIGNED 0x01_0074 Error "blocks of a cluster are not mapped to one cluster at the same offsets";
     INLINE_NO_ATTRIBUTE 0x01_0075 Error "inline data without its attribute";
     SPECIAL_FLAGS 0x01_0076 Error "special file with extents or inline data flag";
     INLINE_BUT_EXTENTS 0x01_0077 Error "inline data flag over an extent header";

@@ -10,7 +10,8 @@ use crate::num::{high32, low32};
 pub struct Timestamp {
     /// Unix seconds, negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds, below 10^9 (on disk any 30-bit value is possible).
+    /// Nanoseconds, below 10^9, except in a time read from a damaged inode: there any 30-bit value
+    /// is possible.
     pub nanoseconds: u32,
 }
 

@@ -252,8 +252,9 @@ impl PassPlan {
 /// Runs every cell. `progress` is called before each with its number (from 1) and name.
 ///
 /// # Errors
-/// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed, or a checker
-/// finds errors.
+/// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds
+/// errors. Errors of our checker are in the verdict. They also end the run if e2fsck's reads can be
+/// seen.
 pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<PassRow>, Verdict)> {
     run_kept(plan, &mut Ledger::none(), progress)
 }

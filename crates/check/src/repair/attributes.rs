@@ -202,10 +202,10 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     true
 }
 
-/// Repairs an inode with inline data that lost the attribute that goes with it. The content of
-/// `i_block` stays if the inode is a directory or `i_block` holds the whole content, and if an
-/// empty attribute fits. Otherwise the content is lost. The inode itself is lost if its content
-/// could stay, but there is no area for attributes.
+/// Repairs an inode with inline data but without the attribute that goes with it. If the inode is a
+/// directory, or `i_block` holds all its content, an empty attribute is added and the content
+/// stays; without an area for attributes the inode is lost. In other cases, and if the attribute
+/// does not fit into the area, the content is lost and the inode becomes empty.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();

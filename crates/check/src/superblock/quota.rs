@@ -43,8 +43,8 @@ fn is_of_others(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     slot.is_ok_and(|slot| slot.raw().i_links_count.get() > 0) && !holds(volume, kind, inode)
 }
 
-/// Whether an inode holds a quota file, whatever its mode. A quota file with a damaged magic
-/// number, or that of another type, counts if the rest is sound.
+/// Whether an inode holds a quota file, whatever its mode. The right magic number suffices. With
+/// another one the file counts if the rest has no defect.
 pub(crate) fn holds(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     let Ok(slot) = volume.inode(inode).map(InodeSlot::new) else { return false };
     let file = content(volume, inode, &slot);

@@ -16,9 +16,9 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Makes sure that no entry reaches over the end of `range`: splits an entry that starts before
-    /// the range, and drops the head of one that starts inside. Linux (observed on 6.18) splits the
-    /// latter too. This shows if the leaf is full, because the tree grows. So in a full leaf the
-    /// latter is split here, too, if possible.
+    /// the range, and drops the head of one that starts inside. Linux (observed on 6.18) splits in
+    /// both cases. In a full leaf one can tell the difference, because a split makes the tree grow.
+    /// So an entry of a full leaf is always split here too, if there is space for it.
     fn cut_at_end(&mut self, range: &Range<u32>, freed: &mut impl FnMut(Extent)) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -53,7 +53,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Unmaps the part of `range` in the last leaf that the range touches. No entry may reach over
-    /// the end of `range`. False if nothing (more) was mapped.
+    /// the end of `range`. Returns whether it unmapped anything.
     pub(crate) fn remove_from_leaf(
         &mut self,
         range: &Range<u32>,

@@ -63,6 +63,8 @@ impl<'a, B: Backend> PairWorker<'a, B> {
     ///
     /// # Errors
     /// Those of the allocator; none on a file system with space for every worker.
+    // Not inlined, so that every caller measures the same machine code.
+    #[inline(never)]
     pub fn run(&mut self, pairs: u64) -> Result<(), AllocError> {
         let slot = CpuSlot::new(self.cpu);
         for _ in 0..pairs {
