@@ -125,8 +125,8 @@ pub struct PassRow {
     /// What e2fsck counts: label and figure, in its order.
     #[serde(default)]
     pub vitals: Vec<Vital>,
-    /// The five passes on a modelled disk; empty in all rows of a run unless e2fsck's reads of every
-    /// file system could be seen.
+    /// The five passes on a modelled disk; empty in all rows of a run unless e2fsck's reads of
+    /// every file system could be seen.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
     /// The five passes of our checker on the same disk; empty where `disk` is, and in rows of an

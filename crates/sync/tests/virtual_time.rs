@@ -173,8 +173,8 @@ fn a_cpu_that_waits_long_sleeps_until_a_release_wakes_it() {
     assert_eq!(report.lines[0].held_ns, 2 * (100_000 + 51));
 }
 
-/// After a lock was handed over, it is not for half a millisecond: a sleeper that is woken looks, and
-/// sleeps again if another CPU was faster.
+/// After a lock was handed over, it is not for half a millisecond: a sleeper that is woken looks,
+/// and sleeps again if another CPU was faster.
 #[test]
 fn a_lock_is_handed_over_from_time_to_time_only() {
     let order = CachePadded::new(Mutex::<Vec<u64>, Virtual>::new(rank::GROUP, Vec::new()));

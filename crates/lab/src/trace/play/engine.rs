@@ -409,7 +409,8 @@ mod tests {
         }
     }
 
-    /// Each set of words but `direct`, on a file, a directory and a name that is free. Then a write.
+    /// Each set of words but `direct`, on a file, a directory and a name that is free. Then a
+    /// write.
     #[test]
     fn files_open_as_on_the_kernel() {
         let words = ["rw", "create", "excl", "trunc", "append"];

@@ -74,8 +74,8 @@ pub struct Costs {
     ///   lock, or access that reads and writes at once.
     /// - A CPU needs no second move to write to a line that it has loaded and that nobody else has
     ///   asked for since.
-    /// - A release that the next holder polls for, and the load that sees it, are one move. Not with
-    ///   `barging`, where nobody is next.
+    /// - A release that the next holder polls for, and the load that sees it, are one move. Not
+    ///   with `barging`, where nobody is next.
     pub moves_overlap: bool,
     /// How CPUs get locks that others hold: in turn, without sleeping, if this is `None`.
     pub barging: Option<Barging>,
