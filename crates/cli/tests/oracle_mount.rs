@@ -332,6 +332,8 @@ fn a_line_of_fstab_mounts_it() {
         echo content >$3/$4
         mount --fstab $2 -o remount,ro $3 || exit 102
         (: >$3/other) && exit 103
+        : >$2.empty; mount --fstab $2.empty -o remount,rw $3 || exit 104
+        : >$3/another || exit 105
         umount $3";
     let mount = |name: &str| {
         let mut arguments = vec!["-m", "sh", "-c", script, "sh"];
@@ -340,7 +342,7 @@ fn a_line_of_fstab_mounts_it() {
         arguments.push(name);
         run("unshare", &arguments)
     };
-    fs::write(&fstab, line(&image, "noatime,nofail,x-systemd.automount")).unwrap();
+    fs::write(&fstab, line(&image, "noatime,allow_other,nofail,x-systemd.automount")).unwrap();
     let output = mount("file");
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("noatime"), "{output:?}");

@@ -40,7 +40,7 @@ const HELPER: &str = "mount.fuse.blockyard";
                   opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as in mount(8).",
     after_long_help = "Options are those of ext4 and FUSE: ro, noatime, relatime, strictatime, commit=SECONDS, policy=POLICY, \
                        nodelalloc, mb_optimize_scan=0|1, data=ordered|writeback|journal, errors=continue|remount-ro, allow_other, \
-                       offset=BYTES, nodev, nosuid, noexec, remount (with ro, rw, noatime, nodev, \
+                       offset=BYTES, nodev, nosuid, noexec, remount (with ro, rw, nodev, \
                        nosuid, noexec). Options of ext4 that this mount lacks are refused by \
                        name.\n\n\
                        TERM, INT and HUP unmount; USR1 logs how many requests came and how long they took.\n\n\
@@ -124,7 +124,8 @@ fn is_of_helpers(argument: &str) -> bool {
 impl Args {
     /// Mounts, and either serves the mount or leaves that to another process.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let options = Options::parse(self.options.iter().map(String::as_str))
+        let lists = self.option_lists();
+        let options = Options::parse(lists.iter().map(String::as_str))
             .map_err(|error| UsageError::new(error.to_string()))?;
         if self.fake {
             return Ok(ExitCode::SUCCESS);
@@ -218,6 +219,16 @@ impl Args {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
+    /// The lists of options. On a remount, without the words that the kernel alone shows for a mount
+    /// of ours: mount(8) hands them back if fstab does not name the directory.
+    fn option_lists(&self) -> Vec<String> {
+        let is_remount = self.options.iter().flat_map(|list| list.split(',')).any(|word| word == "remount");
+        let counts =
+            |word: &&str| !is_remount || !(word.starts_with("user_id=") || word.starts_with("group_id="));
+        let kept = |list: &String| list.split(',').filter(counts).collect::<Vec<_>>().join(",");
+        self.options.iter().map(kept).collect()
+    }
+
     /// Changes those options of a mount that the kernel can change without the server.
     fn remount(&self) -> Result<ExitCode> {
         let present = present_options(&self.directory)?;
@@ -225,7 +236,7 @@ impl Args {
             let lists = std::iter::once(&*present).chain(more.iter().map(String::as_str));
             Options::parse(lists).map_err(|error| UsageError::new(error.to_string()))
         };
-        let (before, options) = (parse(&[])?, parse(&self.options)?);
+        let (before, options) = (parse(&[])?, parse(&self.option_lists())?);
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, options.read_only);
         flags.set(MountFlags::NODEV, !options.devices);
@@ -240,6 +251,7 @@ impl Args {
             set_id: options.set_id,
             execution: options.execution,
             access_times: before.access_times,
+            allow_other: before.allow_other,
             ..Options::default()
         };
         if plain != options {
@@ -272,7 +284,7 @@ fn present_options(directory: &Path) -> Result<String> {
     if kind != "fuse.blockyard" {
         bail!("{}: {kind} is mounted there, not an image of ours", directory.display());
     }
-    let kept = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec"];
+    let kept = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec", "allow_other"];
     let mut words: Vec<_> = options.split(',').filter(|word| kept.contains(word)).collect();
     if !words.iter().any(|word| word.ends_with("atime")) {
         words.push("strictatime");

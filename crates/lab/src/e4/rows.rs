@@ -52,7 +52,7 @@ struct DiskFigures {
     disk_positioning: Option<f64>,
 }
 
-/// The same figures of our checker, except the rate and whether a value was calibrated.
+/// The same figures of our checker, except the rates and what was calibrated.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct CheckerFigures {
     checker_reads: Option<u64>,

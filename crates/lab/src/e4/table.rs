@@ -88,13 +88,21 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
         our_checker.push(names(pass, column).into_iter().chain(of_our_checker(column, pass)));
     }
     let disk = pass_of(&first.disk, 1);
+    let fitted = if disk.disk_mb_s > 0.0 {
+        format!(
+            ": {:.1} MB/s at the edge, and {:.2} times the model's time for a seek or a turn",
+            disk.disk_mb_s, disk.disk_positioning
+        )
+    } else {
+        // Rows of an earlier version do not say.
+        String::new()
+    };
     e2fsck.note(format!(
         "Published: I/O is real less user and system, total is real, both times the scale. Modelled: e2fsck's reads in its order, as \
          strace sees them, on a notebook disk (the host reads no page twice, and reads neighbours together, up to 128 KiB). Its \
          rate and its positioning are calibrated on the marked cells (positioning only if our layout has the published seeks; \
-         otherwise it is the model's): {:.1} MB/s at the edge, and {:.2} times the model's time for a seek or a turn. All \
-         others are predictions. A total is the modelled I/O plus the published CPU seconds times the scale.",
-        disk.disk_mb_s, disk.disk_positioning,
+         otherwise it is the model's){fitted}. All other cells are predictions. A total is the modelled I/O plus the \
+         published CPU seconds times the scale.",
     ));
     our_checker.note(
         "Our checker reads in one thread. The disk, the host and the CPU seconds are those of the table before, so the reads alone \

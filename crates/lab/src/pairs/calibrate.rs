@@ -173,11 +173,15 @@ mod tests {
     #[test]
     fn looks_find_a_lock_that_is_held() {
         let allocator: Allocator<Native> = open(Policy::parse(POLICY).unwrap(), 1).unwrap();
-        let is_done = AtomicBool::new(false);
+        let (is_done, both_started) = (AtomicBool::new(false), std::sync::Barrier::new(2));
         let share = std::thread::scope(|scope| {
-            let looking = scope.spawn(|| held_share(&allocator, GroupNr::ZERO, &is_done));
+            let looking = scope.spawn(|| {
+                both_started.wait();
+                held_share(&allocator, GroupNr::ZERO, &is_done)
+            });
             allocator.with_group_locked(GroupNr::ZERO, CpuSlot::ZERO, || {
-                std::thread::sleep(Duration::from_millis(5));
+                both_started.wait();
+                std::thread::sleep(Duration::from_millis(50));
                 is_done.store(true, Ordering::Relaxed);
             });
             looking.join().unwrap()

@@ -86,7 +86,8 @@ pub struct LineFigures {
     pub wait_ns: u64,
     /// Time of the sections under these locks, see [`Section`].
     pub section_ns: u64,
-    /// Time for which mutexes, and other locks for writing, were held.
+    /// Time for which mutexes, and other locks for writing, were held. A lock that was handed over
+    /// counts from when its new holder runs.
     pub held_ns: u64,
     /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,

@@ -74,6 +74,14 @@ impl Lock {
         self.is_free(access) && (access == Access::Write || self.queue.is_empty())
     }
 
+    /// Whether a CPU that barges can have the lock. Readers do not join others while a writer
+    /// sleeps, which would never find the lock free.
+    fn is_open(&self, access: Access) -> bool {
+        let joins = access == Access::Read && self.readers > 0;
+        let a_writer_sleeps = || self.queue.iter().any(|(_, wanted)| *wanted == Access::Write);
+        self.is_free(access) && !(joins && a_writer_sleeps())
+    }
+
     fn is_free(&self, access: Access) -> bool {
         match access {
             Access::Read => !self.writer,
@@ -448,7 +456,7 @@ impl Scheduler {
         let barges = self.costs.barging.is_some();
         let mut state = self.state.borrow_mut();
         let lock = state.locks.entry(id.number).or_default();
-        let enters = if barges { lock.is_free(access) } else { lock.admits(access) };
+        let enters = if barges { lock.is_open(access) } else { lock.admits(access) };
         if enters {
             lock.enter(access);
         }

@@ -4,12 +4,11 @@
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
 
-/// Of the looks at a taken lock, those that come after pauses of a spin loop: two before the first,
-/// and twice as many before each of the next.
-const LOOKS_AFTER_PAUSES: u32 = 3;
-/// All further looks before a CPU sleeps. Those after the pauses come after a yield each.
+/// After its first look at a taken lock, a CPU looks again so many times before it sleeps: three
+/// times after 2, 4 and 8 pauses, then after a yield each.
 const LOOKS: u32 = 10;
-/// At least so long after a lock was handed over to a sleeper, it is handed over again.
+const LOOKS_AFTER_PAUSES: u32 = 3;
+/// A release that comes so long after the last hand-over, or later, hands the lock over again.
 /// `parking_lot` draws a time of up to twice as much.
 const FAIR_EVERY_NS: u64 = 500_000;
 
@@ -28,7 +27,7 @@ impl Scheduler {
         let mut looks = 0;
         loop {
             self.access(id.line, Access::Read);
-            if self.is_free(id, access) {
+            if self.is_open(id, access) {
                 self.access(id.line, Access::Write);
                 if self.enter_if_free(id, access) {
                     return;
@@ -47,8 +46,8 @@ impl Scheduler {
         }
     }
 
-    fn is_free(&self, id: LockId, access: Access) -> bool {
-        self.state.borrow().locks.get(&id.number).is_none_or(|lock| lock.is_free(access))
+    fn is_open(&self, id: LockId, access: Access) -> bool {
+        self.state.borrow().locks.get(&id.number).is_none_or(|lock| lock.is_open(access))
     }
 
     fn has_sleepers(&self, id: LockId) -> bool {
@@ -70,7 +69,7 @@ impl Scheduler {
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
         let lock = state.locks.entry(id.number).or_default();
-        if lock.is_free(access) {
+        if lock.is_open(access) {
             return false;
         }
         lock.queue.push_back((cpu, access));
