@@ -219,8 +219,8 @@ impl Args {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// The lists of options. On a remount, without the words that the kernel alone shows for a mount
-    /// of ours: mount(8) hands them back if fstab does not name the directory.
+    /// The lists of options. On a remount, without the words that the kernel alone shows for a
+    /// mount of ours: mount(8) hands them back if fstab does not name the directory.
     fn option_lists(&self) -> Vec<String> {
         let is_remount = self.options.iter().flat_map(|list| list.split(',')).any(|word| word == "remount");
         let counts =

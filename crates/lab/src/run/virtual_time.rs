@@ -565,6 +565,8 @@ mod tests {
         assert_eq!((row.cpus, row.workers), (2, 6));
         assert_eq!(row.ops % 6, 0);
         assert!(row.ops > 0);
+        let text = |row: &Row| serde_json::to_string(row).unwrap();
+        assert_eq!(text(&row), text(&appended(6, 2)), "it repeats to the byte");
     }
 
     /// The allocator's goals and counters follow the CPUs, whether they work or not.
