@@ -444,13 +444,7 @@ fn mount_as_root(fuse: &File, source: &Path, handle: &Handle, options: &Options)
 
 /// The kernel's mount flags. A mount also shows as read-only if the image can only be read.
 fn flags_of(options: &Options, is_read_only: bool) -> MountFlags {
-    let mut flags = MountFlags::empty();
+    let mut flags = options.mount_flags();
     flags.set(MountFlags::RDONLY, options.read_only || is_read_only);
-    flags.set(MountFlags::NODEV, !options.devices);
-    flags.set(MountFlags::NOSUID, !options.set_id);
-    flags.set(MountFlags::NOEXEC, !options.execution);
-    // The server decides about access times; this shows what it does.
-    flags.set(MountFlags::NOATIME, options.access_times == blockyard::AccessTimes::Never);
-    flags.set(MountFlags::STRICTATIME, options.access_times == blockyard::AccessTimes::Always);
     flags
 }

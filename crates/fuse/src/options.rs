@@ -8,6 +8,7 @@ use std::time::Duration;
 use blockyard::alloc::Policy;
 use blockyard::disk::superblock::ErrorPolicy;
 use blockyard::{AccessTimes, DataMode};
+use rustix::mount::MountFlags;
 
 /// A mount option that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -208,6 +209,20 @@ impl Options {
             options.policy = with_scan(&options.policy, scan)?;
         }
         Ok(options)
+    }
+
+    /// The kernel's mount flags for these options.
+    #[must_use]
+    pub fn mount_flags(&self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, self.read_only);
+        flags.set(MountFlags::NODEV, !self.devices);
+        flags.set(MountFlags::NOSUID, !self.set_id);
+        flags.set(MountFlags::NOEXEC, !self.execution);
+        // The server decides about access times; these flags show what it does.
+        flags.set(MountFlags::NOATIME, self.access_times == AccessTimes::Never);
+        flags.set(MountFlags::STRICTATIME, self.access_times == AccessTimes::Always);
+        flags
     }
 
     /// Applies an option without a value; false if no option of that name works without one.

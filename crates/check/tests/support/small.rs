@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{RepairOptions, plan};
+use blockyard_check::{Options, RepairOptions, check, plan};
 use blockyard_device::FileDevice;
-use blockyard_testkit::{e2fsck_clean, mke2fs, run};
+use blockyard_testkit::{e2fsck_bounded, e2fsck_clean, mke2fs, run};
 
 /// Makes an image with the directories `one`, `one/two` and `three`.
 pub(crate) fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
@@ -63,4 +63,13 @@ pub(crate) fn lost_found(image: &Path) -> Vec<(u32, String)> {
         Some((inode, fields.nth(3)?.to_owned()))
     });
     entries.filter(|(_, name)| name != "." && name != "..").collect()
+}
+
+/// Whether a check calls the image clean, as e2fsck does.
+pub(crate) fn is_clean(image: &Path) -> bool {
+    let device = FileDevice::open_read_only(image).expect("the image can be opened");
+    let ours = check(&device, &Options::default()).expect("it can be checked").is_clean();
+    let theirs = e2fsck_bounded(image);
+    assert_eq!(ours, theirs.code == Some(0), "{}", theirs.text);
+    ours
 }

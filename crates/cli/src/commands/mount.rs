@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::ImagePath;
-use blockyard_fuse::{AccessTimes, Handle, Mount, MountError, Options, Request, Serving, Unmounted};
+use blockyard_fuse::{Handle, Mount, MountError, Options, Request, Serving, Unmounted};
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use rustix::mount::MountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -237,13 +236,6 @@ impl Args {
             Options::parse(lists).map_err(|error| UsageError::new(error.to_string()))
         };
         let (before, options) = (parse(&[])?, parse(&self.option_lists())?);
-        let mut flags = MountFlags::empty();
-        flags.set(MountFlags::RDONLY, options.read_only);
-        flags.set(MountFlags::NODEV, !options.devices);
-        flags.set(MountFlags::NOSUID, !options.set_id);
-        flags.set(MountFlags::NOEXEC, !options.execution);
-        flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
-        flags.set(MountFlags::STRICTATIME, options.access_times == AccessTimes::Always);
         let plain = Options {
             remount: true,
             read_only: options.read_only,
@@ -261,7 +253,7 @@ impl Args {
                 self.directory.display()
             );
         }
-        rustix::mount::mount_remount(&self.directory, flags, c"")
+        rustix::mount::mount_remount(&self.directory, options.mount_flags(), c"")
             .with_context(|| self.directory.display().to_string())?;
         Ok(ExitCode::SUCCESS)
     }
