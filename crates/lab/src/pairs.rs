@@ -7,6 +7,7 @@
 pub mod calibrate;
 pub mod worker;
 
+use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -176,7 +177,7 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
 
 /// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time. There are
 /// `cpus` CPUs, but at most one for each thread; with `None`, one for each thread. Threads beyond
-/// the CPUs take turns. Each thread makes `pairs` pairs, after as many to warm up. A pair costs the
+/// the CPUs take turns of the machine's quantum. Each thread makes `pairs` pairs, after as many to warm up. A pair costs the
 /// machine's `operation_ns` in addition to its locks and lines. CPU time is the sum over all CPUs,
 /// with the time in which they wait.
 ///
@@ -197,7 +198,7 @@ pub fn run_virtual(
             progress(rows.len() + 1, &format!("{name}, {} in virtual time", counted(count.into(), "thread")));
             let cpus = cpus.unwrap_or(count).min(count);
             let allocator: Allocator<Virtual> = open(policy, cpus)?;
-            rows.push(predict(&allocator, name, (count, cpus), (&costs, machine.operation_ns, pairs))?);
+            rows.push(predict(&allocator, name, (count, cpus), (machine, &costs, pairs))?);
         }
     }
     Ok(rows)
@@ -212,7 +213,7 @@ fn predict(
     allocator: &Allocator<Virtual>,
     policy: &str,
     (threads, cpus): (u32, u32),
-    (costs, operation_ns, pairs): (&Costs, u64, u64),
+    (machine, costs, pairs): (&Machine, &Costs, u64),
 ) -> Result<PairsRow> {
     let before = allocator.lock_census();
     // For each CPU: when it began to count and when it ended, or what failed.
@@ -220,20 +221,13 @@ fn predict(
     let work = |cpu| {
         let files = (cpu..threads).step_by(usize_from_u32(cpus));
         let mut workers: Vec<_> = files.map(|file| PairWorker::of_file(allocator, file, cpu)).collect();
-        let mut began = 0;
-        let mut run = || -> Result<()> {
-            for pair in 0..2 * pairs {
-                if pair == pairs {
-                    began = Virtual::now_ns();
-                }
-                for worker in &mut workers {
-                    Virtual::work(operation_ns);
-                    worker.run(1)?;
-                }
-            }
-            Ok(())
+        let mut run = || -> Result<(u64, u64)> {
+            take_turns(machine, &mut workers, pairs)?;
+            let began = Virtual::now_ns();
+            take_turns(machine, &mut workers, pairs)?;
+            Ok((began, Virtual::now_ns()))
         };
-        let result = run().map(|()| (began, Virtual::now_ns()));
+        let result = run();
         ended.lock().unwrap_or_else(PoisonError::into_inner).push(result);
     };
     let work = &work;
@@ -258,6 +252,26 @@ fn predict(
         waits: each(after.groups.waits - before.groups.waits) / 2.0,
         shared_locks: each(after.shared_acquisitions() - before.shared_acquisitions()) / 2.0,
     })
+}
+
+/// Lets each worker of a virtual CPU make `pairs` pairs. One runs for a quantum, then the next. The
+/// CPU switches only between pairs, like a kernel without preemption.
+fn take_turns(machine: &Machine, workers: &mut [PairWorker<'_, Virtual>], pairs: u64) -> Result<()> {
+    let several = workers.len() > 1;
+    let mut turns: VecDeque<_> = workers.iter_mut().map(|worker| (worker, pairs)).collect();
+    while let Some((worker, mut left)) = turns.pop_front() {
+        let until = Virtual::now_ns().saturating_add(machine.quantum_ns);
+        while left > 0 && !(several && Virtual::now_ns() >= until) {
+            Virtual::work(machine.operation_ns);
+            worker.run(1)?;
+            left -= 1;
+        }
+        if left > 0 {
+            turns.push_back((worker, left));
+            Virtual::work(machine.switch_ns);
+        }
+    }
+    Ok(())
 }
 
 fn measure<B: Backend>(
@@ -381,6 +395,23 @@ mod tests {
         assert_eq!(library, run(Locks::Library));
         assert!(library[0].waits < in_turn[0].waits / 2.0, "{library:?} {in_turn:?}");
         assert!(library[0].pairs_per_s > in_turn[0].pairs_per_s, "{library:?} {in_turn:?}");
+    }
+
+    /// A quantum of one pair makes threads switch after each pair, and each switch costs its time.
+    #[test]
+    fn switching_threads_costs_what_the_machine_says() {
+        let arms = ["yard".to_owned()];
+        let wall_ns = |quantum_ns, switch_ns| {
+            let machine = Machine { quantum_ns, switch_ns, ..Machine::open("kunpeng-920").unwrap() };
+            let run =
+                || run_virtual(&arms, &[2], (&machine, Locks::InTurn, Some(1)), 100, |_, _| ()).unwrap();
+            let rows = run();
+            assert_eq!(rows, run());
+            rows[0].wall_ns
+        };
+        let (free, costly) = (wall_ns(1, 0), wall_ns(1, 5000));
+        assert!((costly - free - 5000.0).abs() < 100.0, "{free} {costly}");
+        assert!(wall_ns(1_000_000_000, 5000) < free + 100.0);
     }
 
     #[test]

@@ -22,8 +22,8 @@ Keys of --json, one object per row: policy, threads, pairs, pairs_per_s, wall_ns
 time a pair: unlike wall_ns it can be trusted on a busy machine), waits (group locks waited for, a pair), shared_locks
 (acquisitions of locks that the whole file system shares, a pair).
 
-Virtual pairs have no commits, no quantum and no cache line that all operations share: threads of one virtual CPU take turns
-after each pair, and changing between them costs nothing.
+What a pair frees is free at once, so commits have nothing to do. Virtual pairs have no cache line that all operations share.
+Threads of one virtual CPU take turns of the machine's quantum_ns, and each switch costs its switch_ns.
 
 Exit codes: 0 measured; 2 wrong usage, nothing ran; 8 failed.")]
 pub(crate) struct Args {
