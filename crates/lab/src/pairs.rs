@@ -177,9 +177,9 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
 
 /// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time. There are
 /// `cpus` CPUs, but at most one for each thread; with `None`, one for each thread. Threads beyond
-/// the CPUs take turns of the machine's quantum. Each thread makes `pairs` pairs, after as many to warm up. A pair costs the
-/// machine's `operation_ns` in addition to its locks and lines. CPU time is the sum over all CPUs,
-/// with the time in which they wait.
+/// the CPUs take turns of the machine's quantum. Each thread makes `pairs` pairs, after as many to
+/// warm up. A pair costs the machine's `operation_ns` in addition to its locks and lines. CPU time
+/// is the sum over all CPUs, with the time in which they wait.
 ///
 /// # Errors
 /// As [`check_virtual`], and those of the allocator.
