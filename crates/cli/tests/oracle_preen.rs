@@ -168,3 +168,33 @@ fn a_check_that_was_due_is_not_due_again() {
         assert_eq!(count, if options[0] == "-n" { "7" } else { "0" }, "{options:?}");
     }
 }
+
+/// `check -p --json` once printed text.
+#[test]
+fn preening_prints_json() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let path = image.to_str().unwrap();
+    // Nothing to do, checked or not; a count that -p repairs; a lost root, at which it stops.
+    let cases: [(&str, &[&str], i32, &str); 4] = [
+        ("stats", &["-p"], 0, r#"{"clean":true,"errors":0,"examined":false,"findings":0"#),
+        ("stats", &["-f", "-p"], 0, r#"{"clean":true,"errors":0,"examined":true,"findings":0"#),
+        ("set_inode_field lost+found links_count 9", &["-f", "-p", "-v"], 1, r#""repair":true"#),
+        ("clri <2>", &["-f", "-p"], 4, r#""stopped_by":"0x010001"#),
+    ];
+    for (request, options, wanted, expected) in cases {
+        blockyard_testkit::mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
+        run("debugfs", &["-w", "-R", request, path]);
+        let done = run(env!("CARGO_BIN_EXE_blockyard"), &[&["check", "--json"], options, &[path]].concat());
+        let printed = String::from_utf8(done.stdout).unwrap();
+        assert_eq!(done.status.code(), Some(wanted), "{request}: {printed}");
+        assert!(printed.contains(expected), "{request}: {printed}");
+        for line in printed.lines() {
+            assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{request}: {line}");
+        }
+        assert_eq!(printed.contains(r#""vitals""#), options.contains(&"-v"), "{printed}");
+    }
+}

@@ -19,6 +19,7 @@ use crate::facts::Facts;
 use crate::finding::{Finding, Site};
 use crate::superblock::is_hidden;
 use crate::tree::Faults;
+use crate::volume::Volume;
 
 /// What connectivity is judged by.
 pub(crate) struct Connected<'a> {
@@ -233,7 +234,7 @@ fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, D
     let behind = geometry.all_groups().find_map(|group| {
         let known = u32_from_usize(facts.groups[usize_from_u32(group.raw())].kinds.len());
         let index = (known..geometry.inodes_per_group())
-            .find(|index| geometry.inode_at(group, *index).raw() >= volume.first_inode())?;
+            .find(|index| is_ordinary(volume, geometry.inode_at(group, *index)))?;
         Some((group, index))
     });
     let Some((group, index)) = behind else { return Ok(None) };
@@ -243,13 +244,17 @@ fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, D
 
 fn unused_scanned_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Option<InodeNr> {
     let volume = ed.volume();
-    let first = volume.first_inode();
     volume.geometry.all_groups().find_map(|group| {
         let known = &facts.groups[usize_from_u32(group.raw())];
         let index = known.kinds.iter().enumerate().position(|(index, kind)| {
             let inode = volume.geometry.inode_at(group, u32_from_usize(index));
-            inode.raw() >= first && !kind.is_used()
+            is_ordinary(volume, inode) && !kind.is_used()
         });
         index.map(|index| volume.geometry.inode_at(group, u32_from_usize(index)))
     })
+}
+
+/// Whether directories may name an inode that is not the root.
+fn is_ordinary(volume: &Volume<'_>, inode: InodeNr) -> bool {
+    inode.raw() >= volume.first_inode() && !is_hidden(volume, inode)
 }

@@ -64,8 +64,9 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         }
         Code::JOURNAL_INODE => what = remake_journal(ed)?,
         Code::LOG_NOT_EMPTY => {
-            if let Some(why) = replay(ed)? {
-                let what = format!("log emptied, because it cannot be replayed: {why}");
+            if let Some((why, emptied)) = replay(ed)? {
+                let then = if emptied { "log emptied, because it" } else { "log left as it is: it" };
+                let what = format!("{then} cannot be replayed: {why}");
                 ed.add(code, finding.site, Cost::Doubtful, what);
                 return Ok(());
             }
@@ -210,8 +211,9 @@ fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
 }
 
 /// Replays a log although the superblock does not ask for it. If that fails, empties the log,
-/// unless the journal's inode is unusable, and returns why the replay failed.
-fn replay(ed: &Editor<'_, '_>) -> Result<Option<blockyard_recovery::Error>, DeviceError> {
+/// unless the journal's inode is unusable. Returns why the replay failed, and whether the log was
+/// emptied.
+fn replay(ed: &Editor<'_, '_>) -> Result<Option<(blockyard_recovery::Error, bool)>, DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
     let device = ed.volume().device;
@@ -222,11 +224,14 @@ fn replay(ed: &Editor<'_, '_>) -> Result<Option<blockyard_recovery::Error>, Devi
     match session.and_then(|session| session.replay(&options)) {
         Ok(_) => Ok(None),
         Err(why) => {
-            match ed.journal.filter(|_| ed.volume().sb.s_journal_uuid != [0; 16]) {
-                Some(journal) => empty_external(ed, journal)?,
-                None => drop(empty_journal(ed)?),
-            }
-            Ok(Some(why))
+            let emptied = match ed.journal.filter(|_| ed.volume().sb.s_journal_uuid != [0; 16]) {
+                Some(journal) => {
+                    empty_external(ed, journal)?;
+                    true
+                }
+                None => empty_journal(ed)?,
+            };
+            Ok(Some((why, emptied)))
         }
     }
 }

@@ -45,7 +45,9 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let devices = Devices { image: &device, journal: journal.as_ref(), unshared: unshared.as_ref() };
     let undo = if args.plan { None } else { undo_file(args)? };
     if needs_no_check(args, output, &devices, undo.as_deref())? {
-        if !output.quiet {
+        if output.json {
+            print(&marked_clean(), output);
+        } else if !output.quiet {
             println!("{}: clean", args.image.display());
         }
         return Ok(ExitCode::SUCCESS);
@@ -59,6 +61,11 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         return replay_only(args, output, &devices, undo.as_deref());
     }
     plan_and_write(args, output, &devices, (undo, lost))
+}
+
+/// The report on a file system that `-p` takes to be clean, as it is marked, and does not check.
+fn marked_clean() -> Report {
+    Report { findings: Vec::new(), errors: 0, suppressed: 0, examined: false, vitals: None }
 }
 
 fn plan_and_write(
@@ -145,7 +152,7 @@ fn print_and_write(
         println!("{MARK_ONLY}");
     }
     if args.plan {
-        return only_plan(plan, devices.image, lost, output);
+        return only_plan(args, plan, devices.image, lost, output);
     }
     let done = carry_out(args, plan, devices, undo)?;
     write_lost(lost, &plan.actions, output)?;
@@ -156,6 +163,7 @@ fn print_and_write(
 
 /// `--plan`: says what would be written. The exit code is that of a check.
 fn only_plan(
+    args: &Args,
     plan: &Plan<'_>,
     device: &Longer,
     lost: Option<Lost>,
@@ -164,6 +172,7 @@ fn only_plan(
     write_lost(lost, &plan.actions, output)?;
     let changed = plan.changed_blocks(device)?;
     summary(output, plan, &Done { blocks: changed.len(), changed: Some(changed), ..Done::default() });
+    print_vitals(args, plan, output);
     Ok(match (plan.before.examined, plan.before.is_clean()) {
         (false, _) => ExitCode::from(EXIT_OPERATIONAL),
         (true, false) => ExitCode::from(EXIT_UNCORRECTED),
@@ -246,7 +255,7 @@ impl<'d> Devices<'d> {
     }
 }
 
-/// With `-v`, prints the counts after the repair.
+/// With `-v`, prints the counts after the repair, or after the one that `--plan` shows.
 fn print_vitals(args: &Args, plan: &Plan<'_>, output: &Output) {
     let report = plan.after.as_ref().unwrap_or(&plan.before);
     if let Some(vitals) = report.vitals.as_ref().filter(|_| args.verbose) {
@@ -289,7 +298,9 @@ fn replay_only(
     for damage in &report.damage {
         eprintln!("blockyard: {}: {damage}", args.image.display());
     }
-    if !output.quiet && !output.json {
+    if output.json {
+        println!("{}", serde_json::json!({ "replayed": report.transactions }));
+    } else if !output.quiet {
         println!("{} replayed", counted(report.transactions, "transaction"));
     }
     Ok(ExitCode::SUCCESS)
@@ -412,42 +423,75 @@ fn preen(
         record_check(plan, device, undo.as_deref())?;
         discard(args, plan, device)?;
     }
+    if output.json {
+        print(&plan.before, output);
+    } else {
+        tell_preening(&preening, plan, &name, output);
+    }
+    let mut done = Done::default();
     match preening {
-        Preening::Unusable if output.json => print(&plan.before, output),
-        Preening::Unusable => {
-            println!(
-                "{name}: its own superblock or descriptors are unusable, and -p uses no backup: run check -y"
-            );
-        }
-        Preening::Refuses(finding) => println!("{name}: {}; nothing was written", finding.detail),
-        Preening::Stops(finding) => {
-            tell_corrupt_log(plan, &name);
-            println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
-            println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
+        Preening::Stops(_) => {
             devices.confirm_unshared(args)?;
             if let Some(path) = undo {
                 save_undo(args, plan, devices, &path)?;
             }
             plan.stop(device, devices.journal())?;
         }
+        Preening::Mends => {
+            done = carry_out(args, plan, devices, undo)?;
+            write_lost(lost, &plan.actions, output)?;
+        }
+        Preening::Unusable | Preening::Refuses(_) | Preening::Clean => {}
+    }
+    if output.json {
+        print_preened(&preening, plan, &done, output);
+    }
+    if !matches!(preening, Preening::Stops(_)) {
+        print_vitals(args, plan, output);
+    }
+    Ok(ExitCode::from(ending.exit_code()))
+}
+
+/// Says what `-p` found and what it is about to do.
+fn tell_preening(preening: &Preening<'_>, plan: &Plan<'_>, name: &impl std::fmt::Display, output: &Output) {
+    match preening {
+        Preening::Unusable => println!(
+            "{name}: its own superblock or descriptors are unusable, and -p uses no backup: run check -y"
+        ),
+        Preening::Refuses(finding) => println!("{name}: {}; nothing was written", finding.detail),
+        Preening::Stops(finding) => {
+            tell_corrupt_log(plan, name);
+            println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
+            println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
+        }
         Preening::Clean if output.quiet => {}
         Preening::Clean => println!("{name}: clean"),
         Preening::Mends => {
-            tell_corrupt_log(plan, &name);
+            tell_corrupt_log(plan, name);
             if plan.sets_mark() && !output.quiet {
                 println!("{name}: {MARK_ONLY}");
             }
             for action in plan.actions.iter().filter(|_| !output.quiet) {
                 println!("{name}: {}", text(action));
             }
-            carry_out(args, plan, devices, undo)?;
-            write_lost(lost, &plan.actions, output)?;
         }
     }
-    if !matches!(preening, Preening::Stops(_)) {
-        print_vitals(args, plan, output);
+}
+
+/// The JSON lines of what `-p` did: its actions and its result. If it stopped, `stopped_by` is the
+/// code of the finding that somebody must look at.
+fn print_preened(preening: &Preening<'_>, plan: &Plan<'_>, done: &Done, output: &Output) {
+    match preening {
+        Preening::Mends => {
+            print_actions(&plan.actions, output);
+            summary(output, plan, done);
+        }
+        Preening::Stops(finding) | Preening::Refuses(finding) => {
+            let code = finding.code.to_string();
+            println!("{}", serde_json::json!({ "repair": true, "written": false, "stopped_by": code }));
+        }
+        Preening::Clean | Preening::Unusable => {}
     }
-    Ok(ExitCode::from(ending.exit_code()))
 }
 
 /// Says which transactions are lost because the log is corrupt.
