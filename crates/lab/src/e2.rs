@@ -88,7 +88,7 @@ fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> P
 /// The plan on a device. If no number of operations is given, every file is written once. What is
 /// written is made durable within the measured time. If no image is given, its size scales with the
 /// files, but is at least 2 GiB.
-fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
+pub(crate) fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
     let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
     let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));
     let ops = plan.limit.ops_per_worker.unwrap_or(operations(&plan.workload));

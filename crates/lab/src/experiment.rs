@@ -203,18 +203,20 @@ mod tests {
     fn yard_is_judged_figure_by_figure_and_over_all_cells() {
         let setup = Setup { workers: Some(vec![2]), ..small() };
         let plans = Experiment::Yard.plans(&setup);
-        // Threads and overlap of each workload, both machines, three ageings.
-        assert_eq!(plans.len(), 5 + 5 + 2 + 3);
-        let kept = [0, 5, 10].map(|at| run(&plans[at], |_, _| ()).unwrap().rows).concat();
+        // Threads and overlap of each workload, both machines, three ageings, two devices.
+        assert_eq!(plans.len(), 5 + 5 + 2 + 3 + 2 * 5);
+        let kept = [0, 5, 10, 16].map(|at| run(&plans[at], |_, _| ()).unwrap().rows).concat();
         let tables = Experiment::Yard.tables_by_state(&kept);
         let [table, rates] = &tables[..] else { panic!("figures, and rates over all cells") };
         let figures: Vec<&str> = table.rows.iter().map(|row| row[2].as_str()).collect();
         let overlap = ["extents/file", "free extents", "mean free extent, KiB"];
         assert_eq!(figures[..2], ["operations/s", "extents/file"]);
         assert_eq!(figures[2..5], overlap);
-        assert_eq!(figures[5..], ["operations/s"]);
+        assert_eq!(figures[5..], ["operations/s", "operations/s", "extents/file"]);
+        assert_eq!(table.rows[6][0], "smallfiles:fallocate=none, lockstep, on hdd");
         assert_eq!((rates.rows.len(), rates.rows[0][0].as_str()), (10, "yard"));
-        assert!(plans[12..].iter().all(|plan| plan.aged.is_some()));
+        assert!(plans[12..15].iter().all(|plan| plan.aged.is_some()));
+        assert!(plans[15..].iter().all(|plan| plan.device.is_some()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Compares `yard` with the other policies. One table has every figure that yard is judged by: with
-//! threads, with overlapping operations in each round, on many virtual CPUs, and on aged images.
+//! threads, with overlapping operations in each round, on many virtual CPUs, on aged images, and on
+//! modelled devices.
 //!
 //! Each row is one figure of the cells that differ only in their policy. It has yard's value, that
 //! of the best other policy, their ratio, and a mark if yard loses. Figures of repeated cells are
@@ -11,6 +12,7 @@ mod rates;
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 
 use crate::age::Ageing;
+use crate::e2;
 use crate::figures::row::{Interleave, Row};
 use crate::figures::{Table, summary, table};
 use crate::machine::Machine;
@@ -47,6 +49,17 @@ const VIRTUAL_CPUS: u32 = 96;
 /// Operations of each worker, if a cell ends by their number and the settings do not give one.
 const OPS: u64 = 1000;
 const LIVES: [&str; 3] = ["mail", "build", "database"];
+/// What runs on each of [`DEVICES`]: the workloads that write data.
+const ON_DEVICES: [&str; 5] = [
+    "seqwrite:fallocate=none",
+    "smallfiles:fallocate=none",
+    "allocstress:fallocate=none",
+    "directappend",
+    "churn",
+];
+const DEVICES: [&str; 2] = ["hdd", "ssd"];
+/// Workers on aged images and on devices, unless given for devices.
+const SOME_WORKERS: u32 = 8;
 /// Size of the aged images.
 const AGED_BYTES: u64 = 64 * GIB;
 
@@ -76,13 +89,33 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
         Plan { image, machine: Some(machine), ..plan }
     }));
     plans.extend(LIVES.into_iter().map(|life| {
-        let plan =
-            counted(setup.plan("smallfiles:fallocate=none", &[OURS, LINUX], &[8], Interleave::Overlap));
+        let plan = counted(setup.plan(
+            "smallfiles:fallocate=none",
+            &[OURS, LINUX],
+            &[SOME_WORKERS],
+            Interleave::Overlap,
+        ));
         let aged: Ageing = life.parse().expect("a test reads every life that is built in");
         let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(AGED_BYTES, setup.seed));
         Plan { image, aged: Some(aged), ..plan }
     }));
+    plans.extend(on_devices(setup));
     plans
+}
+
+/// The workloads on each modelled device.
+fn on_devices(setup: &Setup) -> impl Iterator<Item = Plan> {
+    let known =
+        || DEVICES.map(|name| name.parse().expect("a test reads every device that is built in")).into();
+    let devices = if setup.devices.is_empty() { known() } else { setup.devices.clone() };
+    let workers = setup.workers.clone().unwrap_or(vec![SOME_WORKERS]);
+    devices.into_iter().flat_map(move |device| {
+        let workers = workers.clone();
+        ON_DEVICES.iter().map(move |name| {
+            let plan = setup.plan(name, &[OURS, LINUX], &workers, Interleave::Lockstep);
+            e2::on_device(setup, Plan { repeat: 1, ..plan }, device.clone())
+        })
+    })
 }
 
 /// Limits a cell by a number of operations instead of time, so that each run of it does the same. A
@@ -130,6 +163,9 @@ fn judged(row: &Row) -> Vec<Judged> {
             least("a directory read on hdd, ms", |row| row.reading.read_directory_hdd_ms.unwrap_or(f64::NAN)),
             least("the tree read on hdd, ms", |row| row.reading.read_tree_hdd_ms.unwrap_or(f64::NAN)),
         ];
+    }
+    if row.modelled.is_some() {
+        return vec![rate(RATE_KEPT), extents(Rule::Least)];
     }
     match row.interleave {
         Interleave::Threads => vec![rate(RATE_KEPT), extents(Rule::MostlyLeast)],

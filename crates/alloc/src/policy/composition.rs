@@ -6,8 +6,8 @@ use super::slots::{
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
     Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, ShortWindows,
-    SlotLock, SlotStart, Slots, SmallFiles, SpaceRetries, StreamFiles, StreamGoal, StreamLearns, StripeRule,
-    Sweep, TopFlag, Unloaded, Visit, When, Zones,
+    SlotLock, SlotStart, Slots, SmallFiles, SmallStart, SpaceRetries, StreamFiles, StreamGoal, StreamLearns,
+    StripeRule, Sweep, TopFlag, Unloaded, Visit, When, Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -36,6 +36,8 @@ pub struct Policy {
     pub overflow: Overflow,
     /// The free run in which data of unknown final size begins.
     pub room: Room,
+    /// Where a small file begins.
+    pub small_start: SmallStart,
     /// Whether the goal's group is visited before the index is walked.
     pub goal_group: GoalGroup,
     /// When a file's next block is tried first.

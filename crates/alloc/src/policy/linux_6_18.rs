@@ -29,8 +29,8 @@ use super::slots::{
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
     Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, ShortWindows,
-    SlotLock, SlotStart, Slots, SmallFiles, SpaceRetries, StreamFiles, StreamGoal, StreamLearns, StripeRule,
-    Sweep, TopFlag, Unloaded, Visit, When, Zones,
+    SlotLock, SlotStart, Slots, SmallFiles, SmallStart, SpaceRetries, StreamFiles, StreamGoal, StreamLearns,
+    StripeRule, Sweep, TopFlag, Unloaded, Visit, When, Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -47,6 +47,7 @@ pub(super) const POLICY: Policy = Policy {
     lanes: Lanes::None,
     overflow: Overflow::Index,
     room: Room::Any,
+    small_start: SmallStart::Fit,
     goal_group: GoalGroup::Indexed,
     neighbour: Neighbour::Window,
     stream_goal: StreamGoal::GroupOnly,

@@ -9,8 +9,8 @@ use super::slots::{
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
     Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, ShortWindows,
-    SlotLock, SlotStart, Slots, SmallFiles, SpaceRetries, StreamFiles, StreamGoal, StreamLearns, StripeRule,
-    Sweep, TopFlag, Unloaded, Visit, When, Zones,
+    SlotLock, SlotStart, Slots, SmallFiles, SmallStart, SpaceRetries, StreamFiles, StreamGoal, StreamLearns,
+    StripeRule, Sweep, TopFlag, Unloaded, Visit, When, Zones,
 };
 use crate::tunables::Tunable;
 
@@ -136,6 +136,7 @@ const SLOTS: &[SlotText] = &[
     slot_text!("lanes", Lanes, lanes),
     slot_text!("overflow", Overflow, overflow),
     slot_text!("room", Room, room),
+    slot_text!("small_start", SmallStart, small_start),
     slot_text!("goal_group", GoalGroup, goal_group),
     slot_text!("neighbour", Neighbour, neighbour),
     slot_text!("stream_goal", StreamGoal, stream_goal),

@@ -147,6 +147,16 @@ slot! {
     }
 }
 slot! {
+    /// `small_start`: where a small file begins near the goal.
+    SmallStart {
+        /// In the best place for what is searched for.
+        Fit = "fit",
+        /// In the first run of at least 2048 clusters, while there is one (needs goal_group=first
+        /// or all).
+        Run = "run",
+    }
+}
+slot! {
     /// `goal_group`: how an index walk treats the group of its goal.
     GoalGroup {
         /// Like any other: visited at its position in the index, if it was ever loaded.

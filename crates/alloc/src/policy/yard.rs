@@ -1,7 +1,7 @@
 //! # `yard`: our own, on the mechanism of `linux-6.18`
 //!
 //! **Idea.** Keep Linux's ladder and windows. Remove what makes parallel files touch each other,
-//! and what makes freeing share a lock. Eight ideas, each a slot that can be switched off alone:
+//! and what makes freeing share a lock. Nine ideas, each a slot that can be switched off alone:
 //! - `neighbour=always`: a request that continues an extent tries the very next block first. Linux
 //!   does so only if normalisation made a window, so small preallocating appends (`fallocate`)
 //!   never do.
@@ -21,10 +21,13 @@
 //!   groups. (For data only: `goal_group=first`.)
 //! - `slot_start=zones`: stream goals start spread over the file system, not all at group 0.
 //!   Writers do not have to collide before they separate.
-//! - `normalise=streams`: small files get what they ask for, where it fits. Large ones get windows,
-//!   as Linux's do. Linux cuts a run of 512 blocks for the small files of each CPU, and the holes
-//!   that deleted files leave stay. On aged images half as many free extents remain, and files are
-//!   in fewer pieces.
+//! - `normalise=streams`: small files get what they ask for. Large ones get windows, as Linux's do.
+//!   Linux cuts a run of 512 blocks for the small files of each CPU, and the holes that deleted
+//!   files leave stay.
+//! - `small_start=run`: a small file begins in the first run of at least 2048 free clusters near
+//!   the goal, so those written one after the other lie together. Where no run is as long, it
+//!   fills the hole that fits. With `fit` it does so at once. Then free space stays in far fewer
+//!   pieces, and trees take longer to read.
 //! - `freed_merge=by-group`: freed clusters wait in their group, and a set of groups leads to them.
 //!   So freeing takes no lock but the group's.
 //!
@@ -45,7 +48,9 @@
 
 use super::composition::Policy;
 use super::linux_6_18;
-use super::slots::{FreedMerge, GoalGroup, Lanes, Neighbour, Normalise, Overflow, Room, SlotStart};
+use super::slots::{
+    FreedMerge, GoalGroup, Lanes, Neighbour, Normalise, Overflow, Room, SlotStart, SmallStart,
+};
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {
@@ -53,6 +58,7 @@ pub(super) const POLICY: Policy = Policy {
     lanes: Lanes::Cpu,
     overflow: Overflow::Lane,
     room: Room::Run,
+    small_start: SmallStart::Run,
     goal_group: GoalGroup::All,
     neighbour: Neighbour::Always,
     slot_start: SlotStart::Zones,

@@ -90,7 +90,7 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
 
 /// Takes the first run of at least `floor` clusters; at most `want` of it.
 pub(crate) fn first_above(buddy: &Buddy, group: GroupNr, want: u32, floor: u32, selection: &mut Selection) {
-    let mut at = 0;
+    let mut at = buddy.first_free();
     while let Some(start) = buddy.next_free(at) {
         let end = buddy.next_used(start);
         if end - start >= floor {

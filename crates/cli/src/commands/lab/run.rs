@@ -131,7 +131,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
     /// Run on a modelled device, in its own time, which repeats to the byte: hdd, ssd, ftl,
-    /// latency, memory, a name from lab device list, or a file; e2 takes several. Workers take
+    /// latency, memory, a name from lab device list, or a file; e2 and yard take several. Workers take
     /// turns; --rotational auto follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
@@ -441,7 +441,7 @@ impl Args {
         match &self.device[..] {
             [] => Ok(None),
             [device] => Ok(Some(device.clone())),
-            _ => bail!("--device: {} takes one; e2 takes several", self.workload),
+            _ => bail!("--device: {} takes one; e2 and yard take several", self.workload),
         }
     }
 

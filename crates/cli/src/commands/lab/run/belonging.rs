@@ -24,7 +24,7 @@ impl Args {
             ("--cpus", self.cpus.is_some(), is_own || is_copy),
             ("--interleave", self.interleave.is_some(), is_own),
             ("--machine", self.machine.is_some(), is_own),
-            ("--device", !self.device.is_empty(), is_own || name == "e2"),
+            ("--device", !self.device.is_empty(), is_own || matches!(name, "e2" | "yard")),
             ("--keep-requests", self.keep_requests.is_some(), is_own),
             ("--memory", self.memory.is_some(), has_image),
             ("--image-in", self.image_in != IN_PROCESS, has_image),
