@@ -34,9 +34,9 @@ pub enum AllocError {
         /// What the source said.
         source: SourceError,
     },
-    /// The blocks to be freed are none, are free already, wait for a commit, or lie outside the
-    /// file system. Or a group is corrupt, because its bitmap contradicts the descriptor: the group
-    /// of the blocks to be freed, or any group if a request found nothing.
+    /// A free of no blocks, or of blocks that are free already, wait for a commit, or lie outside
+    /// the file system or in a corrupt group. Or an allocation that found nothing, where some group
+    /// is corrupt: its bitmap contradicts its descriptor.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.

@@ -11,19 +11,22 @@ use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 const BLOCKS: u32 = 3;
 /// Holes in group 1, the group of the goal. Between two holes lie [`BLOCKS`] used blocks.
 const HOLES: u32 = 100;
-/// The shortest run in which each of 50 small files begins: 2048 blocks are left for the last.
-const LONG: u32 = 2048 + 49 * BLOCKS;
+/// Where the run behind the holes begins.
+const RUN: u32 = 100 + HOLES * 2 * BLOCKS + BLOCKS;
+/// The shortest run there in which small files begin: it ends with a chunk of 2048 blocks.
+const LONG: u32 = 4096 - RUN;
 
-/// How many of 50 small files, written one after the other, lie in a hole. Beside the holes one run
-/// of `run` blocks is free in the same group, and a run that is not long in each other one.
-fn in_holes(policy: &str, run: u32) -> usize {
+/// Of 50 small files that are written one after the other: how many lie in a hole, and how many in
+/// the run, each right after the one before. Beside the holes one run of `run` blocks is free in the
+/// same group, and a run that is not long in each other one.
+fn placed(policy: &str, run: u32) -> (usize, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(16, 0));
     config.policy = Policy::parse(policy).unwrap();
     let disk = MemoryBitmaps::new(config.geometry, 10);
     let used = |hole: u32| 100 + hole * 2 * BLOCKS;
     (0..=HOLES).for_each(|hole| disk.write(GroupNr::new(1), used(hole), BLOCKS, true));
     disk.write(GroupNr::new(1), 0, used(0), true);
-    let rest = used(HOLES) + BLOCKS + run;
+    let rest = RUN + run;
     disk.write(GroupNr::new(1), rest, 32_768 - rest, true);
     let others = (0..16).filter(|&group| group != 1).map(GroupNr::new);
     others.for_each(|group| disk.write(group, 1500, 32_768 - 1500, true));
@@ -37,15 +40,17 @@ fn in_holes(policy: &str, run: u32) -> usize {
         };
         disk.commit(allocator.allocate(&request, &InodeAlloc::new()).unwrap())
     });
+    let found: Vec<_> = found.filter(|found| found.group == GroupNr::new(1)).collect();
     let holes = used(0)..used(HOLES);
-    found.filter(|found| found.group == GroupNr::new(1) && holes.contains(&found.start)).count()
+    let in_holes = found.iter().filter(|found| holes.contains(&found.start)).count();
+    let in_run = found.iter().zip(0..).filter(|(found, nr)| found.start == RUN + nr * BLOCKS).count();
+    (in_holes, in_run)
 }
 
 #[test]
 fn small_files_begin_in_a_long_run_and_fill_holes_once_there_is_none() {
-    assert_eq!(in_holes("linux-6.18", LONG), 0, "they share a preallocation");
-    assert_eq!(in_holes("yard", LONG), 0, "they lie together in the long run");
-    assert_eq!(in_holes("yard", LONG - 1), 1, "the run is too short for the last one");
-    assert_eq!(in_holes("yard", 2047), 50, "no run is long");
-    assert_eq!(in_holes("yard:small_start=fit", LONG), 50);
+    assert_eq!(placed("linux-6.18", LONG).0, 0, "they share a preallocation");
+    assert_eq!(placed("yard", LONG), (0, 50), "they lie together in the long run");
+    assert_eq!(placed("yard", LONG - 1), (50, 0), "no run is long");
+    assert_eq!(placed("yard:small_start=fit", LONG), (50, 0));
 }

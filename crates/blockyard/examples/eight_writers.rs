@@ -19,7 +19,7 @@ fn write(fs: &FileSystem, common: &blockyard::File, thread: u8) -> Result<()> {
     own.sync_all()
 }
 
-/// Starts the threads, and checks what they wrote.
+/// Starts the threads, and checks what they wrote to the common file.
 ///
 /// # Errors
 /// Those of the library.

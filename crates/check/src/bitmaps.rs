@@ -84,7 +84,7 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
             sink.add(Code::BLOCK_UNINIT_USED, Site::group(nr), format!("{used} clusters in use"));
         }
         if clusters < volume.geometry.clusters_per_group() {
-            // For e2fsck, the bitmap that the flag implies has no padding.
+            // In the bitmap that e2fsck makes for the flag the padding is clear, and it reports that.
             sink.add(Code::BLOCK_BITMAP_PADDING, Site::group(nr), "BLOCK_UNINIT in the last group");
         }
     } else if group.block_bitmap_ok {
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_are_not_listed_have_the_offset_where_they_begin() {
+    fn ranges_that_are_not_listed_have_the_offset_after_the_last_listed_one() {
         let mut ranges = Ranges::default();
         let listed = blockyard_disk::num::u32_from_usize(RANGES_MAX);
         (0..=listed).for_each(|nth| ranges.push(2 * nth));

@@ -311,6 +311,36 @@ fn a_copy_in_the_log_is_no_table() {
     assert!(names >= 2, "the directories one and three: {found}");
 }
 
+/// The only descriptor is lost, and the root's block with it, so that no directory names itself as
+/// the root. There is no checksum. The table is found by its reserved inodes. If these are lost as
+/// well, an empty table is made, and the journal's copy in the superblock may lie under it.
+#[test]
+fn a_table_without_a_root_is_found_by_its_reserved_inodes() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "4096", "-O", "^metadata_csum", "-N", "512"];
+    for has_reserved in [true, false] {
+        let image = small::with_many(folder.path(), 40, &options, "32M");
+        let root: u64 = debugfs(&image, "bmap / 0").trim().parse().unwrap();
+        let table = slot_at(&image, "<1>", 4096);
+        let device = FileDevice::open(&image).unwrap();
+        device.write_at(4096, &[0; 4096]).unwrap();
+        device.write_at(root * 4096, &[0xA5; 4096]).unwrap();
+        if !has_reserved {
+            device.write_at(table, &[0xA5; 4096]).unwrap();
+        }
+        drop(device);
+        repair(&image);
+        let kept = lost_found(&image).into_iter().find(|(inode, _)| {
+            let names = debugfs(&image, &format!("ls -p <{inode}>"));
+            (0..40).all(|n| names.contains(&format!("/{n}/")))
+        });
+        assert_eq!(kept.is_some(), has_reserved, "the directory `many` and its names");
+    }
+}
+
 /// A descriptor of a single group, without a copy or a checksum, says that the table begins a block
 /// later. What lies there looks like inodes, but not like the reserved ones.
 #[test]

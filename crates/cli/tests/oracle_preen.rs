@@ -172,18 +172,22 @@ fn a_check_that_was_due_is_not_due_again() {
 /// `check -p --json` once printed text.
 #[test]
 fn preening_prints_json() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+    if !require(&["mke2fs", "debugfs"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     let path = image.to_str().unwrap();
-    // Nothing to do, checked or not; a count that -p repairs; a lost root, at which it stops.
-    let cases: [(&str, &[&str], i32, &str); 4] = [
-        ("stats", &["-p"], 0, r#"{"clean":true,"errors":0,"examined":false,"findings":0"#),
+    // Nothing to do, checked or not; a count that -p repairs; a lost root, at which it stops; a
+    // lost superblock; only the journal; and a plan.
+    let cases: [(&str, &[&str], i32, &str); 7] = [
+        ("stats", &["-p"], 0, r#"{"clean":true,"skipped":true,"summary":true}"#),
         ("stats", &["-f", "-p"], 0, r#"{"clean":true,"errors":0,"examined":true,"findings":0"#),
         ("set_inode_field lost+found links_count 9", &["-f", "-p", "-v"], 1, r#""repair":true"#),
-        ("clri <2>", &["-f", "-p"], 4, r#""stopped_by":"0x010001"#),
+        ("clri <2>", &["-f", "-p"], 4, r#""stopped_by":"0x010001","undo":null,"written":true"#),
+        ("zap_block -p 0 1", &["-f", "-p"], 8, r#""examined":false"#),
+        ("stats", &["-p", "-E", "journal_only"], 0, r#"{"clean":true,"skipped":true"#),
+        ("set_inode_field lost+found links_count 9", &["--plan", "-v"], 4, r#""changed":"#),
     ];
     for (request, options, wanted, expected) in cases {
         blockyard_testkit::mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");

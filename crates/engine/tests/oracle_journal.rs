@@ -1,5 +1,5 @@
-//! The journal at work: operations larger than a transaction, shared commits, what fdatasync
-//! commits, commits by age, and a journal on a separate device.
+//! The journal at work: operations that change a whole file, shared commits, what fdatasync commits,
+//! commits by age, and a journal on a separate device.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -31,10 +31,9 @@ fn clean(device: &MemoryDevice) {
     }
 }
 
-/// Changes a file over its whole length in every way. The file has more extents than the smallest
-/// journal has blocks.
+/// Changes a file with up to 16,000 extents over its whole length in every way.
 #[test]
-fn operations_larger_than_a_transaction_go_in_steps() {
+fn a_file_of_many_extents_changes_over_its_whole_length() {
     const BLOCKS: u64 = 16_000;
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let make = mkfs::Options::ext4().block_size(1024).identity(1, 1);
@@ -76,7 +75,8 @@ fn a_shift_that_no_transaction_holds_is_refused_before_it_begins() {
     let make = mkfs::Options::ext4().block_size(1024).features("^flex_bg").identity(1, 1);
     mkfs::format(&*device, &make).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-    // A transaction holds 256 blocks, and 256 leaves hold 21,000 extents.
+    // With so small a cache a transaction holds the minimum, 256 blocks. 256 leaves hold 21,000
+    // extents.
     let options = OpenOptions { cache_bytes: 64 << 10, ..OpenOptions::default() };
     let fs = FileSystem::open(shared, options, &context()).unwrap();
     let ctx = context();
@@ -178,7 +178,8 @@ fn fdatasync_leaves_times_behind() {
     assert_eq!(fs.commits(), commits + 2, "the size changed");
 }
 
-/// A transaction is committed when it is five seconds old by the callers' clock.
+/// An operation commits if by the callers' clock five seconds have passed since the last commit, or
+/// since the file system was opened.
 #[test]
 fn age_commits() {
     let device = Arc::new(MemoryDevice::new(16 << 20));

@@ -212,11 +212,17 @@ mod tests {
         let overlap = ["extents/file", "free extents", "mean free extent, KiB"];
         assert_eq!(figures[..2], ["operations/s", "extents/file"]);
         assert_eq!(figures[2..5], overlap);
-        assert_eq!(figures[5..], ["operations/s", "operations/s", "extents/file"]);
+        let on_device = ["operations/s", "extents/file", "the tree read on hdd, ms"];
+        assert_eq!((&figures[5..6], &figures[6..]), (&["operations/s"][..], &on_device[..]));
         assert_eq!(table.rows[6][0], "smallfiles:fallocate=none, lockstep, on hdd");
         assert_eq!((rates.rows.len(), rates.rows[0][0].as_str()), (10, "yard"));
         assert!(plans[12..15].iter().all(|plan| plan.aged.is_some()));
-        assert!(plans[15..].iter().all(|plan| plan.device.is_some()));
+        let devices = |from: usize| -> Vec<String> {
+            plans[from..from + 5].iter().map(|plan| plan.device.as_ref().unwrap().to_string()).collect()
+        };
+        assert_eq!((devices(15), devices(20)), (vec!["hdd".to_owned(); 5], vec!["ssd".to_owned(); 5]));
+        let given = Setup { devices: vec!["ftl".parse().unwrap()], ..setup };
+        assert_eq!(Experiment::Yard.plans(&given).len(), 15 + 5);
     }
 
     #[test]

@@ -381,7 +381,7 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     (output.status.code(), text, after)
 }
 
-/// Whether a transaction that could not be read ended the log.
+/// Whether a transaction with a corrupt descriptor or revoke block ended the log.
 fn ends_the_log(report: &Report) -> bool {
     report.damage.iter().any(|damage| damage.kind == CorruptionKind::JournalTransactionChecksum)
 }
@@ -399,7 +399,8 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let (report, our_image) = ours(bytes);
     let (code, text, their_image) = theirs(bytes, directory);
     let mut differing = base.differences(&our_image, &their_image);
-    // For e2fsck, a target beyond all devices wraps to a block inside the image.
+    // Targets of damaged copies are not compared. For e2fsck, one beyond all devices wraps to a
+    // block inside the image.
     let piece = |target: BlockNr| target.raw().wrapping_mul(base.format.block_size() as u64) / 1024;
     let round: Vec<u64> = report
         .iter()
@@ -412,8 +413,8 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let has_written = !base.differences(&their_image, &bytes.image).is_empty();
     let same = match &report {
         _ if differing.is_empty() => true,
-        // Neither a block that e2fsck cannot write nor, with an external journal, orphans that it
-        // finishes concern the log. (With an internal journal, debugfs replays the log instead.)
+        // These differences do not come from the log: e2fsck could not write a block, or finished
+        // orphans after the replay of an external journal. (An internal one is replayed by debugfs.)
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
         // Targets in the journal: e2fsck overwrites what it has not replayed yet, and notices that
         // if there are checksums.

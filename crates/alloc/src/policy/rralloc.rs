@@ -3,8 +3,9 @@
 //! **Idea.** A request that continues an extent is first tried right behind it. A cursor is used
 //! only if the request continues no extent, or does not fit there. From the cursor on, groups whose
 //! runs are below a length floor are skipped, for a bounded number of tries. Directories and
-//! metadata keep the ladder and their clustering. Zones stay apart: a hit through a file's cursor
-//! never moves a CPU's cursor. Busy groups are skipped, and the group index leaves out full ones.
+//! metadata keep the ladder and their clustering. A file remembers the group where it last found
+//! space, and starts there. Such a hit never moves a CPU's cursor, so files do not drag CPUs out of
+//! their zones. Busy groups are skipped, and the group index leaves out full ones.
 //!
 //! **When it wins.** Allocation spreads over the device, so freed blocks rest before they are used
 //! again. Files are not broken up for that.
@@ -12,8 +13,9 @@
 //! **When it loses.** On a rotating disk, against any policy that keeps a directory's files
 //! together.
 //!
-//! **Parameters.** `floor` (64 clusters) is the shortest run accepted at first. `patience` (32
-//! groups) is how many groups with shorter runs are skipped. `zones=bounded` makes
+//! **Parameters.** `floor` (64 clusters, or the length of the request if that is shorter) is the
+//! shortest run accepted at first. `patience` (32 groups) is how many groups with shorter runs are
+//! skipped. `zones=bounded` makes
 //! `min(CPUs, groups / 4)` zones. Switches of the same search are `advance` (`on-fill`,
 //! `per-inode`, or `per-bytes` with `advance_bytes`) and `cursor_start` (`fixed`, `remembered` by
 //! the caller over a close, `seeded`).

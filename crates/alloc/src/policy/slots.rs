@@ -149,10 +149,10 @@ slot! {
 slot! {
     /// `small_start`: where a small file begins near the goal.
     SmallStart {
-        /// In the best place for what is searched for.
+        /// Where the search for any other request of its length would put it.
         Fit = "fit",
-        /// In the first run of at least 2048 clusters, while there is one (needs goal_group=first
-        /// or all).
+        /// In the first run of at least 2048 clusters of a group that has an aligned one, while
+        /// there is one near (needs goal_group=first or all, and at least 16 groups).
         Run = "run",
     }
 }

@@ -24,9 +24,17 @@ use crate::request::RequestFlags;
 const LANE_GROUPS: u32 = 8;
 /// Clusters of a run that is long enough for data of unknown length: 2 MiB with 4 KiB clusters.
 const ROOM: u32 = 512;
-/// Clusters of a run that is long enough for small files: 8 MiB with 4 KiB clusters. Shorter ones
-/// are left to files that fit them.
-const SMALL_ROOM: u32 = 2048;
+/// The order of a chunk that is long enough for small files: 2048 clusters, 8 MiB with 4 KiB
+/// clusters. A group that has none is passed over, so that its runs are not walked in vain.
+const SMALL_ORDER: u32 = 11;
+
+/// What a first round looks for.
+struct LongRun {
+    /// The least length of the run, in clusters.
+    least: u32,
+    /// A group without a free chunk of this order is passed over.
+    order: u32,
+}
 
 impl<B: Backend> Allocator<B> {
     /// Visits the goal's group and, with `overflow=lane`, the next groups of its lane.
@@ -39,27 +47,37 @@ impl<B: Backend> Allocator<B> {
         criterion: Criterion,
         goal: GroupNr,
     ) -> Result<()> {
-        if let Some(least) = self.long_run(context.asked) {
-            context.search.floor = Some(least.max(context.search.goal.len));
-            let visited = self.visit_lane(context, criterion, goal);
+        if let Some(run) = self.long_run(context.asked) {
+            context.search.floor = Some(run.least.max(context.search.goal.len));
+            let visited = self.visit_lane(context, criterion, goal, run.order);
             context.search.floor = None;
             visited?;
         }
-        if context.search.is_over() { Ok(()) } else { self.visit_lane(context, criterion, goal) }
+        if context.search.is_over() { Ok(()) } else { self.visit_lane(context, criterion, goal, 0) }
     }
 
-    /// The least length of the run in which a request is to begin, if that matters.
-    fn long_run(&self, asked: &Asked<'_, B>) -> Option<u32> {
+    /// The run in which a request is to begin, if that matters.
+    fn long_run(&self, asked: &Asked<'_, B>) -> Option<LongRun> {
         let unknown = asked.request.flags.contains(RequestFlags::DATA | RequestFlags::NO_NORMALIZE);
-        if unknown {
-            return (self.policy.room == Room::Run).then_some(ROOM);
-        }
         let is_small = asked.kind.contains(RequestFlags::GROUP_ALLOC);
-        (is_small && self.policy.small_start == SmallStart::Run).then_some(SMALL_ROOM)
+        if unknown && self.policy.room == Room::Run {
+            Some(LongRun { least: ROOM, order: 0 })
+        } else if !unknown && is_small && self.policy.small_start == SmallStart::Run {
+            Some(LongRun { least: 1 << SMALL_ORDER, order: SMALL_ORDER })
+        } else {
+            None
+        }
     }
 
-    /// One round over the goal's group and, with `overflow=lane`, the next groups of its lane.
-    fn visit_lane(&self, context: &mut Context<'_, B>, criterion: Criterion, goal: GroupNr) -> Result<()> {
+    /// One round over the goal's group and, with `overflow=lane`, the next groups of its lane. Passes
+    /// over groups without a free chunk of `order`.
+    fn visit_lane(
+        &self,
+        context: &mut Context<'_, B>,
+        criterion: Criterion,
+        goal: GroupNr,
+        order: u32,
+    ) -> Result<()> {
         let cpus = u32_from_usize(self.locality.len());
         let most = match self.policy.overflow {
             Overflow::Index => 1,
@@ -67,7 +85,7 @@ impl<B: Backend> Allocator<B> {
         };
         let mut nr = goal;
         for _ in 0..most {
-            self.visit_loading(context, nr, criterion)?;
+            self.visit_loading(context, nr, criterion, order)?;
             nr = next_of_lane(&self.table.geometry, nr, cpus);
             if context.search.is_over() || nr == goal || nr.raw() >= context.asked.groups {
                 break;
@@ -77,8 +95,14 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Visits a group, after loading it if it was never loaded. Passes over a group without free
-    /// clusters, or without a chunk that every long run has if one is looked for.
-    fn visit_loading(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> Result<()> {
+    /// clusters, or without a free chunk of `order`.
+    fn visit_loading(
+        &self,
+        context: &mut Context<'_, B>,
+        nr: GroupNr,
+        criterion: Criterion,
+        order: u32,
+    ) -> Result<()> {
         let group = self.table.group(nr);
         if group.free() == 0 {
             return Ok(());
@@ -89,33 +113,9 @@ impl<B: Backend> Allocator<B> {
             context.outcome.note_failure(error);
             return Ok(());
         }
-        let orders = self.table.indexes.orders();
-        let needs = context.search.floor.map(|floor| order_in(floor).min(orders - 1));
-        if needs.is_some_and(|order| group.summary().largest_order() < order.cast_signed()) {
+        if group.summary().largest_order() < order.cast_signed() {
             return Ok(());
         }
         self.visit(context, nr, criterion)
-    }
-}
-
-/// An order such that every run of `clusters` clusters holds an aligned chunk of it, wherever the
-/// run begins, if there are chunks of this order at all.
-fn order_in(clusters: u32) -> u32 {
-    (clusters + 1).ilog2() - 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::order_in;
-
-    #[test]
-    fn a_long_run_holds_a_chunk_of_its_order_wherever_it_begins() {
-        assert_eq!([1, 2, 3, 6, 7, 512, 2047, 2048].map(order_in), [0, 0, 1, 1, 2, 8, 10, 10]);
-        for length in 1..200 {
-            let chunk = 1 << order_in(length);
-            for start in 0u32..200 {
-                assert!(start.next_multiple_of(chunk) + chunk <= start + length, "{start}, {length}");
-            }
-        }
     }
 }

@@ -254,7 +254,7 @@ fn unused_scanned_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Option<InodeNr> {
     })
 }
 
-/// Whether directories may name an inode that is not the root.
+/// Whether directories may name an inode, and it is not the root.
 fn is_ordinary(volume: &Volume<'_>, inode: InodeNr) -> bool {
     inode.raw() >= volume.first_inode() && !is_hidden(volume, inode)
 }

@@ -20,6 +20,7 @@ use super::log::Cost;
 use super::maps;
 use super::orphans;
 use crate::code::Code;
+use crate::descriptors::touches;
 use crate::finding::{Finding, Site};
 use crate::journal::external_block;
 use crate::map::Run;
@@ -64,9 +65,8 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         }
         Code::JOURNAL_INODE => what = remake_journal(ed)?,
         Code::LOG_NOT_EMPTY => {
-            if let Some((why, emptied)) = replay(ed)? {
-                let then = if emptied { "log emptied, because it" } else { "log left as it is: it" };
-                let what = format!("{then} cannot be replayed: {why}");
+            if let Some((why, done)) = replay(ed)? {
+                let what = format!("{done}, because the log cannot be replayed: {why}");
                 ed.add(code, finding.site, Cost::Doubtful, what);
                 return Ok(());
             }
@@ -210,10 +210,9 @@ fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Replays a log although the superblock does not ask for it. If that fails, empties the log,
-/// unless the journal's inode is unusable. Returns why the replay failed, and whether the log was
-/// emptied.
-fn replay(ed: &Editor<'_, '_>) -> Result<Option<(blockyard_recovery::Error, bool)>, DeviceError> {
+/// Replays a log although the superblock does not ask for it. If that fails, empties the log, or
+/// remakes the journal if its inode is unusable. Returns why the replay failed, and what was done.
+fn replay(ed: &mut Editor<'_, '_>) -> Result<Option<(blockyard_recovery::Error, &'static str)>, DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
     let device = ed.volume().device;
@@ -224,14 +223,15 @@ fn replay(ed: &Editor<'_, '_>) -> Result<Option<(blockyard_recovery::Error, bool
     match session.and_then(|session| session.replay(&options)) {
         Ok(_) => Ok(None),
         Err(why) => {
-            let emptied = match ed.journal.filter(|_| ed.volume().sb.s_journal_uuid != [0; 16]) {
+            let done = match ed.journal.filter(|_| ed.volume().sb.s_journal_uuid != [0; 16]) {
                 Some(journal) => {
                     empty_external(ed, journal)?;
-                    true
+                    "log emptied"
                 }
-                None => empty_journal(ed)?,
+                None if empty_journal(ed)? => "log emptied",
+                None => remake_journal(ed)?,
             };
-            Ok(Some((why, emptied)))
+            Ok(Some((why, done)))
         }
     }
 }
@@ -361,7 +361,10 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
     }
     let map = maps::read(ed, number, slot.raw());
     let mapped: u64 = map.runs.iter().map(|run| run.length).sum();
-    if is_copied && !map.damaged && mapped >= JOURNAL_MIN {
+    // A table that was made empty may lie where the journal was.
+    let system = ed.scan.system;
+    let is_clear = !map.runs.iter().any(|run| touches(system, BlockNr::new(run.physical), run.length));
+    if is_copied && !map.damaged && mapped >= JOURNAL_MIN && is_clear {
         ed.put_slot(number, &mut slot)?;
         ed.change_superblock(|sb| sb.s_journal_inum = U32::new(number.raw()))?;
         return Ok("journal inode taken from the copy in the superblock");

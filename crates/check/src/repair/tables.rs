@@ -2,10 +2,10 @@
 //!
 //! If a copy of the descriptor names a better place, that is taken. Otherwise the table is searched
 //! for. The first group's table is found by the root, which is a directory that names itself, or
-//! else by inodes whose checksums cover their numbers. The other tables are tried where mke2fs puts
-//! them. Copies of table blocks lie in journals, and stale ones anywhere.
-//! So every candidate is rated by how many inodes in it are what they should be at their places,
-//! and the best is taken.
+//! else by inodes whose checksums cover their numbers, or else by its reserved inodes. The other
+//! tables are tried where mke2fs puts them. Copies of table blocks lie in journals, and stale ones
+//! anywhere. So candidates are rated by how many inodes in them are what they should be at their
+//! places, and the best is taken.
 
 mod copies;
 mod numbered;
@@ -116,7 +116,7 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
 /// got their places before.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Option<BlockNr> {
     if group == FIRST {
-        return find_first(ed).or_else(|| numbered::find_first(ed));
+        return find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed));
     }
     let rated: Vec<(i64, BlockNr)> =
         usual_places(ed, group, placed).into_iter().map(|place| (rate(ed, group, place), place)).collect();
@@ -170,6 +170,31 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
         candidates.into_iter().map(|place| (rate(ed, FIRST, place), place)).collect();
     let best = rated.iter().map(|one| one.0).max().filter(|best| *best > i64::MIN)?;
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
+}
+
+/// The block in which the first table begins, judged by its reserved inodes alone: the root's blocks
+/// may be lost. All of them must be what they can be, the root and lost+found must be directories,
+/// and the journal's inode must lead to a log.
+fn find_by_reserved(ed: &Editor<'_, '_>) -> Option<BlockNr> {
+    let volume = ed.volume();
+    let size = usize::from(volume.geometry.inode_size());
+    if volume.first_inode() > u32_from_usize(volume.block_size() / size) {
+        return None;
+    }
+    let places = candidates(ed, |block, bytes| {
+        let slots = (1..).map(InodeNr::new).zip(bytes.chunks_exact(size));
+        let mut reserved = slots.take(usize_from_u32(volume.first_inode()));
+        (reserved.all(|(inode, slot)| is_plausible(ed, inode, slot)) && leads_to_log(ed, bytes))
+            .then_some(block)
+    });
+    places.into_iter().find(|place| rate(ed, FIRST, *place) > i64::MIN)
+}
+
+/// Whether the journal's inode in the first block of a table maps a log.
+fn leads_to_log(ed: &Editor<'_, '_>, table: &[u8]) -> bool {
+    let size = usize::from(ed.volume().geometry.inode_size());
+    let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
+    table.get(at..at + size).is_some_and(|slot| maps_log(ed, slot).is_some())
 }
 
 /// Blocks where the first table may begin. `begin` gets the number and the bytes of each block of
@@ -243,11 +268,18 @@ fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
 /// to a log. A wrong map may include the table.
 fn is_in_sound_journal(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
     let Ok(slot) = ed.slot(InodeNr::JOURNAL) else { return false };
-    let map = super::maps::read(ed, InodeNr::JOURNAL, slot.raw());
-    let first = map.runs.first().filter(|run| run.logical == 0 && !map.damaged);
-    let head = first.and_then(|run| ed.volume().block(BlockNr::new(run.physical)).ok());
-    let is_log = head.is_some_and(|head| RawHeader::read(&head).is_some());
-    is_log && map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
+    maps_log(ed, slot.bytes()).is_some_and(|map| {
+        map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
+    })
+}
+
+/// The map of what may be the journal's inode, if it leads to a log.
+fn maps_log(ed: &Editor<'_, '_>, slot: &[u8]) -> Option<super::maps::Map> {
+    let map = super::maps::read(ed, InodeNr::JOURNAL, InodeSlot::new(slot).raw());
+    let first = map.runs.first().filter(|run| run.logical == 0 && !map.damaged)?;
+    let head = ed.volume().block(BlockNr::new(first.physical)).ok()?;
+    RawHeader::read(&head)?;
+    Some(map)
 }
 
 /// Whether a slot holds what could be an inode with this number.

@@ -40,7 +40,9 @@ const THREADS_MAX: usize = 1024;
                   action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and if they apply \
                   group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (how many are written, or with --plan would be), \
                   changed (with --plan: first and last of each run of blocks), complete, written, undo. \
-                  With -p text comes instead of findings and decisions, except if superblock or descriptors are unusable. \
+                  With -p, decisions come only for a repair; if it stops, the last object has repair (true), written, undo and \
+                  stopped_by (the code of the finding); for a file system that need not be checked it has summary (true), clean and \
+                  skipped (true). If only the journal is replayed, one object: replayed (transactions). \
                   With -v one object: vitals (true) and the counts; with -t one for all passes, with -tt one per pass before it: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
                   cannot be checked, 16 wrong usage, 32 input ended before the last question (nothing is written)."
@@ -106,8 +108,8 @@ pub(crate) struct Args {
     /// image. With 0, no lines are written
     #[arg(short = 'C', long, value_name = "FD")]
     progress_fd: Option<u32>,
-    /// Count what the image holds, as e2fsck -v does; with a repair (not with --plan), count what
-    /// remains after it
+    /// Count what the image holds, as e2fsck -v does; with a repair or --plan, count what remains
+    /// after it
     #[arg(short = 'v', long)]
     verbose: bool,
     /// Show the time and the reads of the check, and with -tt those of each pass; with a repair,

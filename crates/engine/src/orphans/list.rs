@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// What the disk would say: the head and a link for each inode.
+    /// The inodes in the order in which the head and the links on disk lead through them.
     fn walk(head: Option<InodeNr>, links: &BTreeMap<u32, u32>) -> Vec<u32> {
         let mut seen = Vec::new();
         let mut at = head.map_or(0, InodeNr::raw);

@@ -7,17 +7,17 @@ use blockyard_disk::{BlockNr, InodeNr};
 use super::{FIRST, RATED_MAX, candidates, rate_part};
 use crate::repair::editor::Editor;
 
-/// Blocks after the first one that are looked for.
+/// How many blocks of the table after its first one are tried.
 const INDEX_MAX: u32 = 8;
 
 /// The block in which the first table begins, judged by the blocks that follow: the first one may
-/// be lost. `None` if checksums do not cover inode numbers.
+/// be lost. `None` if checksums do not cover inode numbers, or if no block is recognised.
 pub(super) fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     volume.checksums.fs_seed()?;
     let begin = |block: u64, bytes: &[u8]| block.checked_sub(u64::from(index_of(ed, bytes)?));
     let places = candidates(ed, begin).into_iter();
-    // The first block says nothing reliable, so whole tables are compared by the rest.
+    // The first block says nothing reliable, so candidates are rated by the inodes after it.
     let per_block = u32_from_usize(volume.block_size() / usize::from(volume.geometry.inode_size()));
     let rated = places.map(|place| (rate_part(ed, FIRST, place, per_block..RATED_MAX), place));
     rated.filter(|one| one.0 > 0).max_by_key(|one| (one.0, std::cmp::Reverse(one.1))).map(|one| one.1)

@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let undo = if args.plan { None } else { undo_file(args)? };
     if needs_no_check(args, output, &devices, undo.as_deref())? {
         if output.json {
-            print(&marked_clean(), output);
+            println!("{}", serde_json::json!({ "summary": true, "clean": true, "skipped": true }));
         } else if !output.quiet {
             println!("{}: clean", args.image.display());
         }
@@ -61,11 +61,6 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         return replay_only(args, output, &devices, undo.as_deref());
     }
     plan_and_write(args, output, &devices, (undo, lost))
-}
-
-/// The report on a file system that `-p` takes to be clean, as it is marked, and does not check.
-fn marked_clean() -> Report {
-    Report { findings: Vec::new(), errors: 0, suppressed: 0, examined: false, vitals: None }
 }
 
 fn plan_and_write(
@@ -432,10 +427,11 @@ fn preen(
     match preening {
         Preening::Stops(_) => {
             devices.confirm_unshared(args)?;
-            if let Some(path) = undo {
-                save_undo(args, plan, devices, &path)?;
+            if let Some(path) = &undo {
+                save_undo(args, plan, devices, path)?;
             }
             plan.stop(device, devices.journal())?;
+            done = Done { written: true, undo, ..done };
         }
         Preening::Mends => {
             done = carry_out(args, plan, devices, undo)?;
@@ -479,7 +475,8 @@ fn tell_preening(preening: &Preening<'_>, plan: &Plan<'_>, name: &impl std::fmt:
 }
 
 /// The JSON lines of what `-p` did: its actions and its result. If it stopped, `stopped_by` is the
-/// code of the finding that somebody must look at.
+/// code of the finding that somebody must look at, and `written` says whether the journal was
+/// replayed and the error marked.
 fn print_preened(preening: &Preening<'_>, plan: &Plan<'_>, done: &Done, output: &Output) {
     match preening {
         Preening::Mends => {
@@ -487,8 +484,13 @@ fn print_preened(preening: &Preening<'_>, plan: &Plan<'_>, done: &Done, output: 
             summary(output, plan, done);
         }
         Preening::Stops(finding) | Preening::Refuses(finding) => {
-            let code = finding.code.to_string();
-            println!("{}", serde_json::json!({ "repair": true, "written": false, "stopped_by": code }));
+            let object = serde_json::json!({
+                "repair": true,
+                "written": done.written,
+                "undo": done.undo.as_ref().map(|path| path.display().to_string()),
+                "stopped_by": finding.code.to_string(),
+            });
+            println!("{object}");
         }
         Preening::Clean | Preening::Unusable => {}
     }

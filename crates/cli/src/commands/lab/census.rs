@@ -9,12 +9,12 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Counts acquisitions of locks that the whole file system shares: under linux-6.16, without and
-/// with single patches of the scalability series (and those they need), linux-6.18, and yard.
+/// Counts acquisitions of locks that the whole file system shares. Policies: linux-6.16, the same
+/// with single patches of the scalability series (and those that they need), linux-6.18, yard.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, one object per row: arm, allocations, freed, allocating, freeing and committing (acquisitions by
-each: md, of the md lock; lists, of the locks of group lists), allocation_most and free_most (most acquisitions by one
+Keys of --json, one object per row: arm, allocations, freed; allocating, freeing and committing (objects with the
+acquisitions of the md lock, md, and of the locks of group lists, lists), allocation_most and free_most (most acquisitions by one
 allocation, by one freed extent).")]
 pub(crate) struct Args {
     /// Seed of the load
