@@ -17,8 +17,8 @@ const RUN: u32 = 100 + HOLES * 2 * BLOCKS + BLOCKS;
 const LONG: u32 = 4096 - RUN;
 
 /// Of 50 small files that are written one after the other: how many lie in a hole, and how many in
-/// the run, each right after the one before. Beside the holes one run of `run` blocks is free in the
-/// same group, and a run that is not long in each other one.
+/// the run, each right after the one before. Beside the holes one run of `run` blocks is free in
+/// the same group, and a run that is not long in each other one.
 fn placed(policy: &str, run: u32) -> (usize, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(16, 0));
     config.policy = Policy::parse(policy).unwrap();

@@ -4,8 +4,8 @@
 //!
 //! 64 damages of four images by default, 20,000 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
 //! another number, `PROFILE=name,name` the images, `ONLY=image:number,number` single damages, and
-//! `KEEP=folder` where images are kept that fail, or whose `-p` differs. A damage depends only on the seed, its image and
-//! its number. What e2fsck cannot repair either is counted separately.
+//! `KEEP=folder` where images are kept that fail, or whose `-p` differs. A damage depends only on
+//! the seed, its image and its number. What e2fsck cannot repair either is counted separately.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! The journal at work: operations that change a whole file, shared commits, what fdatasync commits,
-//! commits by age, and a journal on a separate device.
+//! The journal at work: operations that change a whole file, shared commits, what fdatasync
+//! commits, commits by age, and a journal on a separate device.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -414,7 +414,8 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let same = match &report {
         _ if differing.is_empty() => true,
         // These differences do not come from the log: e2fsck could not write a block, or finished
-        // orphans after the replay of an external journal. (An internal one is replayed by debugfs.)
+        // orphans after the replay of an external journal. (An internal one is replayed by
+        // debugfs.)
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
         // Targets in the journal: e2fsck overwrites what it has not replayed yet, and notices that
         // if there are checksums.

@@ -69,8 +69,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// One round over the goal's group and, with `overflow=lane`, the next groups of its lane. Passes
-    /// over groups without a free chunk of `order`.
+    /// One round over the goal's group and, with `overflow=lane`, the next groups of its lane.
+    /// Passes over groups without a free chunk of `order`.
     fn visit_lane(
         &self,
         context: &mut Context<'_, B>,

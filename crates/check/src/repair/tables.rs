@@ -172,9 +172,9 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
 }
 
-/// The block in which the first table begins, judged by its reserved inodes alone: the root's blocks
-/// may be lost. All of them must be what they can be, the root and lost+found must be directories,
-/// and the journal's inode must lead to a log.
+/// The block in which the first table begins, judged by its reserved inodes alone: the root's
+/// blocks may be lost. All of them must be what they can be, the root and lost+found must be
+/// directories, and the journal's inode must lead to a log.
 fn find_by_reserved(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     let size = usize::from(volume.geometry.inode_size());

@@ -100,8 +100,8 @@ impl Server {
         let found = match (with_attributes && !is_dot, entry.kind) {
             (true, _) => match self.remembered_entry(directory, &entry.name) {
                 // A damaged inode must not hide the other names. fuser cannot list a name without
-                // attributes, so this one is left out, as is a name that is gone. A look-up of it gets the
-                // error.
+                // attributes, so this one is left out, as is a name that is gone. A look-up of it
+                // gets the error.
                 Err(Errno::STALE | Errno::UCLEAN) | Ok(None) => return Ok(true),
                 found => found?,
             },

@@ -131,8 +131,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
     /// Run on a modelled device, in its own time, which repeats to the byte: hdd, ssd, ftl,
-    /// latency, memory, a name from lab device list, or a file; e2 and yard take several. Workers take
-    /// turns; --rotational auto follows the model
+    /// latency, memory, a name from lab device list, or a file; e2 and yard take several. Workers
+    /// take turns; --rotational auto follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
     /// How much metadata the engine keeps in memory on --device, in bytes or with a suffix K, M or
