@@ -319,7 +319,7 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--tree", "/"], "fallocate2 would ignore --tree"),
     (&["copy", "--copies", "0"], "--copies"),
     (&["e1-patches", "--repeat", "2", "--memory", "1G"], "e1-patches would ignore --memory, --repeat"),
-    (&["yard", "--device", "hdd"], "yard would ignore --device"),
+    (&["e1", "--device", "hdd"], "e1 would ignore --device"),
     (&["e2", "--device", "ssd", "--seconds", "1"], "e2 --device would ignore --seconds"),
     (&["e3", "--workers", "2"], "e3 would ignore --workers"),
     (&["e3", "--policy", "yard,linux-6.18"], "--policy: e3 takes one"),

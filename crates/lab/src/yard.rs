@@ -18,6 +18,7 @@ use crate::figures::{Table, summary, table};
 use crate::machine::Machine;
 use crate::run::{ImageSource, Plan, Setup};
 use crate::runner::Limit;
+use crate::workload::scale::scaled;
 use crate::workload::{GIB, Workload};
 
 /// The policy that is judged.
@@ -60,7 +61,7 @@ const ON_DEVICES: [&str; 5] = [
 const DEVICES: [&str; 2] = ["hdd", "ssd"];
 /// Workers on aged images, and on devices if none are given.
 const SOME_WORKERS: u32 = 8;
-/// Size of the aged images, and of those on devices.
+/// Size of the aged images, and the least of those on devices.
 const IMAGE_BYTES: u64 = 64 * GIB;
 
 /// With threads and on devices, a rate loses below this share of the best other policy's rate.
@@ -114,8 +115,9 @@ fn on_devices(setup: &Setup) -> impl Iterator<Item = Plan> {
         ON_DEVICES.iter().map(move |name| {
             let plan = setup.plan(name, &[OURS, LINUX], &workers, Interleave::Lockstep);
             let plan = e2::on_device(setup, Plan { repeat: 1, ..plan }, device.clone());
-            // Not made smaller with the files: each writer is to find groups of its own.
-            let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(IMAGE_BYTES, setup.seed));
+            // Hardly made smaller with the files: each writer is to find groups of its own.
+            let bytes = scaled(plan.workload.published_device(), setup.scale).max(IMAGE_BYTES);
+            let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));
             Plan { image, ..plan }
         })
     })
