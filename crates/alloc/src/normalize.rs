@@ -5,7 +5,7 @@
 //! Unless its length is fixed, the window depends on the predicted size of the file (the larger of
 //! its size and the end of the request). It is cut on both sides where blocks are mapped or
 //! preallocated already. If it touches a mapped neighbour, the result also names the block where
-//! the window must start to continue that neighbour on the device.
+//! the window must start to join that neighbour on the device.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};

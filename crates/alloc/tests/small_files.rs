@@ -1,5 +1,5 @@
-//! Where small files go beside holes of their size: into a long run while there is one, as in
-//! Linux, and then into the holes (`yard`), or into the holes at once (`small_start=fit`).
+//! Where small files go beside holes of their size: under `yard` into a long run while there is
+//! one, then into the holes; with `small_start=fit` into the holes at once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ const LONG: u32 = 4096 - RUN;
 
 /// Of 50 small files that are written one after the other: how many lie in a hole, and how many in
 /// the run, each right after the one before. Beside the holes one run of `run` blocks is free in
-/// the same group, and a run that is not long in each other one.
+/// the same group; each other group has one run, of 1500 blocks.
 fn placed(policy: &str, run: u32) -> (usize, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(16, 0));
     config.policy = Policy::parse(policy).unwrap();

@@ -84,8 +84,8 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
             sink.add(Code::BLOCK_UNINIT_USED, Site::group(nr), format!("{used} clusters in use"));
         }
         if clusters < volume.geometry.clusters_per_group() {
-            // In the bitmap that e2fsck makes for the flag the padding is clear, and it reports
-            // that.
+            // In the bitmap that e2fsck makes for the flag the padding is clear, and e2fsck
+            // reports that.
             sink.add(Code::BLOCK_BITMAP_PADDING, Site::group(nr), "BLOCK_UNINIT in the last group");
         }
     } else if group.block_bitmap_ok {

@@ -1,13 +1,13 @@
 //! Repairs of images whose journal needs a replay, with each kind of checksums that a log has
 //! (none, those of commits, versions 2 and 3). The damage is in a block of the log or anywhere
-//! else. A second check and `e2fsck -fn` find nothing. All files that `e2fsck -fy` keeps of a copy
-//! are still there, and so are all files that the damage did not touch. Where the log is damaged,
-//! `-p` ends as `e2fsck -fp` does.
+//! else. After the repair a second check and `e2fsck -fn` find nothing. Every file is still there
+//! that the damage did not touch, or that `e2fsck -fy` keeps when it repairs a copy of the damaged
+//! image. Where the log is damaged, `-p` ends as `e2fsck -fp` does.
 //!
-//! debugfs writes the log from blocks that the kernel changed: three transactions. 16 damages of
-//! each of three kinds by default, 500 of each of five with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
-//! another number, `KIND=name` one kind, `ONLY=n` one damage of each kind, `KEEP=folder` where
-//! failing images are kept.
+//! debugfs writes the log from blocks that the kernel changed: three transactions. By
+//! default 16 damages for each of three kinds of checksums, with `BLOCKYARD_FULL=1` 500 for each of
+//! five. `REPAIRS=n` sets another number, `KIND=name` one kind, `ONLY=n` one damage for each kind,
+//! and `KEEP=folder` where failing images are kept.
 
 #![allow(clippy::unwrap_used)]
 
@@ -120,7 +120,7 @@ fn differing(one: &[u8], other: &[u8]) -> BTreeSet<usize> {
 /// An image with a log of three transactions.
 struct Dirty {
     image: PathBuf,
-    /// The image after the log was replayed.
+    /// A copy that the kernel changed: its files are what a replay must give.
     whole: PathBuf,
     /// Blocks of the journal, and those of them that debugfs wrote.
     journal: BTreeSet<usize>,
@@ -216,8 +216,9 @@ fn damage_log(base: &Base, log: &[usize], random: &mut ChaCha8Rng) -> Drawn {
             "a byte of its head"
         }
         _ => {
-            // Linux and this crate take a commit block that is damaged after its first bytes for
-            // half-written. e2fsck 1.47.0 takes it for wrong, and replays less.
+            // If a commit block is damaged after its first bytes, Linux and this crate treat it as
+            // half-written. e2fsck 1.47.0 treats it as wrong and replays less. So only its head is
+            // damaged here.
             let is_commit = bytes[..8] == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
             let end = if is_commit { 64 } else { BLOCK };
             bytes[random.random_range(0..end)] ^= random.random_range(1..=255u8);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use blockyard_check::{Options, RepairOptions, check, is_marked_clean, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{mke2fs, require, run};
-use support::small::{debugfs, repair};
+use support::small::{debugfs, repair, slot_at};
 
 /// An image with two directories, and one of 300 long names that has an index.
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
@@ -306,6 +306,53 @@ fn checksums_of_inodes_with_blocks_of_extents() {
             damage.iter().for_each(|request| drop(debugfs(image, request)));
         });
     }
+}
+
+#[test]
+fn attributes_that_go_or_are_there_after_all() {
+    let Some(mut all) = Judged::start() else { return };
+    all.judge("a value in an inode without its flag, behind a wrong checksum", EXT4, |image| {
+        let value = image.with_extension("value");
+        std::fs::write(&value, [b'x'; 600]).unwrap();
+        debugfs(image, &format!("ea_set -f {} one user.x", value.to_str().unwrap()));
+        let shown = debugfs(image, "stat one");
+        let block = shown.split("File ACL: ").nth(1).unwrap().split_whitespace().next().unwrap();
+        write(image, (block.parse::<u64>().unwrap() << 10) + 32 + 4, &12u32.to_le_bytes());
+    });
+    all.judge("the extra size of an encrypted file", ENCRYPTED, |image| {
+        encrypt_with_a_wrong_extra_size(image);
+    });
+}
+
+const ENCRYPTED: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,encrypt"];
+
+/// Gives a file the flag and the attribute of encrypted files, and then a wrong extra size, so that
+/// the attribute is not found. Returns the file.
+fn encrypt_with_a_wrong_extra_size(image: &Path) -> String {
+    let file = format!("many/{:0>200}", 7);
+    debugfs(image, &format!("ea_set {file} user.c value"));
+    let slot = slot_at(image, &file, 1024);
+    // The name index becomes that of encryption contexts.
+    write(image, slot + 128 + 32 + 4 + 1, &[9]);
+    let mut flags = [0];
+    FileDevice::open_read_only(image).unwrap().read_at(slot + 33, &mut flags).unwrap();
+    write(image, slot + 33, &[flags[0] | 8]);
+    write(image, slot + 128, &0x8020u16.to_le_bytes());
+    file
+}
+
+/// The flag was once cleared along with the correction of the extra size.
+#[test]
+fn an_encrypted_file_stays_encrypted_when_its_extra_size_is_corrected() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), ENCRYPTED);
+    let file = encrypt_with_a_wrong_extra_size(&image);
+    repair(&image);
+    let shown = debugfs(&image, &format!("stat {file}"));
+    assert!(shown.contains("Flags: 0x80800"), "{shown}");
 }
 
 /// Features that contradict each other, or other fields of the superblock.

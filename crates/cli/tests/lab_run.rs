@@ -687,7 +687,7 @@ fn aged_images_stand_beside_fresh_ones() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("mail:300") && text.contains("build:200:60%"), "{text}");
-    assert!(text.contains("columns that name no life are of fresh images"), "{text}");
+    assert!(text.contains("where neither title nor column names a life, images are fresh"), "{text}");
     let rows = stdout(&blockyard(&run_with(&[&aged[..], &["--json"]].concat())));
     let states: Vec<String> = rows
         .lines()

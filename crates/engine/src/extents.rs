@@ -195,8 +195,8 @@ impl<N> HeldNodes<N> {
     }
 }
 
-/// Holds every leaf from the one for the block before `logical` on, with the nodes above them.
-/// Stops as soon as more than `most` nodes are held.
+/// Holds the leaf that covers the block before `logical`, every later leaf, and the nodes above
+/// them. Stops as soon as more than `most` nodes are held.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,

@@ -115,7 +115,8 @@ fn on_devices(setup: &Setup) -> impl Iterator<Item = Plan> {
         ON_DEVICES.iter().map(move |name| {
             let plan = setup.plan(name, &[OURS, LINUX], &workers, Interleave::Lockstep);
             let plan = e2::on_device(setup, Plan { repeat: 1, ..plan }, device.clone());
-            // Hardly made smaller with the files: each writer is to find groups of its own.
+            // Never below 64 GiB, however small the files: each writer is to find groups of its
+            // own.
             let bytes = scaled(plan.workload.published_device(), setup.scale).max(IMAGE_BYTES);
             let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));
             Plan { image, ..plan }

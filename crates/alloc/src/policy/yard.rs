@@ -24,11 +24,11 @@
 //! - `normalise=streams`: small files get what they ask for. Large ones get windows, as Linux's do.
 //!   Linux cuts a run of 512 blocks for the small files of each CPU, and the holes that deleted
 //!   files leave stay.
-//! - `small_start=run`: a small file begins in the first run of at least 2048 free clusters in the
-//!   goal's group, or in the next groups of its lane. So small files that are written one after
-//!   the other lie together. If there is no such run, the usual search finds a hole that fits.
-//!   With `fit` that search comes first. After the life of a build host free space is then in far
-//!   fewer pieces, and a tree takes longer to read.
+//! - `small_start=run`: a small file begins in the first run of at least 2048 free clusters, if the
+//!   goal's group or one of the next groups of its lane has an aligned chunk of that length. So
+//!   small files that are written one after the other lie together. If there is none, the usual
+//!   search finds a hole that fits. With `fit` there is only that search. After the life of a build
+//!   host free space is then in far fewer pieces, and a tree takes longer to read.
 //! - `freed_merge=by-group`: freed clusters wait in their group, and a set of groups leads to them.
 //!   So freeing takes no lock but the group's.
 //!

@@ -32,7 +32,7 @@ const SMALL_ORDER: u32 = 11;
 struct LongRun {
     /// The least length of the run, in clusters.
     least: u32,
-    /// A group without a free chunk of this order is passed over.
+    /// A group without a free chunk of at least this order is passed over.
     order: u32,
 }
 

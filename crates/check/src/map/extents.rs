@@ -117,8 +117,8 @@ impl Levels {
 }
 
 /// Salvages a tree whose keys contradict one another: takes the longest series of extents that lie
-/// in order, whatever the keys above them say. So an extent whose own key is wrong is lost, but the
-/// extents after it are not. No run that is kept ends past `end`.
+/// in order, whatever the keys above them say. So an extent that a wrong key puts out of order is
+/// lost, but the extents after it are not. No run that is kept ends past `end`.
 pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60], end: u64) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, end) else { return };
     let mut runs = Vec::new();
@@ -242,7 +242,7 @@ fn leaf_entry(walk: &mut Walk<'_, '_>, extent: &RawExtent, site: Site, end: u64,
     }
     if logical + length > end {
         let detail =
-            format!("ends before logical block {}, the parent's range before {end}", logical + length);
+            format!("reaches to logical block {}, the parent's range to {}", logical + length - 1, end - 1);
         return walk.fault(Code::EXTENT_BEYOND_PARENT, site, detail);
     }
     *floor = logical + length;

@@ -182,8 +182,8 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     list
 }
 
-/// Rewrites the attributes in an inode if the attribute that a finding calls missing is there,
-/// hidden by another entry. False if it is not there, or if nothing hides it.
+/// Whether the attribute that a finding calls missing is in the inode. If another entry hides it,
+/// the attributes are rewritten. If nothing does, it came back when the extra size was corrected.
 pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let (index, name) = match code {
         Code::INLINE_NO_ATTRIBUTE => (XATTR_INDEX, XATTR_NAME),
@@ -194,8 +194,11 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     let area = &mut slot.bytes_mut()[at..];
     let list = salvage(area, Home::Inode);
     let (before, lost) = (area.to_vec(), lost(area, Home::Inode, &list));
-    if list.find(index, name).is_none() || !list.write_inode_area(area) || area == before {
+    if list.find(index, name).is_none() || !list.write_inode_area(area) {
         return false;
+    }
+    if area == before {
+        return true;
     }
     let what = format!("{} sound attributes kept in the inode{lost}", list.iter().len());
     ed.add(code, Site::inode(inode), Cost::Cut, what);

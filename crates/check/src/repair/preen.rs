@@ -112,7 +112,8 @@ struct Beside {
     let_go: BTreeSet<BlockNr>,
     /// Directories whose root has a wrong checksum.
     unsealed_roots: BTreeSet<InodeNr>,
-    /// Inodes whose attributes it drops because the inode of a value is unusable.
+    /// Inodes whose attributes it drops because the inode of a value is unusable, or lacks its
+    /// flag.
     without_values: BTreeSet<InodeNr>,
     /// Inodes whose size the first pass corrects.
     resized: BTreeSet<InodeNr>,
@@ -128,7 +129,7 @@ struct Beside {
     hollow: BTreeSet<InodeNr>,
     /// Codes of what is done after the second pass, if e2fsck starts over before it gets there.
     left: Option<BTreeSet<Code>>,
-    /// Findings that only the lost extents flag of an inode caused, see [`gone`].
+    /// Findings that only another field of the inode caused, see [`gone`] and [`reappeared`].
     gone: BTreeSet<(InodeNr, Code)>,
     /// Findings about orphans.
     orphans: OrphanFindings,
@@ -139,7 +140,8 @@ impl Beside {
         let findings = &plan.before.findings;
         let roots = findings.iter().filter(|finding| drops_index(finding));
         let unsealed = findings.iter().filter(|finding| finding.code == Code::HTREE_ROOT_CHECKSUM);
-        let values = findings.iter().filter(|finding| finding.code == Code::EA_INODE_BAD);
+        let is_of_value = |code| matches!(code, Code::EA_INODE_BAD | Code::EA_INODE_UNFLAGGED);
+        let values = findings.iter().filter(|finding| is_of_value(finding.code));
         let hashes = findings.iter().filter(|finding| finding.code == Code::XATTR_HASH);
         let sizes = findings.iter().filter(|finding| finding.code == Code::SIZE_WRONG);
         Self {
@@ -150,7 +152,7 @@ impl Beside {
             is_widened: findings.iter().any(|finding| finding.code == Code::WIDE_WITHOUT_EXTENTS),
             hollow: hollow(plan),
             left: left(plan),
-            gone: gone(plan),
+            gone: gone(plan).into_iter().chain(reappeared(plan)).collect(),
             orphans: OrphanFindings::of(plan),
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
             unsealed_roots: unsealed.filter_map(|finding| finding.site.inode).collect(),
@@ -314,6 +316,18 @@ fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
         .filter(|(inode, code)| remapped.contains(inode) || *code == Code::SHARED_BLOCKS)
         .filter(|(inode, code)| !risky.contains(inode) && !done.contains(&(*inode, *code)))
         .collect()
+}
+
+/// Findings that the attribute of an encrypted file is missing, where it is there once the extra
+/// size of the inode is right. e2fsck -p corrects that size when it meets the inode.
+fn reappeared(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
+    let of = |code: Code| plan.before.findings.iter().filter(move |finding| finding.code == code);
+    let resized: BTreeSet<InodeNr> = of(Code::EXTRA_ISIZE).filter_map(|finding| finding.site.inode).collect();
+    let code = Code::ENCRYPT_NO_ATTRIBUTE;
+    let is_done =
+        |inode| plan.actions.iter().any(|action| action.code == code && action.site.inode == Some(inode));
+    let missed = of(code).filter_map(|finding| finding.site.inode);
+    missed.filter(|inode| resized.contains(inode) && !is_done(*inode)).map(|inode| (inode, code)).collect()
 }
 
 /// Directories that named inodes in an unread part of a table, if names have types. Once that part

@@ -5,7 +5,7 @@
 //! else by inodes whose checksums cover their numbers, or else by its reserved inodes. The other
 //! tables are tried where mke2fs puts them. Copies of table blocks lie in journals, and stale ones
 //! anywhere. So candidates are rated by how many inodes in them are what they should be at their
-//! places, and the best is taken.
+//! places, and the best is taken. (By reserved inodes, it is the first that fits.)
 
 mod copies;
 mod numbered;

@@ -40,8 +40,8 @@ const THREADS_MAX: usize = 1024;
                   action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and if they apply \
                   group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (how many are written, or with --plan would be), \
                   changed (with --plan: first and last of each run of blocks), complete, written, undo. \
-                  With -p, decisions come only for a repair; if it stops, the last object has repair (true), written, undo and \
-                  stopped_by (the code of the finding); for a file system that need not be checked it has summary (true), clean and \
+                  With -p, decisions come only for a repair. If it stops, one object has repair (true), written, undo and \
+                  stopped_by (the code of the finding). If no check is needed, one object has summary (true), clean and \
                   skipped (true). If only the journal is replayed, one object: replayed (transactions). \
                   With -v one object: vitals (true) and the counts; with -t one for all passes, with -tt one per pass before it: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \

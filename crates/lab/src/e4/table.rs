@@ -98,15 +98,15 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
         String::new()
     };
     e2fsck.note(format!(
-        "Published: I/O is real less user and system, total is real, both times the scale. Modelled: e2fsck's reads in its order, as \
+        "Published: I/O is real less user and system, total is real; both are multiplied by the scale. Modelled: e2fsck's reads in its order, as \
          strace sees them, on a notebook disk (the host reads no page twice, and reads neighbours together, up to 128 KiB). Its \
-         rate and its positioning are calibrated on the marked cells (positioning only if our layout has the published seeks; \
-         otherwise it is the model's){fitted}. All other cells are predictions. A total is the modelled I/O plus the \
+         rate and its positioning are calibrated on the marked cells (positioning only if our layout has enough seeks to take the \
+         published time; otherwise it is the model's){fitted}. All other cells are predictions. A total is the modelled I/O plus the \
          published CPU seconds times the scale.",
     ));
     our_checker.note(
-        "Our checker reads in one thread. The disk, the host and the CPU seconds are those of the table before, so the reads alone \
-         make the difference. None of this was published.",
+        "Our checker reads in one thread. The disk, the host and the CPU time between reads are those of the table before, so \
+         only the reads differ. None of this was published.",
     );
     // Rows of an earlier version have no figures of our checker.
     let has_ours = rows.iter().all(|row| row.our_checker.len() == PASSES);

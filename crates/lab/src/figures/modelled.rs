@@ -33,7 +33,7 @@ fn table(rows: &[Row], device: &str) -> Table {
         "write amplification",
         "erasures of a block",
         "metadata reads/op",
-        "most",
+        "most an op",
         "extents/file",
     ];
     let mut table = Table::new(format!("on {device}, in modelled time"), heads).with_keys(3);

@@ -55,7 +55,7 @@ pub fn beside<R: Stated>(rows: &[R], tables: impl Fn(&[R]) -> Vec<Table>) -> Vec
         }
     }
     if !others.is_empty() {
-        let note = format!("columns that name no life are of {first} images.");
+        let note = format!("where neither title nor column names a life, images are {first}.");
         joined.iter_mut().for_each(|table| table.note(note.clone()));
     }
     joined

@@ -59,8 +59,8 @@ pub(super) fn holds_environment(folder: &Path) -> bool {
     serde_json::from_slice::<Environment>(&text).is_ok()
 }
 
-/// Removes everything that a run writes from its folder, except the file `but` and maps that no
-/// file names.
+/// Removes everything that a run writes from its folder, except the file `but` and maps whose
+/// titles are in no file.
 pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     remove_maps(folder)?;
     let names = files().filter(|name| *name != but && *name != MAPS_FOLDER);
@@ -76,7 +76,7 @@ fn remove_maps(folder: &Path) -> Result<()> {
     let maps = folder.join(MAPS_FOLDER);
     for of in [MAPS_FILE, TIMELINES_FILE] {
         let text = read(&folder.join(of))?;
-        // Maps that no file names stay.
+        // Maps whose titles are in neither file stay.
         for titled in serde_json::from_str::<Vec<Titled>>(&text).unwrap_or_default() {
             let name = maps.join(file_name(&titled.title));
             remove(&name.with_extension("svg"))?;
@@ -98,8 +98,8 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 /// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores.
-/// A hyphen stands for whatever is between them, so the name has no dot. A title that is too long
-/// for a file name ends in its hash.
+/// A hyphen stands for whatever is between them, so the name has no dot. If a title is too
+/// long for a file name, the name ends in the title's hash.
 pub(crate) fn file_name(title: &str) -> String {
     let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");

@@ -68,7 +68,8 @@ impl Copy<'_> {
         )
     }
 
-    /// Names, and bytes of content without holes. Unreadable entries count as nothing.
+    /// Names, and bytes of content without holes. What lies below an unreadable directory is not
+    /// counted, nor are inodes that cannot be read.
     fn need_of(&self, sources: &[OsString]) -> (u64, u64) {
         let found = |source: &OsString| self.reader.resolve(path_bytes(source), LastLink::Keep).ok();
         let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();

@@ -69,13 +69,14 @@ struct Lock {
 }
 
 impl Lock {
-    /// Whether a CPU can have the lock without being behind those that wait for it.
+    /// Whether the lock is free for this access and, for a reader, nobody waits. Without barging, a
+    /// lock that is free for a writer has no queue.
     fn admits(&self, access: Access) -> bool {
         self.is_free(access) && (access == Access::Write || self.queue.is_empty())
     }
 
-    /// Whether a CPU that barges can have the lock. Readers do not join others while a writer
-    /// sleeps, which would never find the lock free.
+    /// Whether a CPU that barges can have the lock. While a writer sleeps, readers do not join
+    /// other readers: otherwise that writer might never find the lock free.
     fn is_open(&self, access: Access) -> bool {
         let joins = access == Access::Read && self.readers > 0;
         let a_writer_sleeps = || self.queue.iter().any(|(_, wanted)| *wanted == Access::Write);
@@ -119,7 +120,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// A line that it asked for is on its way.
+    /// Counts a line that moved to this CPU.
     fn count_move(&mut self, served: Served) {
         if served.is_moved {
             self.figures.lines_moved += 1;
@@ -391,7 +392,7 @@ impl Scheduler {
     }
 
     /// An access to a lock, or one that reads and writes at once, after the lines on their way have
-    /// come. Accesses happen in virtual-time order.
+    /// come. Accesses happen in virtual-time order, up to the slack.
     pub(super) fn access(&self, line: LineId, access: Access) {
         self.begin_access(line, access, false);
     }
