@@ -185,7 +185,7 @@ fn preening_prints_json() {
         ("stats", &["-f", "-p"], 0, r#"{"clean":true,"errors":0,"examined":true,"findings":0"#),
         ("set_inode_field lost+found links_count 9", &["-f", "-p", "-v"], 1, r#""repair":true"#),
         ("clri <2>", &["-f", "-p"], 4, r#""stopped_by":"0x010001","undo":null,"written":true"#),
-        ("zap_block -p 0 1", &["-f", "-p"], 8, r#""examined":false"#),
+        ("zap_block -p 0 1", &["-f", "-p"], 8, r#""code":"0xf0000b""#),
         ("stats", &["-p", "-E", "journal_only"], 0, r#"{"clean":true,"skipped":true"#),
         ("set_inode_field lost+found links_count 9", &["--plan", "-v"], 4, r#""changed":"#),
     ];
