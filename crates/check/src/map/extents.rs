@@ -241,8 +241,10 @@ fn leaf_entry(walk: &mut Walk<'_, '_>, extent: &RawExtent, site: Site, end: u64,
         return walk.fault(Code::EXTENT_END, site, format!("{length} blocks from block {start}"));
     }
     if logical + length > end {
-        let detail =
-            format!("reaches to logical block {}, the parent's range to {}", logical + length - 1, end - 1);
+        let detail = format!(
+            "goes on up to logical block {} (exclusive), the parent's range up to {end}",
+            logical + length
+        );
         return walk.fault(Code::EXTENT_BEYOND_PARENT, site, detail);
     }
     *floor = logical + length;
