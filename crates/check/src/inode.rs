@@ -10,7 +10,7 @@ mod reserved;
 mod usage;
 
 use attributes::InInode;
-pub(crate) use attributes::hash_matches;
+pub(crate) use attributes::{hash_matches, stored_offset};
 pub(crate) use content::FAST_SYMLINK_MAX;
 
 use blockyard_disk::extent::{self, RawExtentHeader};

@@ -2,14 +2,14 @@
 
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::u64_from_usize;
-use blockyard_disk::xattr::{self, BlockHeader, Home, XattrDefect};
+use blockyard_disk::xattr::{self, BlockHeader, ENTRY_HEADER_LEN, Home, RawEntries, RawEntry, XattrDefect};
 
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::{Facts, ValueRef, XattrBlockRef};
 use crate::finding::{Ledger, Sink, Site};
 use crate::in_order::map_in_order;
-use crate::inode::hash_matches;
+use crate::inode::{hash_matches, stored_offset};
 use crate::volume::Volume;
 
 /// Blocks handed to the threads at a time.
@@ -83,6 +83,9 @@ fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut S
     let entries = match xattr::parse_entries(bytes, Home::Block) {
         Ok(entries) => entries,
         Err(defect) => {
+            if let Some(entry) = wrong_hash_before_overlap(bytes) {
+                report_hash(&entry, site, sink);
+            }
             sink.add(code_of(defect), site, defect.to_string());
             return Vec::new();
         }
@@ -110,10 +113,37 @@ fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut S
                 in_block: Some(users[0].block),
             });
         } else if !hash_matches(&entry) {
-            sink.add(Code::XATTR_HASH, site.at_offset(entry.at), format!("{:#010x}", entry.hash));
+            report_hash(&entry, site, sink);
         }
     }
     values
+}
+
+fn report_hash(entry: &RawEntry<'_>, site: Site, sink: &mut Sink) {
+    sink.add(Code::XATTR_HASH, site.at_offset(entry.at), format!("{:#010x}", entry.hash));
+}
+
+/// The first entry with a wrong hash, unless an entry up to it overlaps what comes before. In this
+/// order e2fsck goes through the entries, and at a wrong hash it drops the block.
+fn wrong_hash_before_overlap(bytes: &[u8]) -> Option<RawEntry<'_>> {
+    let mut taken = vec![0..Home::Block.entries_at()];
+    for entry in RawEntries::new(bytes, Home::Block).map_while(Result::ok) {
+        let value_at = stored_offset(bytes, &entry);
+        let ranges = [
+            entry.at..entry.at + ENTRY_HEADER_LEN + entry.name.len().next_multiple_of(4),
+            value_at..value_at + entry.padded_value.len(),
+        ];
+        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+            if taken.iter().any(|other| range.start < other.end && other.start < range.end) {
+                return None;
+            }
+            taken.push(range);
+        }
+        if entry.value_inode == 0 && !hash_matches(&entry) {
+            return Some(entry);
+        }
+    }
+    None
 }
 
 fn code_of(defect: XattrDefect) -> Code {

@@ -324,6 +324,39 @@ fn attributes_that_go_or_are_there_after_all() {
     });
 }
 
+/// Byte offset of the attribute block of `one`, after it got three attributes.
+fn with_attributes(image: &Path) -> u64 {
+    for request in ["user.aa first-value", "user.bbb second-value", "user.cccc third-value"] {
+        debugfs(image, &format!("ea_set one {request}"));
+    }
+    let shown = debugfs(image, "stat one");
+    let block = shown.split("File ACL: ").nth(1).unwrap().split_whitespace().next().unwrap();
+    block.parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn faults_of_an_attribute_block_count_in_the_order_of_its_entries() {
+    let Some(mut all) = Judged::start() else { return };
+    let (first, second, third) = (32, 32 + 20, 32 + 40);
+    let (name_index, value_offset, hash) = (1, 2, 12);
+    let damages: [(&str, &[(u64, &[u8])]); 8] = [
+        ("the first value overlaps an entry that comes later", &[(first + value_offset, &[88, 0])]),
+        ("the first value overlaps its own entry", &[(first + value_offset, &[36, 0])]),
+        ("a wrong hash before an overlap", &[(first + hash, &[7]), (second + value_offset, &[0, 0])]),
+        ("an overlap before a wrong hash", &[(first + value_offset, &[0, 0]), (second + hash, &[7])]),
+        ("a wrong hash before a value outside", &[(first + hash, &[7]), (third + value_offset, &[0, 4])]),
+        ("a value outside before a wrong hash", &[(second + value_offset, &[0, 4]), (third + hash, &[7])]),
+        ("a wrong hash before an empty name", &[(first + hash, &[7]), (second + name_index, &[0])]),
+        ("an empty name before a wrong hash", &[(first + name_index, &[0]), (second + hash, &[7])]),
+    ];
+    for (name, writes) in damages {
+        all.judge(name, &["-t", "ext4", "-I", "128", "-O", "^metadata_csum"], |image| {
+            let block = with_attributes(image);
+            writes.iter().for_each(|(at, bytes)| write(image, block + at, bytes));
+        });
+    }
+}
+
 const ENCRYPTED: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,encrypt"];
 
 /// Gives a file the flag and the attribute of encrypted files, and then a wrong extra size, so that

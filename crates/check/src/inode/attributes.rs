@@ -146,7 +146,7 @@ fn is_readable(cx: &Examination<'_, '_, '_>, area: &[u8], entry: &RawEntry<'_>) 
 }
 
 /// The field `e_value_offs` of an entry.
-fn stored_offset(area: &[u8], entry: &RawEntry<'_>) -> usize {
+pub(crate) fn stored_offset(area: &[u8], entry: &RawEntry<'_>) -> usize {
     usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]))
 }
 

@@ -1,7 +1,7 @@
 //! What `-p` does with a plan: it carries the plan out if that loses nothing of value, and leaves
 //! it undone otherwise.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -108,8 +108,8 @@ pub(super) fn restarts(code: Code) -> bool {
 struct Beside {
     /// Directories whose index it drops at the root.
     dropped: BTreeSet<InodeNr>,
-    /// Attribute blocks that it drops because of a hash.
-    let_go: BTreeSet<BlockNr>,
+    /// Attribute blocks that it drops because of a hash, with the offset of the entry.
+    let_go: BTreeMap<BlockNr, usize>,
     /// Directories whose root has a wrong checksum.
     unsealed_roots: BTreeSet<InodeNr>,
     /// Inodes whose attributes it drops because the inode of a value is unusable, or lacks its
@@ -157,10 +157,18 @@ impl Beside {
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
             unsealed_roots: unsealed.filter_map(|finding| finding.site.inode).collect(),
             without_values: values.filter_map(|finding| finding.site.inode).collect(),
-            let_go: hashes.filter_map(|finding| finding.site.block).collect(),
+            // Of several entries the first counts.
+            let_go: hashes.rev().filter_map(|finding| finding.site.block.zip(finding.site.offset)).collect(),
             checksums: sound_superblock(&plan.overlay)
                 .is_some_and(|sb| sb.ro_compat().contains(RoCompat::METADATA_CSUM)),
         }
+    }
+
+    /// Whether a finding is about an attribute block that e2fsck -p drops because of a hash before
+    /// it comes to the finding.
+    fn is_let_go(&self, finding: &Finding) -> bool {
+        let dropped_at = finding.site.block.and_then(|block| self.let_go.get(&block));
+        dropped_at.is_some_and(|&first| finding.site.offset.is_none_or(|at| at > first))
     }
 
     /// Whether a finding is gone by the time e2fsck -p would come to it, because of what e2fsck -p
@@ -212,8 +220,10 @@ impl Beside {
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
             // An orphan file without orphans is written anew.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
+            // It does not get as far as these if it drops the block at an earlier entry.
+            Code::XATTR_OVERLAP | Code::XATTR_VALUE | Code::XATTR_NAME => self.is_let_go(finding),
             Code::XATTR_CHECKSUM => {
-                finding.site.block.is_some_and(|block| self.let_go.contains(&block))
+                self.is_let_go(finding)
                     || finding.site.inode.is_some_and(|inode| self.without_values.contains(&inode))
             }
             _ => self.lets_index_pass(finding),
