@@ -20,6 +20,7 @@ mod crew;
 mod errno;
 mod figures;
 mod handles;
+mod in_force;
 mod mount;
 mod nodes;
 mod options;
@@ -29,6 +30,7 @@ pub mod server;
 
 pub use blockyard::AccessTimes;
 pub use figures::{Figures, Kind, Row};
+pub use in_force::options_in_force;
 pub use mount::{Handle, Mount, MountError, Request, Serving, Unmounted};
 pub use options::{OptionError, Options};
 pub use server::Server;

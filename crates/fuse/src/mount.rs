@@ -21,6 +21,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::adapter::{Adapter, Connection, Helped, Shared};
 use crate::figures::Figures;
+use crate::in_force::options_in_force;
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::server::Server;
@@ -92,7 +93,6 @@ pub struct Handle {
     server: Arc<Server>,
     figures: Arc<Figures>,
     directory: PathBuf,
-    options: Options,
     /// Gone once the mount is no longer served.
     shared: Weak<Shared>,
     /// The mount's own device number; `None` before it is mounted.
@@ -131,8 +131,8 @@ impl Mount {
         });
         let recorder = recorder.transpose()?;
         let adapter = Adapter::new(Arc::clone(&server), Arc::clone(&figures), recorder, receivers);
-        let (options, shared) = (request.options.clone(), adapter.shared());
-        let mut handle = Handle { server, figures, directory, options, shared, device: None };
+        let shared = adapter.shared();
+        let mut handle = Handle { server, figures, directory, shared, device: None };
         let connected = connect(adapter, request, &handle, receivers);
         match connected {
             Ok((connection, device)) => {
@@ -220,16 +220,19 @@ impl Handle {
         self.server.file_system().with_engine(|engine, _| Ok(engine.has_failed())).unwrap_or(false)
     }
 
-    /// Makes the kernel show the mount as read-only.
+    /// Makes the kernel show the mount as read-only. Its other options stay as they are.
     ///
     /// # Errors
     /// `EBUSY` while files are open for writing; `EPERM` for users other than root; `EINVAL` if the
-    /// mount is not at its directory any more.
+    /// mount is not at its directory any more; those of [`options_in_force`].
     pub fn show_read_only(&self) -> io::Result<()> {
         if !self.is_at(CWD, &self.directory) {
             return Err(rustix::io::Errno::INVAL.into());
         }
-        let flags = flags_of(&self.options, true);
+        // A remount may have changed options since the mount.
+        let present = options_in_force(&self.directory)?;
+        let options = Options::parse([&*present]).map_err(io::Error::other)?;
+        let flags = flags_of(&options, true);
         Ok(rustix::mount::mount_remount(&*self.directory, flags, c"")?)
     }
 

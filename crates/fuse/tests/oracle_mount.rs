@@ -11,6 +11,7 @@ use std::path::Path;
 use blockyard_testkit::tree::{Tree, assert_same, read_tree};
 use blockyard_testkit::{LoopMount, e2fsck_clean, fill, require};
 use mounted::{Mounted, place};
+use rustix::mount::MountFlags;
 
 /// Removes creation times, which fuser does not transmit, and access times, which reading the tree
 /// changes.
@@ -318,6 +319,12 @@ fn damage_is_met_as_asked() {
         let written = std::fs::write(place.directory.join("other"), "x");
         assert_eq!(written.is_err(), turns_read_only, "{of_image} {option}: {written:?}");
         assert_eq!(mounted.handle.has_failed(), turns_read_only);
+        if turns_read_only {
+            rustix::mount::mount_remount(&place.directory, MountFlags::NOSUID, c"").unwrap();
+            mounted.handle.show_read_only().unwrap();
+            let shown = blockyard_fuse::options_in_force(mounted.handle.directory()).unwrap();
+            assert!(shown.starts_with("ro,nosuid,"), "{shown}");
+        }
         let handle = mounted.handle.clone();
         handle.unmount().unwrap();
         let mut mounted = mounted;

@@ -9,10 +9,9 @@ mod log;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -20,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::ImagePath;
-use blockyard_fuse::{Handle, Mount, MountError, Options, Request, Serving, Unmounted};
+use blockyard_fuse::{Handle, Mount, MountError, Options, Request, Serving, Unmounted, options_in_force};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -230,7 +229,9 @@ impl Args {
 
     /// Changes those options of a mount that the kernel can change without the server.
     fn remount(&self) -> Result<ExitCode> {
-        let present = present_options(&self.directory)?;
+        let named = || self.directory.display().to_string();
+        let directory = self.directory.canonicalize().with_context(named)?;
+        let present = options_in_force(&directory).with_context(named)?;
         let parse = |more: &[String]| {
             let lists = std::iter::once(&*present).chain(more.iter().map(String::as_str));
             Options::parse(lists).map_err(|error| UsageError::new(error.to_string()))
@@ -250,50 +251,12 @@ impl Args {
             bail!(
                 "{}: only ro, rw, nodev, nosuid and noexec can be changed while it is mounted: unmount it and mount it \
                  again",
-                self.directory.display()
+                named()
             );
         }
-        rustix::mount::mount_remount(&self.directory, options.mount_flags(), c"")
-            .with_context(|| self.directory.display().to_string())?;
+        rustix::mount::mount_remount(&self.directory, options.mount_flags(), c"").with_context(named)?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Options in force that a remount would otherwise reset.
-fn present_options(directory: &Path) -> Result<String> {
-    let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
-    let place = as_in_mounts(&directory);
-    // Paths of other mounts need not be UTF-8.
-    let mounts = std::fs::read("/proc/self/mounts")?;
-    let mut fields = mounts
-        .split(|byte| *byte == b'\n')
-        .map(|line| line.split(|byte| *byte == b' ').map(String::from_utf8_lossy).collect::<Vec<_>>());
-    // The last entry is the topmost mount.
-    let found = fields.rfind(|fields| fields.get(1).is_some_and(|field| *field == place));
-    let Some([_, _, kind, options, ..]) = found.as_deref() else {
-        bail!("{}: nothing is mounted there", directory.display());
-    };
-    if kind != "fuse.blockyard" {
-        bail!("{}: {kind} is mounted there, not an image of ours", directory.display());
-    }
-    let kept = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec", "allow_other"];
-    let mut words: Vec<_> = options.split(',').filter(|word| kept.contains(word)).collect();
-    if !words.iter().any(|word| word.ends_with("atime")) {
-        words.push("strictatime");
-    }
-    Ok(words.join(","))
-}
-
-/// A path as /proc/self/mounts shows it: blanks, line ends and backslashes in octal.
-fn as_in_mounts(path: &Path) -> String {
-    let mut shown = Vec::new();
-    for &byte in path.as_os_str().as_bytes() {
-        match byte {
-            b' ' | b'\t' | b'\n' | b'\\' => shown.extend(format!("\\{byte:03o}").bytes()),
-            _ => shown.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&shown).into_owned()
 }
 
 /// Adds the image to an error that does not name it.
