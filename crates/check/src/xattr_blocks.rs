@@ -1,5 +1,7 @@
 //! Attribute blocks: each is claimed and checked once, whatever the number of inodes that share it.
 
+use core::ops::Range;
+
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::xattr::{self, BlockHeader, ENTRY_HEADER_LEN, Home, RawEntries, RawEntry, XattrDefect};
@@ -126,7 +128,7 @@ fn report_hash(entry: &RawEntry<'_>, site: Site, sink: &mut Sink) {
 /// The first entry with a wrong hash, unless an entry up to it overlaps what comes before. In this
 /// order e2fsck goes through the entries, and at a wrong hash it drops the block.
 fn wrong_hash_before_overlap(bytes: &[u8]) -> Option<RawEntry<'_>> {
-    let mut taken = vec![0..Home::Block.entries_at()];
+    let mut taken: Vec<Range<usize>> = Vec::new();
     for entry in RawEntries::new(bytes, Home::Block).map_while(Result::ok) {
         let value_at = stored_offset(bytes, &entry);
         let ranges = [
@@ -134,7 +136,8 @@ fn wrong_hash_before_overlap(bytes: &[u8]) -> Option<RawEntry<'_>> {
             value_at..value_at + entry.padded_value.len(),
         ];
         for range in ranges.into_iter().filter(|range| !range.is_empty()) {
-            if taken.iter().any(|other| range.start < other.end && other.start < range.end) {
+            let overlaps = |other: &Range<usize>| range.start < other.end && other.start < range.end;
+            if range.start < Home::Block.entries_at() || taken.iter().any(overlaps) {
                 return None;
             }
             taken.push(range);
