@@ -131,7 +131,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("norecovery", "the journal is always recovered: with ro in memory"),
     ("nouid32", "not supported"),
     ("nouser_xattr", "user attributes are always kept"),
-    ("oldalloc", "use policy=ext3"),
+    ("oldalloc", "use policy=ext3:inode=oldalloc"),
     ("orlov", "is part of the policy"),
     ("prjquota", "quota is not supported"),
     ("quota", "quota is not supported"),

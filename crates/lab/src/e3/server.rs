@@ -1,5 +1,5 @@
 //! The file server: preallocated files that are created, grow, are read and written directly, and
-//! are truncated to zero bytes and used again; and what each call needs from the disk.
+//! are truncated and unlinked; and what each call needs from the disk.
 //!
 //! The workload of the published server is not known. This one is our choice, and is the same for
 //! all cluster sizes. Some files are preallocated as a whole. The others grow by many calls,
@@ -71,6 +71,14 @@ const DISK: &str = "desktop-7200-2009";
 struct File {
     inode: InodeNr,
     size: u64,
+    directory: InodeNr,
+    number: u64,
+}
+
+impl File {
+    fn name(&self) -> Vec<u8> {
+        format!("file{}", self.number).into_bytes()
+    }
 }
 
 /// One measured call.
@@ -99,8 +107,6 @@ pub(super) struct Server<'p> {
     files: Vec<File>,
     /// Growing files, and their current sizes.
     growing: Vec<(File, u64)>,
-    /// Inodes without content.
-    empty: Vec<InodeNr>,
     directories: Vec<InodeNr>,
     random: ChaCha8Rng,
     taken: u64,
@@ -150,7 +156,6 @@ impl<'p> Server<'p> {
             fs,
             files: Vec::new(),
             growing: Vec::new(),
-            empty: Vec::new(),
             directories: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(plan.seed),
             taken: 0,
@@ -177,13 +182,13 @@ impl<'p> Server<'p> {
     }
 
     /// Fills the file system, runs it to a steady state, and then measures `calls` steps. Each is a
-    /// fallocate or a truncate, with its reads and writes.
+    /// fallocate, or a truncate and an unlink, with its reads and writes.
     pub(super) fn run(mut self, calls: u64, verdict: &mut Verdict, show_e2fsck: bool) -> Result<Outcome> {
         while self.taken < self.most {
             self.allocate()?;
         }
         let files = u64_from_usize(self.files.len() + self.growing.len());
-        // On average, each file is truncated and replaced `turnovers` times.
+        // On average, each file is removed and replaced `turnovers` times.
         let (mut gone, most) = (0, files * self.memory.turnovers);
         while gone < most {
             let before = self.files.len();
@@ -217,10 +222,10 @@ impl<'p> Server<'p> {
         Ok(count_as_f64(u64_from_usize(all)) / count_as_f64(u64_from_usize(self.files.len().max(1))))
     }
 
-    /// A fallocate or a truncate, with the accompanying reads and writes.
+    /// A fallocate, or the removal of a file, with the accompanying reads and writes.
     fn step(&mut self) -> Result<()> {
         if self.taken >= self.most {
-            self.truncate()?
+            self.remove()?
         } else {
             self.allocate()?
         }
@@ -251,18 +256,17 @@ impl<'p> Server<'p> {
     /// Preallocates a file, or more of a growing one.
     fn allocate(&mut self) -> Result<()> {
         while self.growing.len() < GROWING {
-            let file = File { size: LARGE, inode: self.new_inode()? };
+            let file = self.create(LARGE)?;
             self.growing.push((file, 0));
         }
         if self.random.random_bool(WHOLE) {
             let size = self.size();
-            let file = File { size, inode: self.new_inode()? };
+            let file = self.create(size)?;
             if self.fallocate(file.inode, 0, size)? {
                 self.write_first(file)?;
                 self.files.push(file);
             } else {
-                self.fs.truncate(&context(0), file.inode, 0)?;
-                self.empty.push(file.inode);
+                self.fs.unlink(&context(0), file.directory, &file.name())?;
             }
             return Ok(());
         }
@@ -290,18 +294,17 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    fn new_inode(&mut self) -> Result<InodeNr> {
-        if let Some(inode) = self.empty.pop() {
-            return Ok(inode);
-        }
+    /// Creates an empty file that is to have a size.
+    fn create(&mut self, size: u64) -> Result<File> {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let directory = self.directories[self.random.random_range(0..self.directories.len())];
-        let name = format!("file{}", self.names).into_bytes();
+        let mut file = File { inode: directory, size, directory, number: self.names };
         self.names += 1;
-        Ok(self.fs.create(&context(0), directory, &name, &new)?)
+        file.inode = self.fs.create(&context(0), directory, &file.name(), &new)?;
+        Ok(file)
     }
 
-    /// Preallocates a range, or truncates another file if there is no space. Returns whether there
+    /// Preallocates a range, or removes another file if there is no space. Returns whether there
     /// was space.
     fn fallocate(&mut self, inode: InodeNr, at: u64, length: u64) -> Result<bool> {
         let done = self.call(Op::Fallocate, |fs| {
@@ -314,19 +317,18 @@ impl<'p> Server<'p> {
             self.taken += length;
         } else {
             self.fs.commit(&context(0))?;
-            self.truncate()?;
+            self.remove()?;
         }
         Ok(done)
     }
 
-    /// Truncates a random file, so that the ages of files are distributed exponentially.
-    fn truncate(&mut self) -> Result<()> {
+    /// Truncates and unlinks a random file, so that the ages of files are distributed exponentially.
+    fn remove(&mut self) -> Result<()> {
         let index = self.random.random_range(0..self.files.len());
         let file = self.files.remove(index);
         self.taken -= file.size;
         self.call(Op::Truncate, |fs| fs.truncate(&context(0), file.inode, 0))?;
-        self.empty.push(file.inode);
-        Ok(())
+        self.call(Op::Unlink, |fs| fs.unlink(&context(0), file.directory, &file.name()))
     }
 
     /// Performs a call and counts what it had to fetch. The allocator's bitmaps are dropped before,
@@ -364,7 +366,9 @@ impl<'p> Server<'p> {
         let count = u64_from_usize(self.files.len());
         let (among, skew, bytes, kind) = match op {
             Op::Write => (count.min(WRITTEN), 1.0, WRITE_BYTES, RequestKind::Write),
-            Op::Read | Op::Fallocate | Op::Truncate => (count, NEWEST, READ_BYTES, RequestKind::Read),
+            Op::Read | Op::Fallocate | Op::Truncate | Op::Unlink => {
+                (count, NEWEST, READ_BYTES, RequestKind::Read)
+            }
         };
         let back = whole(self.random.random::<f64>().powf(skew) * count_as_f64(among)).min(among - 1);
         let file = self.files[usize_from_u64(count - 1 - back)];

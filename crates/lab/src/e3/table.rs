@@ -54,6 +54,11 @@ fn table(rows: &[ClusterRow]) -> Option<Table> {
         );
     }
     let none = || CLUSTERS.iter().map(|_| "-".to_owned()).collect::<Vec<_>>();
+    push(
+        "unlink: mean metadata reads per call".to_owned(),
+        none(),
+        of(Op::Unlink).map(|row| format!("{:.5}", row.meta_reads_mean)).collect(),
+    );
     push("extents a file".to_owned(), none(), of(Op::Read).map(|row| figure(row.extents_per_file)).collect());
     for op in [Op::Read, Op::Write] {
         let name = format!("pieces of a direct {}", op.name());
@@ -177,15 +182,16 @@ pub(crate) mod tests {
         let [table, sensitivity] = &tables(&rows)[..] else { panic!("two tables") };
         assert_eq!(table.heads[1..3], ["published: stock ext4", "published: 64k clusters"]);
         assert_eq!(table.heads[5..], ["ours: stock ext4", "ours: 1M clusters"]);
-        assert_eq!(table.rows.len(), 11);
+        assert_eq!(table.rows.len(), 12);
         assert_eq!(table.rows[1][1..6], ["1.1494", "0.0417", "0.0084", "0.00077", "1.50000"]);
         assert_eq!(table.rows[3][1..], ["12944", "6911", "4541", "4558", "100", "100"]);
         assert_eq!(table.rows[7][1..], ["0.202%", "0.134%", "0.109%", "0.0582%", "25.000%", "25.000%"]);
-        assert_eq!(table.rows[8][5..], ["2.50", "2.50"]);
+        assert_eq!(table.rows[8][4..], ["-", "3.50000", "3.50000"]);
+        assert_eq!(table.rows[9][5..], ["2.50", "2.50"]);
         assert_eq!(sensitivity.rows.len(), 3);
         assert_eq!(sensitivity.rows[2][..4], ["half the memory", "stock ext4", "1.5000", "0"]);
         assert_eq!(
-            csv(&rows).lines().nth(6).unwrap(),
+            csv(&rows).lines().nth(7).unwrap(),
             "e3,yard,fresh,,1024,truncate,1,5,9,100,2.5,7,0.25,1,2.5"
         );
         assert!(tables(&[]).is_empty());
