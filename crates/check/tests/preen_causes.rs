@@ -334,6 +334,55 @@ fn with_attributes(image: &Path) -> u64 {
     block.parse::<u64>().unwrap() << 10
 }
 
+#[test]
+fn numbers_of_unused_inodes_and_flags_that_hide_the_root() {
+    let Some(mut judged) = Judged::start() else { return };
+    for options in [EXT4, UNINIT] {
+        for (field, seal) in [
+            ("itable_unused 9999", true),
+            ("itable_unused 2048", true),
+            ("itable_unused 2000", true),
+            ("flags 7", true),
+            ("flags 5", true),
+            ("flags 7", false),
+        ] {
+            judged.judge(format!("{field}, {options:?}, sealed: {seal}"), options, |image| {
+                let script = image.with_extension("script");
+                let seal = if seal { "set_bg 0 checksum calc\n" } else { "" };
+                std::fs::write(&script, format!("set_bg 0 {field}\n{seal}")).unwrap();
+                run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+            });
+        }
+    }
+}
+
+/// What `-y` takes from a backup counts as a correction, and so does a resize inode without its
+/// feature.
+#[test]
+fn exit_codes_of_whole_repairs_that_change_only_the_head() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let damages: [(&str, fn(&Path)); 4] = [
+        ("superblock", |image| write(image, 1024, &[0; 1024])),
+        ("descriptors", |image| write(image, 2048, &[0; 1024])),
+        ("a place", |image| drop(debugfs(image, "set_bg 1 block_bitmap 5"))),
+        ("resize_inode", |image| drop(debugfs(image, "feature -resize_inode"))),
+    ];
+    for (name, damage) in damages {
+        for kind in ["ext3", "ext4"] {
+            let image = made(folder.path(), &["-t", kind]);
+            damage(&image);
+            let device = FileDevice::open_read_only(&image).unwrap();
+            let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+            let ours = plan(&device, &how).unwrap().ending().exit_code();
+            let theirs = run("e2fsck", &["-fy", image.to_str().unwrap()]).status.code();
+            assert_eq!(Some(i32::from(ours)), theirs, "{name} of {kind}");
+        }
+    }
+}
+
 /// Offset in an attribute block, and what is written there.
 type Write = (u64, &'static [u8]);
 

@@ -222,7 +222,7 @@ fn the_end_of_input_repairs_nothing() {
 }
 
 #[test]
-fn a_list_of_losses_never_replaces_what_the_repair_writes() {
+fn a_list_of_losses_replaces_neither_what_the_repair_writes_nor_a_file_with_content() {
     if !require(&["mke2fs", "debugfs"]) {
         return;
     }
@@ -240,8 +240,12 @@ fn a_list_of_losses_never_replaces_what_the_repair_writes() {
     }
     let list = folder.path().join("list");
     std::fs::write(&list, "old").unwrap();
+    let refused = blockyard(&["check", "-y", "--lost", list.to_str().unwrap(), name]);
+    assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), "old");
+    assert!(std::fs::read(&image).unwrap() == before && !undo.exists());
+    std::fs::write(&list, "").unwrap();
     assert_eq!(code(&["check", "-y", "--lost", list.to_str().unwrap(), name]), 1);
-    assert_eq!(std::fs::read_to_string(&list).unwrap(), "");
 }
 
 #[test]
@@ -438,6 +442,7 @@ fn what_a_cut_image_lost_is_listed_before_and_after_and_undo_cuts_it_again() {
     };
     assert_eq!(code(&["check", "--plan", "--lost", lost.to_str().unwrap(), name]), 4);
     let planned = listed();
+    std::fs::remove_file(&lost).unwrap();
     assert!(std::fs::read(&image).unwrap() == before, "a plan wrote to the image");
     // Without a place for the undo file, the image keeps its length.
     assert_eq!(code(&["check", "-y", "-z", "/nonexistent/undo", name]), 8);
@@ -486,7 +491,7 @@ fn the_list_of_losses_has_every_block_that_is_dropped_on_request() {
         let taken = run("debugfs", &["-R", "bmap one 3", image.to_str().unwrap()]);
         let block = String::from_utf8(taken.stdout).unwrap();
         debugfs(&image, &format!("sif two block[5] {}", block.trim()));
-        let lost = folder.path().join("lost");
+        let lost = folder.path().join(option);
         let (lost, name) = (lost.to_str().unwrap(), image.to_str().unwrap());
         assert_eq!(code(&["check", "-y", "--no-undo", "-E", option, "--lost", lost, name]), 1, "{option}");
         e2fsck_clean(&image);

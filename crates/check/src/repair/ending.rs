@@ -48,6 +48,8 @@ impl Plan<'_> {
             Some(after) if !after.examined => Ending::Unusable,
             Some(after) if !after.is_clean() => Ending::Uncorrected,
             _ if self.was_open => Ending::Corrected,
+            // The interrupted repair corrected something.
+            _ if self.is_resumed => Ending::Corrected,
             // The replay of a journal is not a correction, and neither is the removal of an error
             // mark.
             _ if self.before.is_clean() && self.actions.is_empty() => Ending::Clean,
@@ -88,12 +90,13 @@ impl Plan<'_> {
     }
 
     /// Whether something that e2fsck counts is repaired before the first pass: the revision, a
-    /// device that is too short, features that contradict each other, and the links of the orphan
-    /// list. If errors are marked, e2fsck finishes no orphans: the passes find them, and count
+    /// device that is too short, a superblock or descriptors from a backup, a resize inode without
+    /// its feature, features that contradict each other, and the links of the orphan list. If errors are marked, e2fsck finishes no orphans: the passes find them, and count
     /// them.
     fn is_counted_early(&self) -> bool {
         let is_counted = |code| match code {
             Code::REVISION_LOW | Code::BOTH_CHECKSUMS | Code::DEVICE_SHORT => true,
+            Code::SUPERBLOCK_BACKUP | Code::DESCRIPTORS_BACKUP | Code::RESIZE_WITHOUT_FEATURE => true,
             Code::ORPHAN_UNFINISHED => self.had_error_mark,
             code => is_contradiction(code),
         };
@@ -124,7 +127,8 @@ impl Uncounted {
     fn of(plan: &Plan<'_>) -> Self {
         let findings = &plan.before.findings;
         let unset = findings.iter().filter(|finding| finding.code == Code::TYPE_UNSET);
-        let is_flag = |code| matches!(code, Code::ITABLE_UNUSED | Code::UNINIT_WITHOUT_FEATURE);
+        let is_flag =
+            |code| matches!(code, Code::ITABLE_UNUSED | Code::UNINIT_WITHOUT_FEATURE | Code::GROUP_CHECKSUM);
         let unused = findings.iter().filter(|finding| is_flag(finding.code));
         let is_own = |code: Code| !code.is_e2fsck() && code != Code::ORPHAN_UNFINISHED;
         Self {

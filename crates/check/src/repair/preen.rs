@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::BlockDevice;
-use blockyard_disk::group_desc::RawGroupDesc;
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::superblock::{RawSuperblock, bounds};
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
 
@@ -88,15 +88,18 @@ impl Plan<'_> {
 
 /// Whether the first descriptor names a possible place for its table.
 fn names_first_table(device: &dyn BlockDevice, sb: &RawSuperblock) -> bool {
-    let Ok(geometry) = bounds::geometry(sb) else { return false };
+    let blocks = bounds::geometry(sb).map_or(0, |geometry| geometry.blocks_count().raw());
+    first_descriptor(device, sb).is_some_and(|desc| (1..blocks).contains(&desc.inode_table().raw()))
+}
+
+/// The first descriptor, if it can be read.
+fn first_descriptor(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<RawGroupDesc> {
+    let geometry = bounds::geometry(sb).ok()?;
     let mut raw = [0; 64];
     let size = if sb.incompat().contains(Incompat::BIT64) { 64 } else { 32 };
     let at = (geometry.first_data_block().raw() + 1) << geometry.block_bits();
-    if device.read_at(at, &mut raw[..size]).is_err() {
-        return false;
-    }
-    let table = RawGroupDesc::from_disk(&raw[..size]).inode_table().raw();
-    (1..geometry.blocks_count().raw()).contains(&table)
+    device.read_at(at, &mut raw[..size]).ok()?;
+    Some(RawGroupDesc::from_disk(&raw[..size]))
 }
 
 /// Whether a finding makes e2fsck read more of the tables and start over.
@@ -355,9 +358,19 @@ fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
 /// What is done in the passes after the second one, if e2fsck starts over. Whatever else was found
 /// there followed from parts of tables that were not read.
 fn left(plan: &Plan<'_>) -> Option<BTreeSet<Code>> {
-    let begins_again = plan.before.findings.iter().any(|finding| restarts(finding.code));
     let codes = plan.actions.iter().map(|action| action.code);
+    let begins_again = plan.before.findings.iter().any(|finding| restarts(finding.code)) || hides_root(plan);
     (begins_again && plan.is_complete()).then(|| codes.filter(|code| code.pass() > 2).collect())
+}
+
+/// Whether the root lies in the part of its table that the descriptor calls unused, so that only
+/// the repair finds the inodes there. e2fsck corrects that number before it reads the table. (A
+/// flag that calls the whole table unused makes it stop.)
+fn hides_root(plan: &Plan<'_>) -> bool {
+    let is_in_use = plan.actions.iter().any(|action| action.code == Code::UNUSED_AREA_INODE);
+    let device = plan.overlay.below();
+    let first = sound_superblock(device).and_then(|sb| first_descriptor(device, &sb));
+    is_in_use && first.is_some_and(|desc| !desc.flags().contains(GroupFlags::INODE_UNINIT))
 }
 
 /// Whether a finding makes e2fsck -p drop an index before it reads the rest of it.

@@ -7,6 +7,7 @@
 //! anywhere. So candidates are rated by how many inodes in them are what they should be at their
 //! places, and the best is taken. (By reserved inodes, it is the first that fits.)
 
+mod conflicts;
 mod copies;
 mod numbered;
 
@@ -25,7 +26,6 @@ use super::bitmaps::put_descriptor;
 use super::editor::Editor;
 use super::landmark;
 use super::log::{Cost, Tried};
-use super::places::groups_with;
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
@@ -46,7 +46,7 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     if copies::take_places(ed)? || copies::take_usual_places(ed)? {
         return Ok(true);
     }
-    let groups = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
+    let groups = conflicts::displaced(ed, before);
     if !groups.contains(&FIRST) && is_first_elsewhere(ed) {
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(0));
         let here = ed.volume().group_of(FIRST).desc.inode_table();

@@ -48,10 +48,19 @@ impl Word {
         self.score() > other.score()
     }
 
-    /// What speaks for the place: the rating of its inodes, and how many slots match the bitmap.
     fn score(&self) -> i64 {
-        self.rating.saturating_add(i64::try_from(self.agreeing).unwrap_or(i64::MAX))
+        sum(self.rating, self.agreeing)
     }
+}
+
+/// What speaks for the place of a table: the rating of its inodes, and how many slots match the
+/// bitmap.
+pub(super) fn score(ed: &Editor<'_, '_>, group: GroupNr, desc: &RawGroupDesc) -> i64 {
+    sum(rate(ed, group, desc.inode_table()), agreeing(ed, desc))
+}
+
+fn sum(rating: i64, agreeing: usize) -> i64 {
+    rating.saturating_add(i64::try_from(agreeing).unwrap_or(i64::MAX))
 }
 
 /// Takes the places that copies of descriptors name if more speaks for them; returns whether any

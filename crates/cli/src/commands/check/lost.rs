@@ -24,7 +24,8 @@ enum Opened {
     There(File),
 }
 
-/// Opens the list; refuses a block device, and every file that the repair writes.
+/// Opens the list; refuses a block device, a file with content, and every file that the repair
+/// writes.
 pub(super) fn open(path: &Path, others: &[PathBuf]) -> anyhow::Result<Lost> {
     let name = || path.display().to_string();
     if let Some(other) = others.iter().find(|other| is_same(path, other)) {
@@ -33,6 +34,10 @@ pub(super) fn open(path: &Path, others: &[PathBuf]) -> anyhow::Result<Lost> {
     let is_block_device = std::fs::metadata(path).is_ok_and(|there| there.file_type().is_block_device());
     if is_block_device {
         bail!("--lost {}: a block device; name a file", name());
+    }
+    let has_content = |there: std::fs::Metadata| there.is_file() && there.len() > 0;
+    if std::fs::metadata(path).is_ok_and(has_content) {
+        bail!("--lost {}: exists already; name another file, or remove this one", name());
     }
     let is_replaced = std::fs::symlink_metadata(path).map_or(true, |there| there.is_file());
     let file = if is_replaced {

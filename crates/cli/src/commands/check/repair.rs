@@ -149,8 +149,7 @@ fn print_and_write(
     if args.plan {
         return only_plan(args, plan, devices.image, lost, output);
     }
-    let done = carry_out(args, plan, devices, undo)?;
-    write_lost(lost, &plan.actions, output)?;
+    let done = carry_out(args, plan, devices, (undo, lost), output)?;
     summary(output, plan, &done);
     print_vitals(args, plan, output);
     Ok(ExitCode::from(plan.ending().exit_code()))
@@ -434,8 +433,7 @@ fn preen(
             done = Done { written: true, undo, ..done };
         }
         Preening::Mends => {
-            done = carry_out(args, plan, devices, undo)?;
-            write_lost(lost, &plan.actions, output)?;
+            done = carry_out(args, plan, devices, (undo, lost), output)?;
         }
         Preening::Unusable | Preening::Refuses(_) | Preening::Clean => {}
     }
@@ -503,16 +501,18 @@ fn tell_corrupt_log(plan: &Plan<'_>, name: &impl std::fmt::Display) {
     }
 }
 
-/// Saves what will be overwritten, then writes the plan.
+/// Saves what will be overwritten and the list of what is lost, then writes the plan.
 fn carry_out(
     args: &Args,
     plan: &Plan<'_>,
     devices: &Devices<'_>,
-    undo: Option<PathBuf>,
+    (undo, lost): (Option<PathBuf>, Option<Lost>),
+    output: &Output,
 ) -> anyhow::Result<Done> {
     let device = devices.image;
     devices.confirm_unshared(args)?;
     if plan.is_empty() {
+        write_lost(lost, &plan.actions, output)?;
         let written = record_check(plan, device, args.undo.as_deref())?;
         discard(args, plan, device)?;
         return Ok(Done { blocks: usize::from(written), written, ..Done::default() });
@@ -520,12 +520,14 @@ fn carry_out(
     if let Some(path) = &undo {
         save_undo(args, plan, devices, path)?;
     }
-    let grown = device.grow(&args.image);
-    if let (Err(_), Some(path)) = (&grown, &undo) {
+    let ready = write_lost(lost, &plan.actions, output)
+        .and_then(|()| device.grow(&args.image).map_err(anyhow::Error::from));
+    if let (Err(_), Some(path)) = (&ready, &undo) {
         // Nothing was written, so there is nothing to undo.
         let _ = std::fs::remove_file(path);
+        let _ = devices.journal().map(|_| std::fs::remove_file(journal_undo(path)));
     }
-    grown?;
+    ready?;
     let applied = plan
         .apply_with_journal(device, devices.journal())
         .with_context(|| args.image.display().to_string())?;
@@ -591,9 +593,9 @@ fn refuse_existing(args: &Args, path: &Path) -> anyhow::Result<()> {
             bail!("{}: exists already; name another file with -z", there.display());
         }
         bail!(
-            "{}: is the undo file of an earlier repair; remove it if you do not want to undo that \
-             repair, name another file with -z, or give --no-undo",
-            there.display()
+            "{there}: is the undo file of an earlier repair. If that was interrupted, name another file with -z, \
+             and this repair goes on. Or take it back with blockyard undo; or remove the file if you do not want to",
+            there = there.display()
         );
     }
     Ok(())
