@@ -356,6 +356,8 @@ fn numbers_of_unused_inodes_and_flags_that_hide_the_root() {
     }
 }
 
+type Damage = fn(&Path);
+
 /// What `-y` takes from a backup counts as a correction, and so does a resize inode without its
 /// feature.
 #[test]
@@ -364,7 +366,7 @@ fn exit_codes_of_whole_repairs_that_change_only_the_head() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let damages: [(&str, fn(&Path)); 4] = [
+    let damages: [(&str, Damage); 4] = [
         ("superblock", |image| write(image, 1024, &[0; 1024])),
         ("descriptors", |image| write(image, 2048, &[0; 1024])),
         ("a place", |image| drop(debugfs(image, "set_bg 1 block_bitmap 5"))),
