@@ -57,7 +57,7 @@ pub struct Memory {
 
 impl Memory {
     /// Fitted to the published column of 64 KiB: memory and loss to fallocate's reads; calls a
-    /// second to fallocate's time and to the share of slow reads. One rate cannot meet both.
+    /// second to fallocate's time and to the share of slow reads, before the mix had unlinks.
     pub const CALIBRATED: Self =
         Self { pages: 5000, spike_every: 30_000, fill: 0.85, calls_per_s: 56.0, turnovers: 1 };
 }
