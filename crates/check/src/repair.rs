@@ -188,7 +188,8 @@ pub struct RepairOptions {
     pub check: Options,
     /// The time for deletions and the superblock, in seconds since 1970.
     pub now: u64,
-    /// Codes of findings that are not repaired.
+    /// Codes of findings that are not repaired. A code of pass 5 stands for all of that pass,
+    /// because bitmaps and counts are written together.
     pub declined: BTreeSet<Code>,
     /// What else is done because the user asked for it.
     pub wishes: BTreeSet<Wish>,

@@ -91,8 +91,8 @@ impl Plan<'_> {
 
     /// Whether something that e2fsck counts is repaired before the first pass: the revision, a
     /// device that is too short, a superblock or descriptors from a backup, a resize inode without
-    /// its feature, features that contradict each other, and the links of the orphan list. If errors are marked, e2fsck finishes no orphans: the passes find them, and count
-    /// them.
+    /// its feature, features that contradict each other, and the links of the orphan list. If
+    /// errors are marked, e2fsck finishes no orphans: the passes find them, and count them.
     fn is_counted_early(&self) -> bool {
         let is_counted = |code| match code {
             Code::REVISION_LOW | Code::BOTH_CHECKSUMS | Code::DEVICE_SHORT => true,

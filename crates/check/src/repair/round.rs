@@ -304,7 +304,9 @@ fn last_pass(
     let mut found = errors_of(ed, &ledger);
     let notes = ledger.findings().chain(before).filter(|finding| NOTES.contains(&finding.code));
     found.extend(notes.filter(|finding| ed.log.accepts(finding.code)).cloned());
-    if found.is_empty() && ed.log.rewrite_all == RewriteAll::No {
+    // Bitmaps and counts are written together, so whoever declines a part of that declines all.
+    let is_declined = ed.log.declined.iter().any(|code| code.pass() == 5);
+    if (found.is_empty() || is_declined) && ed.log.rewrite_all == RewriteAll::No {
         return Ok(false);
     }
     bitmaps::repair(ed, facts, &found)?;

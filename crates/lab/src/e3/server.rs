@@ -322,7 +322,8 @@ impl<'p> Server<'p> {
         Ok(done)
     }
 
-    /// Truncates and unlinks a random file, so that the ages of files are distributed exponentially.
+    /// Truncates and unlinks a random file, so that the ages of files are distributed
+    /// exponentially.
     fn remove(&mut self) -> Result<()> {
         let index = self.random.random_range(0..self.files.len());
         let file = self.files.remove(index);

@@ -319,12 +319,16 @@ fn questions<'d>(
     loop {
         let Ok(plan) = &planned else { return Ok(Some(planned)) };
         let mut kinds: BTreeMap<Code, Vec<&Action>> = BTreeMap::new();
+        // Bitmaps and counts are written together, so one question is about all of them.
+        let of_last_pass =
+            plan.actions.iter().map(|action| action.code).filter(|code| code.pass() == 5).min();
         for action in plan.actions.iter().filter(|action| !asked.contains(&action.code)) {
-            kinds.entry(action.code).or_default().push(action);
+            let kind = of_last_pass.filter(|_| action.code.pass() == 5).unwrap_or(action.code);
+            kinds.entry(kind).or_default().push(action);
         }
         let declined_before = options.declined.len();
         for (code, actions) in kinds {
-            asked.insert(code);
+            asked.extend(actions.iter().map(|action| action.code));
             print!("{} Repair? [Y/n] ", at_stake(code, &actions));
             match answer()? {
                 None => return Ok(None),
@@ -339,6 +343,9 @@ fn questions<'d>(
     }
 }
 
+/// The name of a kind of finding with several codes.
+const LAST_PASS: &str = "bitmaps and counts of groups are wrong";
+
 /// A kind of finding: how many changes repair it, what one of them costs at most, and the paths
 /// that pay this cost.
 fn at_stake(code: Code, actions: &[&Action]) -> String {
@@ -352,7 +359,9 @@ fn at_stake(code: Code, actions: &[&Action]) -> String {
         named.push(format!("and {} more", paths.len() - PATHS_MAX));
     }
     let named = if named.is_empty() { String::new() } else { format!(" [{}]", named.join(", ")) };
-    format!("{code} {}: {changes}, cost: {}{named}.", code.text(), cost.text())
+    let is_one = actions.iter().all(|action| action.code == code);
+    let text = if is_one { code.text() } else { LAST_PASS };
+    format!("{code} {text}: {changes}, cost: {}{named}.", cost.text())
 }
 
 /// An answer to a question.
@@ -521,7 +530,7 @@ fn carry_out(
         save_undo(args, plan, devices, path)?;
     }
     let ready = write_lost(lost, &plan.actions, output)
-        .and_then(|()| device.grow(&args.image).map_err(anyhow::Error::from));
+        .and_then(|()| device.grow(&args.image));
     if let (Err(_), Some(path)) = (&ready, &undo) {
         // Nothing was written, so there is nothing to undo.
         let _ = std::fs::remove_file(path);
