@@ -529,8 +529,7 @@ fn carry_out(
     if let Some(path) = &undo {
         save_undo(args, plan, devices, path)?;
     }
-    let ready = write_lost(lost, &plan.actions, output)
-        .and_then(|()| device.grow(&args.image));
+    let ready = write_lost(lost, &plan.actions, output).and_then(|()| device.grow(&args.image));
     if let (Err(_), Some(path)) = (&ready, &undo) {
         // Nothing was written, so there is nothing to undo.
         let _ = std::fs::remove_file(path);
