@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use blockyard_check::{
-    Action, Code, Cost, Options, Place, Plan, Preening, RepairOptions, Report, Shared, Watch, Wish,
+    Action, Code, Cost, Finding, Options, Place, Plan, Preening, RepairOptions, Report, Shared, Watch, Wish,
 };
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, in_use};
 use blockyard_inspect::units::counted;
@@ -457,7 +457,11 @@ fn preen(
 
 /// Says what `-p` found and what it is about to do.
 fn tell_preening(preening: &Preening<'_>, plan: &Plan<'_>, name: &impl std::fmt::Display, output: &Output) {
+    let needs_journal = |finding: &Finding| finding.code.is_about_external_journal();
     match preening {
+        Preening::Unusable if plan.before.findings.iter().any(needs_journal) => {
+            println!("{name}: its journal is on another device: name it with -j; nothing was written");
+        }
         Preening::Unusable => println!(
             "{name}: its own superblock or descriptors are unusable, and -p uses no backup: run check -y"
         ),
