@@ -226,6 +226,8 @@ fn a_remount_changes_what_the_kernel_can() {
     let place = Place::new();
     assert_eq!(place.mount(&["-o", "remount,ro"]).status.code(), Some(8), "nothing is mounted");
     assert!(place.mount(&["-o", "nosuid"]).status.success());
+    let noted = run(BLOCKYARD, &["check", "-n", place.image().to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&noted.stderr).contains("is writing to it"), "{noted:?}");
     assert!(place.mount(&["-o", "remount,ro"]).status.success());
     let line = line_of(&place.directory()).unwrap();
     assert!(line.contains(" ro,nosuid,"), "{line}");

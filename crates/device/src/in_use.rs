@@ -125,6 +125,17 @@ fn mount(line: &str) -> Option<Mount<'_>> {
 /// How often the list of locks is read: concurrent locking and unlocking may hide one of its lines.
 const LOCKS_READ_MAX: usize = 8;
 
+/// Another process that holds a writer's lock on a file or device, such as the server of a mount;
+/// `None` if there is none, or if the list of locks does not show it.
+#[must_use]
+pub fn writer(image: &Path) -> Option<u32> {
+    let data = std::fs::metadata(image).ok()?;
+    let (major, minor) = (rustix::fs::major(data.dev()), rustix::fs::minor(data.dev()));
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let is_writer = |lock: &Lock<'_>| lock.is_write && lock.is_of(major, minor, data.ino());
+    locks.lines().filter_map(lock).find(is_writer).map(|lock| lock.process)
+}
+
 /// The holder of a lock that we could not get, for an error message.
 pub(crate) fn lock_holder(file: &File) -> String {
     let Ok(data) = file.metadata() else { return "another process uses it".to_owned() };
