@@ -189,7 +189,8 @@ pub struct RepairOptions {
     /// The time for deletions and the superblock, in seconds since 1970.
     pub now: u64,
     /// Codes of findings that are not repaired. A code of pass 5 stands for all of that pass,
-    /// because bitmaps and counts are written together.
+    /// because bitmaps and counts are written together. If other repairs need that pass, the plan
+    /// has actions with declined codes.
     pub declined: BTreeSet<Code>,
     /// What else is done because the user asked for it.
     pub wishes: BTreeSet<Wish>,

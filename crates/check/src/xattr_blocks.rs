@@ -125,11 +125,15 @@ fn report_hash(entry: &RawEntry<'_>, site: Site, sink: &mut Sink) {
     sink.add(Code::XATTR_HASH, site.at_offset(entry.at), format!("{:#010x}", entry.hash));
 }
 
-/// The first entry with a wrong hash, unless an entry up to it overlaps what comes before. In this
-/// order e2fsck goes through the entries, and at a wrong hash it drops the block.
+/// The first entry with a wrong hash, unless an entry up to it has no name index or overlaps what
+/// comes before. In this order e2fsck goes through the entries, and at a wrong hash it drops the
+/// block.
 fn wrong_hash_before_overlap(bytes: &[u8]) -> Option<RawEntry<'_>> {
     let mut taken: Vec<Range<usize>> = Vec::new();
     for entry in RawEntries::new(bytes, Home::Block).map_while(Result::ok) {
+        if entry.name_index == 0 {
+            return None;
+        }
         let value_at = stored_offset(bytes, &entry);
         let ranges = [
             entry.at..entry.at + ENTRY_HEADER_LEN + entry.name.len().next_multiple_of(4),

@@ -393,7 +393,7 @@ fn faults_of_an_attribute_block_count_in_the_order_of_its_entries() {
     let Some(mut all) = Judged::start() else { return };
     let (first, second, third) = (32, 32 + 20, 32 + 40);
     let (name_index, value_offset, hash) = (1, 2, 12);
-    let damages: [(&str, &[Write]); 8] = [
+    let damages: [(&str, &[Write]); 10] = [
         ("the first value overlaps an entry that comes later", &[(first + value_offset, &[88, 0])]),
         ("the first value overlaps its own entry", &[(first + value_offset, &[36, 0])]),
         ("a wrong hash before an overlap", &[(first + hash, &[7]), (second + value_offset, &[0, 0])]),
@@ -401,6 +401,14 @@ fn faults_of_an_attribute_block_count_in_the_order_of_its_entries() {
         ("a wrong hash before a value outside", &[(first + hash, &[7]), (third + value_offset, &[0, 4])]),
         ("a value outside before a wrong hash", &[(second + value_offset, &[0, 4]), (third + hash, &[7])]),
         ("a wrong hash before a name index of 0", &[(first + hash, &[7]), (second + name_index, &[0])]),
+        (
+            "a name index of 0, a wrong hash, and a value outside",
+            &[(first + name_index, &[0]), (second + hash, &[7]), (third + value_offset, &[0, 4])],
+        ),
+        (
+            "a name index of 0 with a wrong hash before an overlap",
+            &[(first + name_index, &[0]), (first + hash, &[7]), (second + value_offset, &[0, 0])],
+        ),
         ("a name index of 0 before a wrong hash", &[(first + name_index, &[0]), (second + hash, &[7])]),
     ];
     for (name, writes) in damages {

@@ -361,3 +361,46 @@ fn a_table_that_another_overlaps_stays() {
         }
     }
 }
+
+/// Two tables lie where mke2fs puts none, and a third overlaps both. Only the third is wrong.
+#[test]
+fn tables_that_a_third_one_overlaps_stay() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let features = "sparse_super2,^metadata_csum,uninit_bg,^has_journal";
+    let options = ["-t", "ext4", "-b", "1024", "-N", "256", "-O", features, "-E", "num_backup_sb=0"];
+    let image = small::with_many(folder.path(), 160, &options, "32M");
+    let stats = debugfs(&image, "stats");
+    let place = |group: usize| -> u64 {
+        let text = stats.split("inode table at ").nth(group + 1).unwrap();
+        text.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    assert!(debugfs(&image, "imap <140>").contains("group 2"), "the inodes fill two groups and more");
+    let requests = |lines: &str| {
+        let script = folder.path().join("script");
+        std::fs::write(&script, lines).unwrap();
+        run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+    };
+    let device = FileDevice::open(&image).unwrap();
+    let mut table = vec![0; 16 << 10];
+    for (group, to) in [(1, 20_000), (2, 20_020)] {
+        device.read_at(place(group) << 10, &mut table).unwrap();
+        device.write_at(to << 10, &table).unwrap();
+        requests(&format!(
+            "set_block_group {group} inode_table {to}\nset_block_group {group} checksum calc\n"
+        ));
+    }
+    drop(device);
+    run("e2fsck", &["-fy", image.to_str().unwrap()]);
+    e2fsck_clean(&image);
+    let sound = std::fs::read(&image).unwrap();
+    for wrong in [20_006, 20_010, 20_014] {
+        std::fs::write(&image, &sound).unwrap();
+        requests(&format!("set_block_group 3 inode_table {wrong}\nset_block_group 3 checksum calc\n"));
+        repair(&image);
+        let names = debugfs(&image, "ls -p many");
+        assert!((0..160).all(|n| names.contains(&format!("/{n}/"))), "{wrong}: {names}");
+    }
+}

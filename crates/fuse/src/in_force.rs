@@ -8,8 +8,8 @@ use std::path::Path;
 const KEPT: [&str; 7] = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec", "allow_other"];
 
 /// The options in force of the mount at an absolute path, as a list for [`Options::parse`]. Only
-/// those that a remount would otherwise reset. Asks the kernel alone, so a server that is stuck
-/// delays nothing.
+/// those of ours that a remount would otherwise reset. Asks the kernel alone, so a server that is
+/// stuck delays nothing.
 ///
 /// # Errors
 /// `NotFound` if nothing is mounted there, `InvalidInput` if what is mounted there is not an image

@@ -220,7 +220,7 @@ impl Handle {
         self.server.file_system().with_engine(|engine, _| Ok(engine.has_failed())).unwrap_or(false)
     }
 
-    /// Makes the kernel show the mount as read-only. Its other options stay as they are.
+    /// Makes the kernel show the mount as read-only. Its other [`Options`] stay as they are.
     ///
     /// # Errors
     /// `EBUSY` while files are open for writing; `EPERM` for users other than root; `EINVAL` if the

@@ -301,12 +301,17 @@ fn last_pass(
     let spare = ed.scan.map.free_at_end(redo::BLOCKS_MAX).into_iter();
     ed.log.spare = spare.map(|run| run.start..run.end.min(end)).collect();
     bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);
+    let needs_all = ed.log.rewrite_all == RewriteAll::Yes;
+    // Bitmaps and counts are written together, so whoever declines a part of that declines all. If
+    // other repairs need it, the plan shows what was declined.
     let mut found = errors_of(ed, &ledger);
+    if needs_all {
+        found = sorted(ledger.errors().cloned().collect());
+    }
     let notes = ledger.findings().chain(before).filter(|finding| NOTES.contains(&finding.code));
-    found.extend(notes.filter(|finding| ed.log.accepts(finding.code)).cloned());
-    // Bitmaps and counts are written together, so whoever declines a part of that declines all.
+    found.extend(notes.filter(|finding| needs_all || ed.log.accepts(finding.code)).cloned());
     let is_declined = ed.log.declined.iter().any(|code| code.pass() == 5);
-    if (found.is_empty() || is_declined) && ed.log.rewrite_all == RewriteAll::No {
+    if (found.is_empty() || is_declined) && !needs_all {
         return Ok(false);
     }
     bitmaps::repair(ed, facts, &found)?;

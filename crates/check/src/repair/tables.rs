@@ -62,10 +62,12 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
             return Ok(true);
         }
     }
+    let kept = conflicts::places(ed).into_iter().filter(|(_, group)| !groups.contains(group));
+    let kept: Vec<u64> = kept.map(|(place, _)| place).collect();
     let mut placed = BTreeMap::new();
     for group in groups {
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(group.raw()));
-        let found = if tries == 0 { find(ed, group, &placed) } else { None };
+        let found = if tries == 0 { find(ed, group, &placed, &kept) } else { None };
         let place = match found {
             Some(place) => Some(place),
             None if tries <= 1 => free_run(ed, ed.volume().geometry.inode_table_blocks()),
@@ -113,13 +115,26 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
 }
 
 /// Where the table of a group lies: the best of the possible places. `placed` are the tables that
-/// got their places before.
-fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Option<BlockNr> {
+/// got their places before, and `kept` those that stay, in order, which no other may overlap.
+fn find(
+    ed: &Editor<'_, '_>,
+    group: GroupNr,
+    placed: &BTreeMap<GroupNr, BlockNr>,
+    kept: &[u64],
+) -> Option<BlockNr> {
     if group == FIRST {
         return find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed));
     }
-    let rated: Vec<(i64, BlockNr)> =
-        usual_places(ed, group, placed).into_iter().map(|place| (rate(ed, group, place), place)).collect();
+    let table = ed.volume().geometry.inode_table_blocks();
+    let is_free = |place: &BlockNr| {
+        let next = kept.partition_point(|other| *other + table <= place.raw());
+        kept.get(next).is_none_or(|other| *other >= place.raw() + table)
+    };
+    let rated: Vec<(i64, BlockNr)> = usual_places(ed, group, placed)
+        .into_iter()
+        .filter(is_free)
+        .map(|place| (rate(ed, group, place), place))
+        .collect();
     let best = rated.iter().map(|one| one.0).max()?;
     // The first of the best. A rating of 0 is enough: the table there may hold no inodes.
     rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)

@@ -1,4 +1,4 @@
-//! Tables that overlap one another: one of them is in its place, and the others are not.
+//! Tables that overlap one another: some of them are in their places, and the others are not.
 
 use core::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,43 +12,50 @@ use crate::finding::Finding;
 use crate::repair::editor::Editor;
 use crate::repair::places::groups_with;
 
-/// The groups whose tables need a place: those whose place is impossible, and of tables that
-/// overlap all but the one that the most speaks for. A finding names only one of such tables.
+/// The groups whose tables need a place: those whose place is impossible or taken by something
+/// else, and of tables that overlap those for which less speaks. (A finding names only one of two
+/// tables that overlap.)
 pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<GroupNr> {
     let named = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
     // Tables that overlap under an inferred superblock say that their size was inferred wrongly.
-    if ed.log.is_inferred {
+    if named.is_empty() || ed.log.is_inferred {
         return named.into_iter().collect();
     }
-    let mut displaced = BTreeSet::new();
-    for group in named {
-        let rivals = rivals(ed, group);
-        let speaks_for = |group: GroupNr| {
-            let here = ed.volume().group_of(group).desc;
-            let is_usual =
-                group != FIRST && usual_places(ed, group, &[].into()).contains(&here.inode_table());
-            (score(ed, group, &here), is_usual, Reverse(group))
-        };
-        let kept = rivals.iter().copied().max_by_key(|group| speaks_for(*group));
-        displaced.extend(rivals.into_iter().filter(|group| Some(*group) != kept));
-        if kept.is_none() {
-            displaced.insert(group);
+    let table = ed.volume().geometry.inode_table_blocks();
+    let places = places(ed);
+    let (mut displaced, mut crowded) = (BTreeSet::new(), BTreeSet::new());
+    // All tables are equally long, so of those in order each overlaps the next if any.
+    for crowd in places.chunk_by(|one, next| next.0 - one.0 < table).filter(|crowd| crowd.len() > 1) {
+        let mut ranked = crowd.to_vec();
+        ranked.sort_by_cached_key(|&(_, group)| Reverse(speaks_for(ed, group)));
+        let mut kept: Vec<u64> = Vec::new();
+        for (place, group) in ranked {
+            crowded.insert(group);
+            if kept.iter().any(|other| other.abs_diff(place) < table) {
+                displaced.insert(group);
+            } else {
+                kept.push(place);
+            }
         }
     }
+    displaced.extend(named.into_iter().filter(|group| !crowded.contains(group)));
     displaced
 }
 
-/// The groups whose tables overlap that of a group, and the group itself. None if its table
-/// overlaps no other, or has an impossible place.
-fn rivals(ed: &Editor<'_, '_>, group: GroupNr) -> Vec<GroupNr> {
+/// The first blocks of all tables with a possible place, in order, and their groups.
+pub(super) fn places(ed: &Editor<'_, '_>) -> Vec<(u64, GroupNr)> {
     let volume = ed.volume();
-    let table = volume.geometry.inode_table_blocks();
-    let place_of = |group: GroupNr| {
-        let known = volume.group_of(group);
-        known.inode_table_ok.then(|| known.desc.inode_table().raw())
-    };
-    let Some(here) = place_of(group) else { return Vec::new() };
-    let overlaps = |other: &GroupNr| place_of(*other).is_some_and(|place| place.abs_diff(here) < table);
-    let rivals: Vec<GroupNr> = (0..volume.geometry.groups()).map(GroupNr::new).filter(overlaps).collect();
-    if rivals.len() > 1 { rivals } else { Vec::new() }
+    let groups = volume.geometry.all_groups();
+    let known = groups.map(|group| (group, volume.group_of(group))).filter(|(_, known)| known.inode_table_ok);
+    let mut places: Vec<_> = known.map(|(group, known)| (known.desc.inode_table().raw(), group)).collect();
+    places.sort_unstable();
+    places
+}
+
+/// What speaks for the place of a group's table: its inodes and bitmap, or else that mke2fs puts it
+/// there, or else that the group comes first.
+fn speaks_for(ed: &Editor<'_, '_>, group: GroupNr) -> (i64, bool, Reverse<GroupNr>) {
+    let here = ed.volume().group_of(group).desc;
+    let is_usual = group != FIRST && usual_places(ed, group, &[].into()).contains(&here.inode_table());
+    (score(ed, group, &here), is_usual, Reverse(group))
 }

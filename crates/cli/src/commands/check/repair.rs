@@ -322,18 +322,21 @@ fn questions<'d>(
         // Bitmaps and counts are written together, so one question is about all of them.
         let of_last_pass =
             plan.actions.iter().map(|action| action.code).filter(|code| code.pass() == 5).min();
-        for action in plan.actions.iter().filter(|action| !asked.contains(&action.code)) {
+        let is_last_pass_asked = asked.iter().any(|code: &Code| code.pass() == 5);
+        let is_asked = |code: Code| asked.contains(&code) || is_last_pass_asked && code.pass() == 5;
+        for action in plan.actions.iter().filter(|action| !is_asked(action.code)) {
             let kind = of_last_pass.filter(|_| action.code.pass() == 5).unwrap_or(action.code);
             kinds.entry(kind).or_default().push(action);
         }
         let declined_before = options.declined.len();
         for (code, actions) in kinds {
-            asked.extend(actions.iter().map(|action| action.code));
+            let codes = actions.iter().map(|action| action.code);
+            asked.extend(codes.clone());
             print!("{} Repair? [Y/n] ", at_stake(code, &actions));
             match answer()? {
                 None => return Ok(None),
                 Some(Answer::Yes) => {}
-                Some(Answer::No) => drop(options.declined.insert(code)),
+                Some(Answer::No) => options.declined.extend(codes),
             }
         }
         if options.declined.len() == declined_before {
@@ -534,12 +537,16 @@ fn carry_out(
         save_undo(args, plan, devices, path)?;
     }
     let ready = write_lost(lost, &plan.actions, output).and_then(|()| device.grow(&args.image));
-    if let (Err(_), Some(path)) = (&ready, &undo) {
-        // Nothing was written, so there is nothing to undo.
-        let _ = std::fs::remove_file(path);
-        let _ = devices.journal().map(|_| std::fs::remove_file(journal_undo(path)));
+    if let Err(error) = ready {
+        // Nothing was written, so there is nothing to undo, and nothing is lost.
+        let of_journal = undo.as_deref().filter(|_| devices.journal().is_some()).map(journal_undo);
+        let is_file = |path: &&PathBuf| std::fs::symlink_metadata(path).is_ok_and(|there| there.is_file());
+        let list = args.lost.clone().filter(|path| is_file(&path));
+        for path in [undo, of_journal, list].into_iter().flatten() {
+            let _ = std::fs::remove_file(path);
+        }
+        return Err(error);
     }
-    ready?;
     let applied = plan
         .apply_with_journal(device, devices.journal())
         .with_context(|| args.image.display().to_string())?;
