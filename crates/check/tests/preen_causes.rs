@@ -437,6 +437,23 @@ fn encrypt_with_a_wrong_extra_size(image: &Path) -> String {
 }
 
 /// The flag was once cleared along with the correction of the extra size.
+/// The context of an encrypted file claims that its value is in an impossible inode. Once, the
+/// repair kept flag and entry, so that it never ended clean.
+#[test]
+fn a_context_with_its_value_in_an_impossible_inode_is_none() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), ENCRYPTED);
+    let file = encrypt_with_a_wrong_extra_size(&image);
+    let slot = slot_at(&image, &file, 1024);
+    write(&image, slot + 128, &32u16.to_le_bytes());
+    write(&image, slot + 128 + 32 + 4 + 4, &0x0080_0000u32.to_le_bytes());
+    repair(&image);
+    blockyard_testkit::e2fsck_clean(&image);
+}
+
 #[test]
 fn an_encrypted_file_stays_encrypted_when_its_extra_size_is_corrected() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
