@@ -296,6 +296,10 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
         &["fallocate2", "--aged", "vm", "--keep-requests", "x", "--device", "hdd", "--policy", "yard"],
         "leave out --aged",
     ),
+    (
+        &["fallocate2", "--keep-operations", "x", "--device", "hdd", "--workers", "1,2", "--policy", "yard"],
+        "--keep-operations: one cell only",
+    ),
     (&["seqwrite", "--device", "hdd", "--seconds", "1"], "--seconds does not fit --device hdd: "),
     (&["fallocate2", "--memory", "12X"], "use K, M, G or T"),
     (&["fallocate2", "--memory", "1P"], "use K, M, G or T"),
@@ -724,6 +728,36 @@ fn a_life_is_lived_and_written() {
     assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
     let shown = stdout(&blockyard(&["lab", "age", "vm", "--show"]));
     assert!(shown.contains("\"sparse\""), "{shown}");
+}
+
+/// What each operation read and how long it took adds up to the row.
+#[test]
+fn operations_on_a_modelled_device_are_kept_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("operations").to_str().unwrap().to_owned();
+    let mut arguments = words("lab run churn --memory 1G --workers 3 --ops 200 --policy yard --json");
+    arguments.extend(words("--device hdd --cache 64K --keep-operations"));
+    arguments.push(&kept);
+    let output = blockyard(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let row: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let text = std::fs::read_to_string(&kept).unwrap();
+    let operations: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(row["ops"].as_u64().unwrap(), u64::try_from(operations.len()).unwrap());
+    let mut most = vec![0; operations.len()];
+    for kind in ["bitmap", "descriptor", "inode_table", "map", "directory"] {
+        let reads: Vec<u64> = operations.iter().map(|one| one[kind].as_u64().unwrap()).collect();
+        assert_eq!(Some(reads.iter().sum()), row["meta_reads"][kind].as_u64(), "{kind}");
+        most.iter_mut().zip(reads).for_each(|(sum, reads)| *sum += reads);
+    }
+    assert!(most.iter().max().copied() == row["meta_reads_max"].as_u64() && row["meta_reads_max"] != 0);
+    let us = |key: &str| operations.iter().map(|one| one[key].as_f64().unwrap()).collect::<Vec<_>>();
+    assert!(
+        us("began_us").is_sorted() && us("waited_us").iter().zip(us("us")).all(|(wait, all)| *wait < all)
+    );
+    let longest = us("us").into_iter().fold(0.0, f64::max);
+    assert!((longest / row["lat_us_max"].as_f64().unwrap() - 1.0).abs() < 0.01, "{longest}");
 }
 
 /// Times are those of the model. Requests can be recorded and replayed on another model. A second

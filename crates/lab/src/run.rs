@@ -88,6 +88,9 @@ pub struct Plan {
     pub cache_bytes: Option<usize>,
     /// New file for the requests to the modelled device, for a plan of one cell; `None`: not kept.
     pub requests: Option<PathBuf>,
+    /// New file for what each operation on the modelled device read and how long it took, for a
+    /// plan of one cell; `None`: not kept.
+    pub operations: Option<PathBuf>,
 }
 
 /// The results of a plan.
@@ -210,7 +213,14 @@ impl Plan {
             device: None,
             cache_bytes: None,
             requests: None,
+            operations: None,
         }
+    }
+
+    /// The files of what is kept of a modelled device, and the options that name them.
+    fn kept(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let kept = [("--keep-requests", &self.requests), ("--keep-operations", &self.operations)];
+        kept.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?)))
     }
 
     /// Refuses a plan that cannot work, before anything runs or is written.
@@ -222,9 +232,7 @@ impl Plan {
         if self.beside_kernel {
             kernel::check(self)?;
         }
-        if let Some(path) = &self.requests {
-            new_file::check("--keep-requests", path)?;
-        }
+        self.kept().try_for_each(|(option, path)| new_file::check(option, path))?;
         self.check_image()
     }
 
@@ -316,7 +324,9 @@ impl Plan {
     /// one.
     fn check_device(&self) -> Result<()> {
         let Some(device) = &self.device else {
-            ensure!(self.requests.is_none(), "--keep-requests: only of a modelled device; give --device");
+            if let Some((option, _)) = self.kept().next() {
+                bail!("{option}: only of a modelled device; give --device");
+            }
             ensure!(self.cache_bytes.is_none(), "--cache: only on a modelled device; give --device");
             return Ok(());
         };
@@ -325,10 +335,9 @@ impl Plan {
             "--device {device}: its clock advances as workers take turns; give --ops, and leave out --seconds, --beside and \
              every --interleave but lockstep"
         );
-        ensure!(
-            self.requests.is_none() || self.cells() == 1,
-            "--keep-requests: one cell only; give one --policy, one number of --workers and --repeat 1"
-        );
+        if let Some((option, _)) = self.kept().next().filter(|_| self.cells() != 1) {
+            bail!("{option}: one cell only; give one --policy, one number of --workers and --repeat 1");
+        }
         if let Some(bytes) = self.image.memory_bytes() {
             device.parameters.model(bytes).with_context(|| format!("--device {device}"))?;
         }

@@ -32,6 +32,7 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
         device: None,
         cache_bytes: None,
         requests: None,
+        operations: None,
         journal: vec![false],
         rotational: false,
     };
@@ -124,6 +125,7 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
         device: None,
         cache_bytes: None,
         requests: None,
+        operations: None,
         journal: vec![false],
         rotational: false,
     };

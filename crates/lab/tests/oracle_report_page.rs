@@ -120,6 +120,7 @@ fn measured() -> Run {
         device: None,
         cache_bytes: None,
         requests: None,
+        operations: None,
         journal: vec![false],
         rotational: false,
     };

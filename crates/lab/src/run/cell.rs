@@ -91,6 +91,9 @@ impl Cell<'_> {
         if plan.requests.is_some() {
             stack.modelled().keep_trace();
         }
+        if plan.operations.is_some() {
+            stack.keep_operations();
+        }
         let before = census(&target);
         let (measured, workers) = stack.run(&target, workers, cpus, plan.limit)?;
         let after = census(&target);
@@ -98,7 +101,11 @@ impl Cell<'_> {
             let trace = stack.modelled().take_trace().unwrap_or_default();
             crate::new_file::write(path, &trace.to_string())?;
         }
-        let modelled = stack.figures(plan.workload.name(), &measured, &target.content()?);
+        let content = target.content()?;
+        if let Some(path) = &plan.operations {
+            crate::new_file::write(path, &stack.operations(&content)?)?;
+        }
+        let modelled = stack.figures(plan.workload.name(), &measured, &content);
         runner::finish(&target, workers, cpus, plan.interleave)?;
         target.close()?;
         let scan = judged.image(device, is_last)?;

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use blockyard_device::BlockDevice;
 use blockyard_device::modelled::{Figures, ModelCounts, Modelled};
 use blockyard_disk::num::count_as_f64;
+use serde::Serialize;
 
 use crate::device_model::DeviceModel;
 use crate::figures::row::OnDevice;
@@ -39,6 +40,34 @@ pub(super) struct DeviceStack {
     after: Figures,
     /// The fetches of each operation that had any.
     fetched: Vec<Vec<Run>>,
+    /// Every operation, if they are kept.
+    operations: Option<Vec<Operation>>,
+}
+
+/// An operation of a worker.
+struct Operation {
+    worker: usize,
+    /// When it began, from the beginning of the measurement on.
+    began: Duration,
+    /// How long it waited for the device.
+    waited: Duration,
+    /// CPU time.
+    work: Duration,
+    bytes: u64,
+    /// Where its fetches stand, if it had any.
+    fetched: Option<usize>,
+}
+
+/// An operation as it is written: times in microseconds, and pages of metadata that it read.
+#[derive(Serialize)]
+struct OperationRow {
+    worker: usize,
+    began_us: f64,
+    waited_us: f64,
+    us: f64,
+    bytes: u64,
+    #[serde(flatten)]
+    meta_reads: MetadataReads,
 }
 
 /// Neighbouring pages of a class.
@@ -57,7 +86,13 @@ impl DeviceStack {
         let metered = Arc::new(Metered::new(modelled));
         metered.learn()?;
         let (before, after) = (Figures::default(), Figures::default());
-        Ok(Self { model: model.clone(), metered, before, after, fetched: Vec::new() })
+        let model = model.clone();
+        Ok(Self { model, metered, before, after, fetched: Vec::new(), operations: None })
+    }
+
+    /// Keeps every operation of the workers from now on.
+    pub(super) fn keep_operations(&mut self) {
+        self.operations = Some(Vec::new());
     }
 
     /// The device for the file system.
@@ -94,7 +129,7 @@ impl DeviceStack {
                 let step = workers[index].step(target).with_context(|| format!("worker {index}"))?;
                 let Step::Done { bytes } = step else { continue };
                 let side_by_side = cpus.min(u32::try_from(running.len()).unwrap_or(u32::MAX));
-                self.note(&mut measured, before, bytes, side_by_side.max(1));
+                self.note(&mut measured, (index, before), bytes, side_by_side.max(1));
                 still.push(index);
             }
             running = still;
@@ -109,8 +144,14 @@ impl DeviceStack {
         Ok((measured, workers))
     }
 
-    /// Records an operation that began at `before`.
-    fn note(&mut self, measured: &mut Measured, before: Duration, bytes: u64, side_by_side: u32) {
+    /// Records an operation of a worker that began at `before`.
+    fn note(
+        &mut self,
+        measured: &mut Measured,
+        (worker, before): (usize, Duration),
+        bytes: u64,
+        side_by_side: u32,
+    ) {
         let work = OPERATION + copied(bytes);
         let waited = self.modelled().elapsed() - before;
         self.modelled().pass(work / side_by_side);
@@ -119,30 +160,63 @@ impl DeviceStack {
         measured.ops += 1;
         measured.bytes += bytes;
         let fetched = self.metered.take();
-        if !fetched.is_empty() {
+        let place = (!fetched.is_empty()).then_some(self.fetched.len());
+        if place.is_some() {
             self.fetched.push(runs(fetched, self.metered.page()));
+        }
+        if let Some(operations) = &mut self.operations {
+            let began = before.saturating_sub(self.before.elapsed);
+            operations.push(Operation { worker, began, waited, work, bytes, fetched: place });
         }
     }
 
     /// Counts the metadata that was read, and the most that an operation read. `content` says where
     /// files have their content, in ascending order.
     fn metadata_reads(&self, content: &[Range<u64>]) -> (MetadataReads, u64) {
-        let page = self.metered.page();
         let (mut reads, mut most) = (MetadataReads::default(), 0);
         for operation in &self.fetched {
             let before = reads.all();
-            for Run { first, pages } in operation {
-                let offsets = (0..*pages).map(|more| match more {
-                    0 => first.offset,
-                    _ => (first.offset / page + more) * page,
-                });
-                let has_place = !matches!(first.class, Class::Map | Class::Directory);
-                let is_metadata = |offset: &u64| has_place || !holds(content, *offset);
-                offsets.filter(is_metadata).for_each(|_| reads.add(first.class));
-            }
+            self.count(operation, content, &mut reads);
             most = most.max(reads.all() - before);
         }
         (reads, most)
+    }
+
+    /// Adds the metadata that an operation read.
+    fn count(&self, operation: &[Run], content: &[Range<u64>], reads: &mut MetadataReads) {
+        let page = self.metered.page();
+        for Run { first, pages } in operation {
+            let offsets = (0..*pages).map(|more| match more {
+                0 => first.offset,
+                _ => (first.offset / page + more) * page,
+            });
+            let has_place = !matches!(first.class, Class::Map | Class::Directory);
+            let is_metadata = |offset: &u64| has_place || !holds(content, *offset);
+            offsets.filter(is_metadata).for_each(|_| reads.add(first.class));
+        }
+    }
+
+    /// The operations that were kept, one JSON object a line, in the order in which they ran.
+    pub(super) fn operations(&self, content: &[Range<u64>]) -> Result<String> {
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let mut text = String::new();
+        for operation in self.operations.iter().flatten() {
+            let mut meta_reads = MetadataReads::default();
+            if let Some(place) = operation.fetched {
+                self.count(&self.fetched[place], content, &mut meta_reads);
+            }
+            let row = OperationRow {
+                worker: operation.worker,
+                began_us: us(operation.began),
+                waited_us: us(operation.waited),
+                us: us(operation.waited + operation.work),
+                bytes: operation.bytes,
+                meta_reads,
+            };
+            text += &serde_json::to_string(&row)?;
+            text.push('\n');
+        }
+        Ok(text)
     }
 
     /// The device's figures for the row of a workload whose files have their content in `content`.

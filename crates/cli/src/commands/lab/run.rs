@@ -143,6 +143,11 @@ pub(crate) struct Args {
     /// lab device replay)
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
+    /// Write what each operation on --device read and how long it took to this new file, a JSON
+    /// object a line: worker, began_us, waited_us (for the device), us (with CPU time), bytes, and
+    /// pages read of bitmap, descriptor, inode_table, map and directory; one cell only
+    #[arg(long, value_name = "FILE", requires = "device")]
+    keep_operations: Option<PathBuf>,
     /// Run on aged images too (not in virtual time, and so not e1-patches): PROFILE[:N][:P%],
     /// comma-separated. N is a number of operations, or how many times the size of the image is
     /// written (2x); P is the share of the space that files grow to (see lab age)
@@ -353,9 +358,10 @@ impl Args {
         let mut plans = self.with_aged(plans);
         let cache_bytes = self.cache_bytes()?;
         plans.iter_mut().for_each(|plan| plan.cache_bytes = cache_bytes);
+        let keeps = self.keep_requests.is_some() || self.keep_operations.is_some();
         ensure!(
-            self.keep_requests.is_none() || plans.len() == 1,
-            "--keep-requests: one cell only; leave out --aged"
+            !keeps || plans.len() == 1,
+            "--keep-requests and --keep-operations: one cell only; leave out --aged"
         );
         plans.iter().try_for_each(Plan::check_words)?;
         Ok(Work::Cells(plans, experiment))
@@ -432,6 +438,7 @@ impl Args {
             machine,
             device,
             requests: self.keep_requests.clone(),
+            operations: self.keep_operations.clone(),
             ..Plan::new(workload, &[])
         })
     }

@@ -26,6 +26,7 @@ impl Args {
             ("--machine", self.machine.is_some(), is_own),
             ("--device", !self.device.is_empty(), is_own || matches!(name, "e2" | "yard")),
             ("--keep-requests", self.keep_requests.is_some(), is_own),
+            ("--keep-operations", self.keep_operations.is_some(), is_own),
             ("--memory", self.memory.is_some(), has_image),
             ("--image-in", self.image_in != IN_PROCESS, has_image),
             ("--dirty-limit", self.dirty_limit.is_some(), is_own),
