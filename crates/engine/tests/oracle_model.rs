@@ -15,6 +15,7 @@ mod kinds;
 #[path = "model/tree.rs"]
 mod tree;
 
+use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
@@ -625,6 +626,7 @@ impl World {
 fn open(kind: Kind, device: &Arc<MemoryDevice>) -> Watched {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     let options = OpenOptions {
+        policy: Policy::parse(kind.policy).unwrap(),
         delayed_allocation: kind.delayed,
         instruments: Instruments::page_cache_if(kind.follow_page_cache),
         ..OpenOptions::default()

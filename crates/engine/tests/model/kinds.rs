@@ -21,6 +21,8 @@ pub(crate) struct Kind {
     pub(crate) follow_page_cache: bool,
     /// The image is so small that space runs out.
     pub(crate) full: bool,
+    /// The preset that places blocks and inodes.
+    pub(crate) policy: &'static str,
 }
 
 impl Kind {
@@ -35,7 +37,13 @@ impl Kind {
             delayed: true,
             follow_page_cache: false,
             full: false,
+            policy: "linux-6.18",
         }
+    }
+
+    /// An image with the features of the time of an older preset.
+    fn older(policy: &'static str, features: &'static str) -> Self {
+        Self { policy, ..Self::new(policy, 1 << 10, features) }
     }
 
     fn maps(block: u64) -> Self {
@@ -93,6 +101,15 @@ pub(crate) fn kinds() -> Vec<Kind> {
         Kind { name: "full, nodelalloc", delayed: false, ..full },
         Kind { extents: false, ..full_maps },
         Kind::full("full", 16 << 10, "^has_journal"),
+        Kind {
+            extents: false,
+            ..Kind::older(
+                "ext3",
+                "^extents,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink,^extra_isize",
+            )
+        },
+        Kind::older("ext4-2008", "^64bit,^metadata_csum,uninit_bg"),
+        Kind::older("ext4-2009", "^64bit,^metadata_csum,uninit_bg"),
     ])
     .collect()
 }

@@ -309,6 +309,9 @@ pub const TRIED: &[Tried] = &[
             Image("full", &[1, 16], &["full", "no journal"]),
             Image("full, nodelalloc", &[1], &["full", "no journal", "at once"]),
             Image("full, block maps", &[1], &["full", "no journal", "block maps"]),
+            Image("ext3", &[1], &["block maps", "no checksums"]),
+            Image("ext4-2008", &[1], &["no checksums"]),
+            Image("ext4-2009", &[1], &["no checksums"]),
         ],
     },
     Tried {
