@@ -318,7 +318,7 @@ mod tests {
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
         let head = "workload";
         let expected =
-            [&[head, "fallocate2", head, "copy", head][..], &["e3"; 4], &[head], &["e4"; 6]].concat();
+            [&[head, "fallocate2", head, "copy", head][..], &["e3"; 5], &[head], &["e4"; 6]].concat();
         assert_eq!(begins, expected);
         let lines = run.json_lines().unwrap();
         let kinds: Vec<String> = lines
@@ -326,7 +326,7 @@ mod tests {
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["workload"].to_string())
             .collect();
         let (e3, e4) = ("\"e3\"", "\"e4\"");
-        let expected = ["\"fallocate2\"", "\"copy\"", e3, e3, e3, e3, e4, e4, e4, e4, e4, e4];
+        let expected = ["\"fallocate2\"", "\"copy\"", e3, e3, e3, e3, e3, e4, e4, e4, e4, e4, e4];
         assert_eq!(kinds, expected);
         let folder = tempfile::tempdir().unwrap();
         run.save(folder.path()).unwrap();
