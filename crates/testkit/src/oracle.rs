@@ -1,5 +1,6 @@
 //! External programs and the running kernel as oracles.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -162,7 +163,9 @@ impl LoopDevice {
     #[must_use]
     pub fn new(image: &Path) -> Self {
         let image = image.to_str().expect("test images have UTF-8 names");
+        let turn = one_at_a_time();
         let output = run("losetup", &["--show", "-f", image]);
+        drop(turn);
         assert!(output.status.success(), "losetup {image}: {output:?}");
         Self { path: String::from_utf8_lossy(&output.stdout).trim().to_owned() }
     }
@@ -181,6 +184,15 @@ impl Drop for LoopDevice {
         let shown = Path::new("/sys/block").join(name).join("loop/backing_file");
         wait_while(|| shown.exists());
     }
+}
+
+/// Lets one test at a time look for a free loop device, until what it returns is dropped. Of two
+/// that find the same device free, the second opens it exclusively for a moment before it is
+/// refused. In that moment mke2fs would say that the device is in use.
+fn one_at_a_time() -> Option<File> {
+    let control = File::open("/dev/loop-control").ok()?;
+    control.lock().ok()?;
+    Some(control)
 }
 
 /// An image mounted through a loop device; unmounted when dropped.
@@ -223,12 +235,14 @@ impl LoopMount {
 
     fn mount_as(kind: &str, source: &Path, options: &str) -> Result<Self, String> {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let turn = options.split(',').any(|option| option == "loop").then(one_at_a_time);
         let output = Command::new("mount")
             .args(["-t", kind, "-o", options])
             .arg(source)
             .arg(directory.path())
             .output()
             .map_err(|error| error.to_string())?;
+        drop(turn);
         if output.status.success() {
             Ok(Self { directory, source: source.to_path_buf() })
         } else {
