@@ -7,6 +7,7 @@ use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockCount, BlockNr, Compat, GroupNr, Incompat, RoCompat};
 use zerocopy::FromBytes;
 
+use crate::ahead::Ahead;
 use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::volume::{Group, Volume};
@@ -19,13 +20,15 @@ pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
     let groups = volume.geometry.groups();
     // Grows as descriptors are read: their number is only a claim of the superblock.
     let mut list = Vec::new();
-    let mut block = vec![0; volume.block_size()];
+    let mut ahead = Ahead::default();
     for index in 0..volume.desc_blocks() {
         let place = volume.desc_block(index);
-        if !volume.contains(place) || volume.read_block(place, &mut block).is_err() {
+        let more = u64_from_u32(volume.old_desc_blocks().saturating_sub(index + 1));
+        let read = if volume.contains(place) { ahead.block(volume, place, more).ok() } else { None };
+        let Some(block) = read else {
             sink.add(Code::METADATA_READ, Site::block(place), "group descriptors");
             return false;
-        }
+        };
         let first = index * per_block;
         for (raw, nr) in block.chunks_exact(volume.desc_size).zip(first..groups.min(first + per_block)) {
             list.push(check_descriptor(volume, GroupNr::new(nr), raw, sink));
@@ -328,10 +331,11 @@ fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code,
     let backups: Vec<GroupNr> =
         volume.superblock_groups().into_iter().filter(|group| group.raw() != 0).collect();
     let mut unseen = words_of(&top).ne(expected.iter().copied());
+    let mut ahead = Ahead::default();
     for index in 0..reserved {
         let slot = usize_from_u64((u64_from_u32(volume.old_desc_blocks()) + index) % per_block);
         let block = first_desc + BlockCount::new(u64_from_u32(volume.old_desc_blocks()) + index);
-        let list = volume.block(block).map_err(unread)?;
+        let list = ahead.block(volume, block, reserved - index - 1).map_err(unread)?;
         let copies: Vec<u32> = backups
             .iter()
             .map(|group| {

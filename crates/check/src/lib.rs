@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod backup;
 mod bitmaps;
 mod block_map;
@@ -38,10 +39,12 @@ mod vitals;
 mod volume;
 mod xattr_blocks;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blockyard_device::BlockDevice;
+use blockyard_disk::InodeNr;
 
 pub use code::{Code, Severity};
 pub use finding::{Finding, Site};
@@ -57,6 +60,7 @@ use block_map::BlockMap;
 use finding::{Ledger, Sink};
 use inode::Scan;
 use meter::{Meter, Metered, Passes};
+use paths::Paths;
 use replay::Replayed;
 use superblock::Opened;
 
@@ -276,12 +280,30 @@ pub fn measure(
     journal: Option<&dyn BlockDevice>,
     options: &Options,
 ) -> Result<(Report, Vec<PassCost>), Error> {
+    let mut asked = Asked::default();
+    measure_and_name(device, journal, options, &mut asked)
+}
+
+/// As [`measure`]; also finds paths.
+fn measure_and_name(
+    device: &dyn BlockDevice,
+    journal: Option<&dyn BlockDevice>,
+    options: &Options,
+    asked: &mut Asked,
+) -> Result<(Report, Vec<PassCost>), Error> {
     let meter = Meter::default();
     let image = Metered { below: device, meter: &meter, watch: &options.watch };
     let devices = Devices { image: &image, journal, is_replayed: false, watch: &options.watch };
     let mut passes = Passes::begin(&meter);
-    let report = check_devices(devices, options, &mut passes)?;
+    let report = check_devices(devices, options, (&mut passes, asked))?;
     Ok((report, passes.costs))
+}
+
+/// The inodes whose paths are wanted, and the paths.
+#[derive(Default)]
+struct Asked {
+    about: BTreeSet<InodeNr>,
+    paths: Paths,
 }
 
 /// What is checked. Both devices are only read.
@@ -295,12 +317,20 @@ struct Devices<'a> {
     watch: &'a Watch,
 }
 
-fn check_devices(devices: Devices<'_>, options: &Options, passes: &mut Passes<'_>) -> Result<Report, Error> {
-    options.pool()?.install(|| run(devices, options.superblock, passes))
+fn check_devices(
+    devices: Devices<'_>,
+    options: &Options,
+    into: (&mut Passes<'_>, &mut Asked),
+) -> Result<Report, Error> {
+    options.pool()?.install(|| run(devices, options.superblock, into))
 }
 
-fn run(devices: Devices<'_>, place: Option<Place>, passes: &mut Passes<'_>) -> Result<Report, Error> {
-    let mut course = Course { ledger: Ledger::default(), passes, vitals: None };
+fn run(
+    devices: Devices<'_>,
+    place: Option<Place>,
+    (passes, asked): (&mut Passes<'_>, &mut Asked),
+) -> Result<Report, Error> {
+    let mut course = Course { ledger: Ledger::default(), passes, asked, vitals: None };
     let mut sink = Sink::default();
     let examined = if let Some(place) = place {
         let Place { block, block_size } = place;
@@ -329,6 +359,7 @@ fn run(devices: Devices<'_>, place: Option<Place>, passes: &mut Passes<'_>) -> R
 struct Course<'a, 'm> {
     ledger: Ledger,
     passes: &'a mut Passes<'m>,
+    asked: &'a mut Asked,
     vitals: Option<Vitals>,
 }
 
@@ -405,7 +436,7 @@ fn examine(
 
 /// The passes after the superblock and the descriptors were read.
 fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
-    let Course { ledger, passes, vitals } = course;
+    let Course { ledger, passes, asked, vitals } = course;
     let groups = blockyard_disk::num::usize_from_u32(volume.geometry.groups());
     assert_eq!(volume.groups.len(), groups, "a descriptor of each group");
     let mut sink = Sink::default();
@@ -443,6 +474,7 @@ fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     *vitals = Some(facts.vitals(&volume.geometry, free));
     quota::check(&scan, &facts, ledger);
     paths::attach(volume, &facts, &tree, ledger);
+    asked.paths = paths::find(volume, &facts, &tree, &asked.about);
     leave_unjudged(&facts, ledger);
     passes.end(5);
 }

@@ -16,6 +16,7 @@ use std::collections::HashSet;
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, InodeNr};
 
+use crate::ahead::Ahead;
 use crate::code::Code;
 use crate::descriptors::{SystemRange, touches};
 use crate::finding::{Sink, Site};
@@ -94,6 +95,7 @@ pub(crate) struct Walk<'a, 'v> {
     /// The last block so far in the file's order.
     last_block: Option<u64>,
     visited: HashSet<u64>,
+    ahead: Ahead,
     /// Logical and physical cluster that the last data run ended in.
     last_cluster: Option<(u64, u64)>,
 }
@@ -127,6 +129,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             split: false,
             last_block: None,
             visited: HashSet::new(),
+            ahead: Ahead::default(),
             last_cluster: None,
         }
     }
@@ -154,7 +157,9 @@ impl<'a, 'v> Walk<'a, 'v> {
 
     /// Enters a block of the map: claims and reads it. `None` when it must not be used or cannot be
     /// read.
-    fn enter(&mut self, block: BlockNr) -> Option<Vec<u8>> {
+    ///
+    /// The walk will enter the `more` blocks after it next.
+    fn enter(&mut self, block: BlockNr, more: u64) -> Option<Vec<u8>> {
         assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);
         // The resize inode may enter a block twice: what it should hold is compared elsewhere.
@@ -176,7 +181,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             let cluster = self.volume.geometry.cluster_of(block).raw();
             self.claims.claim(cluster, 1);
         }
-        match self.volume.block(block) {
+        match self.ahead.block(self.volume, block, more) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 self.fault(Code::MAP_READ, site, error.to_string());

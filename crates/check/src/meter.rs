@@ -25,10 +25,12 @@ pub struct PassCost {
     pub user: Duration,
     /// System time of all threads.
     pub system: Duration,
+    /// Resident memory of the process at the end, in bytes; zero where the system does not tell.
+    pub memory: u64,
 }
 
 impl PassCost {
-    /// The sum of some passes, as pass 0.
+    /// The sum of some passes, as pass 0. The memory is the most that one of them ended with.
     #[must_use]
     pub fn total(passes: &[Self]) -> Self {
         passes.iter().fold(Self::default(), |sum, one| Self {
@@ -39,6 +41,7 @@ impl PassCost {
             real: sum.real + one.real,
             user: sum.user + one.user,
             system: sum.system + one.system,
+            memory: sum.memory.max(one.memory),
         })
     }
 
@@ -53,6 +56,7 @@ impl PassCost {
             real: after.at - before.at,
             user: after.user.saturating_sub(before.user),
             system: after.system.saturating_sub(before.system),
+            memory: after.memory,
         }
     }
 }
@@ -65,6 +69,7 @@ struct Reading {
     seeks: u64,
     user: Duration,
     system: Duration,
+    memory: u64,
 }
 
 /// Counts the reads of a check. All operations are relaxed: the counters order nothing else.
@@ -94,8 +99,15 @@ impl Meter {
             seeks: self.seeks.load(Ordering::Relaxed),
             user,
             system,
+            memory: resident(&std::fs::read_to_string("/proc/self/status").unwrap_or_default()),
         }
     }
+}
+
+/// The resident memory in bytes that the text of `/proc/self/status` tells.
+fn resident(text: &str) -> u64 {
+    let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
 /// User and system time of this process from the text of `/proc/self/stat`, which counts in
@@ -200,5 +212,11 @@ mod tests {
         let text = "1 (a ) b) S 1 1 1 0 -1 4194560 1 0 0 0 250 40 0 0 20";
         assert_eq!(cpu_times(text), (Duration::from_millis(2500), Duration::from_millis(400)));
         assert_eq!(cpu_times(""), (Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn the_status_tells_resident_memory() {
+        assert_eq!(resident("VmHWM:\t    9000 kB\nVmRSS:\t    8704 kB\nRssAnon:\t 1 kB\n"), 8704 << 10);
+        assert_eq!(resident("State:\tR (running)\n"), 0);
     }
 }

@@ -24,19 +24,28 @@ const COMPONENTS_MAX: usize = 1024;
 /// Directories read at a time: bounds the names in memory.
 const BATCH: usize = 64;
 
+/// Paths of inodes.
+pub(crate) type Paths = BTreeMap<InodeNr, Vec<u8>>;
+
 /// One name of each inode: the directory that has it, and its bytes.
 type NameOf = BTreeMap<u32, (u32, Vec<u8>)>;
 
 /// Gives findings about named inodes their paths, as far as [`INODES_MAX`] and the budget of
 /// [`read_names`] allow.
 pub(crate) fn attach(volume: &Volume<'_>, facts: &Facts, tree: &Tree, ledger: &mut Ledger) {
-    let about: BTreeSet<u32> = ledger.inodes().map(InodeNr::raw).collect();
-    let wanted: BTreeSet<u32> = about.into_iter().take(INODES_MAX).collect();
+    let about = ledger.inodes().collect();
+    let paths = find(volume, facts, tree, &about);
+    ledger.set_paths(|inode| paths.get(&inode).cloned());
+}
+
+/// The paths of inodes, as far as [`INODES_MAX`] and the budget of [`read_names`] allow.
+pub(crate) fn find(volume: &Volume<'_>, facts: &Facts, tree: &Tree, about: &BTreeSet<InodeNr>) -> Paths {
+    let wanted: BTreeSet<u32> = about.iter().take(INODES_MAX).map(|inode| inode.raw()).collect();
     if wanted.is_empty() {
-        return;
+        return Paths::new();
     }
     let names = names_of(volume, facts, tree, &wanted);
-    ledger.set_paths(|inode| path(&names, inode.raw()));
+    wanted.into_iter().filter_map(|nr| Some((InodeNr::new(nr), path(&names, nr)?))).collect()
 }
 
 fn names_of(volume: &Volume<'_>, facts: &Facts, tree: &Tree, wanted: &BTreeSet<u32>) -> NameOf {

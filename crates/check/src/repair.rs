@@ -32,6 +32,7 @@ mod log;
 mod maps;
 mod marks;
 mod mmp;
+mod naming;
 mod origin;
 mod orphans;
 mod places;
@@ -51,7 +52,7 @@ mod wish;
 mod wishes;
 mod xattr_blocks;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use blockyard_device::{BlockDevice, OverlayDevice};
@@ -66,7 +67,8 @@ pub use preen::Preening;
 pub use undo::{UndoError, Undone, save_undo_of_replay, undo, undo_forced};
 pub use wish::{Shared, Wish};
 
-use crate::{Code, Error, Finding, Options, PassCost, Report, replay};
+use crate::paths::Paths;
+use crate::{Asked, Code, Error, Finding, Options, PassCost, Report, replay};
 use log::Log;
 use redo::Redo;
 use round::Round;
@@ -312,7 +314,10 @@ fn decide<'a>(
         overlay = OverlayDevice::new(device);
     }
     let decided = (log.actions.is_empty(), is_replayed || is_resumed || options.cut_at.is_some());
-    let (after, takes_mark, sets_mark) = settle(device, (&overlay, log_below), options, decided)?;
+    let named = naming::wanted(&log);
+    let Settled { after, paths, takes_mark, sets_mark } =
+        settle(device, (&overlay, log_below), options, decided, named)?;
+    naming::name(&mut log, &before, &paths);
     let mut plan = Plan {
         overlay,
         journal: log_device,
@@ -333,7 +338,6 @@ fn decide<'a>(
         miscounted: head::miscounted(device)?,
         cut_at: options.cut_at,
     };
-    name_inodes(&mut plan);
     if let Some(end) = options.cut_at {
         let losses = cut::losses(&plan.overlay, end, &plan.fresh)?;
         plan.actions.splice(0..0, losses);
@@ -377,18 +381,32 @@ fn begin<'a>(
     Ok(Some(Begun { overlay, journal: log_device, is_replayed, findings: sink.into_findings() }))
 }
 
-/// Checks what a repair leaves, and makes the marks of the superblock agree. Returns what the check
-/// found, whether the clean mark was taken away, and whether it was set. `is_undecided` says that
-/// there are no actions. `is_carried_out` says that a journal was replayed, that a redo log was
-/// carried out, or that a device that was cut short was made longer.
+/// What a repair leaves.
+struct Settled {
+    /// What a check finds; `None` when there is no verdict.
+    after: Option<Report>,
+    /// The paths that were asked for.
+    paths: Paths,
+    /// Whether the clean mark was taken away.
+    takes_mark: bool,
+    /// Whether the clean mark was set.
+    sets_mark: bool,
+}
+
+/// Checks what a repair leaves, and makes the marks of the superblock agree. `is_undecided` says
+/// that there are no actions. `is_carried_out` says that a journal was replayed, that a redo log
+/// was carried out, or that a device that was cut short was made longer. `about` are the inodes
+/// whose paths are wanted.
 fn settle(
     device: &dyn BlockDevice,
     (overlay, journal): (&OverlayDevice<&dyn BlockDevice>, Option<&dyn BlockDevice>),
     options: &RepairOptions,
     (is_undecided, is_carried_out): (bool, bool),
-) -> Result<(Option<Report>, bool, bool), Error> {
+    about: BTreeSet<InodeNr>,
+) -> Result<Settled, Error> {
     let check = Options { superblock: None, ..options.check.clone() };
-    let after = crate::measure(overlay, journal, &check).ok().map(|(report, _)| report);
+    let mut asked = Asked { about, paths: Paths::new() };
+    let after = crate::measure_and_name(overlay, journal, &check, &mut asked).ok().map(|(report, _)| report);
     let is_clean = after.as_ref().filter(|after| after.examined).map(Report::is_clean);
     let takes_mark = is_clean == Some(false) && marks::take_mark(device, overlay)?;
     let was_clean = is_clean == Some(true) && is_undecided;
@@ -397,7 +415,7 @@ fn settle(
         editor::change_superblock(overlay, |sb| marks::mark_checked(sb, options.now))?;
     }
     debug_assert!(!(takes_mark && sets_mark), "a file system is clean or has errors");
-    Ok((after, takes_mark, sets_mark))
+    Ok(Settled { after, paths: asked.paths, takes_mark, sets_mark })
 }
 
 /// What became of a repair in memory.
@@ -440,25 +458,5 @@ fn has_errors(round: &Round<'_>) -> Result<bool, Error> {
         Ok((report, _)) => Ok(!report.examined || !report.is_clean()),
         Err(Error::Unsupported(_)) => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-/// Gives actions the paths of the findings from before the repair.
-fn name_inodes(plan: &mut Plan<'_>) {
-    let paths: BTreeMap<_, _> = plan
-        .before
-        .findings
-        .iter()
-        .filter_map(|finding| Some((finding.site.inode?, finding.path.clone()?)))
-        .collect();
-    for action in &mut plan.actions {
-        let path = action.site.inode.and_then(|inode| paths.get(&inode).cloned());
-        action.path = match &action.name {
-            None => path,
-            Some(name) => {
-                let directory = path.map(|path| if path == b"/" { Vec::new() } else { path });
-                Some(directory.map_or_else(|| name.clone(), |path| [&path[..], b"/", name].concat()))
-            }
-        };
     }
 }

@@ -119,6 +119,23 @@ fn reads_are_in_flight_side_by_side() {
     assert!(reads < 450, "{reads} reads");
 }
 
+/// The blocks reserved for descriptors lie next to each other, and so do the descriptors.
+#[test]
+fn reserved_blocks_are_read_together() {
+    if !require(&["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    // 1024 blocks are reserved.
+    mke2fs(&image, &["-t", "ext4"], "8G");
+    let device = FileDevice::open_read_only(&image).unwrap();
+    let (report, costs) = measure(&device, None, &Options::default()).unwrap();
+    assert!(report.examined && report.is_clean(), "{:?}", report.findings);
+    let total = PassCost::total(&costs);
+    assert!(total.bytes >= 2 * 1024 * 4096 && total.reads < 100, "{total:?}");
+}
+
 #[test]
 fn a_watch_is_told_each_item_and_all_bytes() {
     if !require(&["mke2fs", "debugfs"]) {

@@ -7,7 +7,7 @@ mod support;
 
 use std::path::Path;
 
-use blockyard_check::{Options, check};
+use blockyard_check::{Action, Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_bounded, require};
 use support::small::{self, debugfs, made, repair};
@@ -55,6 +55,43 @@ fn list(entries: [Entry<'_>; 2]) -> Vec<u8> {
         }
     }
     area
+}
+
+/// What a repair moves to lost+found is named by the path that it had, as far as it is known.
+#[test]
+fn lost_files_are_told_with_their_old_paths() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4"], "8M");
+    let content = folder.path().join("content");
+    std::fs::write(&content, b"few bytes\n").unwrap();
+    for made in ["/a", "/a/b", "/a/b/c"] {
+        debugfs(&image, &format!("mkdir {made}"));
+    }
+    debugfs(&image, &format!("write {} /a/b/c/file", content.display()));
+    // Nothing leads to the directory c any more, whose inode is gone, too.
+    debugfs(&image, "clri /a/b/c");
+    debugfs(&image, "clri /a");
+    let device = FileDevice::open(&image).unwrap();
+    let plan = plan(&device, &RepairOptions { now: 1_700_000_000, ..RepairOptions::default() }).unwrap();
+    assert!(plan.is_complete(), "{:?}", plan.after);
+    let told = |action: &Action| {
+        let path = action.path.as_ref().map(|path| String::from_utf8_lossy(path).into_owned());
+        format!("{} {} {}", action.cost.text(), path.as_deref().unwrap_or("-"), action.what)
+    };
+    let costly: Vec<String> =
+        plan.actions.iter().filter(|action| action.cost > Cost::Nothing).map(told).collect();
+    assert_eq!(
+        costly,
+        [
+            "removed /a name of inode 12 removed",
+            "removed /a/b/c name of inode 14 removed",
+            "moved /a/b named lost+found/#13.b",
+            "moved /a/b/c/file named lost+found/#15.file",
+        ]
+    );
 }
 
 /// An empty attribute whose value would lie outside of the inode hides the one of inline data, and

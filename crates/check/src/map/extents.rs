@@ -138,7 +138,7 @@ pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60], end: 
         let raw = RawExtentIndex::read_from_bytes(node.entry(index)).expect("an entry has 12 bytes");
         let place = Some(raw.leaf()).filter(|place| walk.volume.contains(*place));
         let child = place.and_then(|place| {
-            let bytes = walk.enter(place)?;
+            let bytes = walk.enter(place, 0)?;
             open_node(walk, Cow::Owned(bytes), Some(place), Some(depth), end)
         });
         if let Some(child) = child {
@@ -264,7 +264,7 @@ fn index_entry<'b>(walk: &mut Walk<'_, '_>, node: &Node<'_>, index: usize, floor
         walk.fault(Code::EXTENT_START, site, format!("index points to block {child}"));
         return None;
     }
-    let bytes = walk.enter(child)?;
+    let bytes = walk.enter(child, 0)?;
     let child = open_node(walk, Cow::Owned(bytes), Some(child), Some(depth), end)?;
     let [a, b, c, d, ..] = *child.entry(0) else { return None };
     let first = u64::from(u32::from_le_bytes([a, b, c, d]));

@@ -9,6 +9,8 @@ use crate::code::Code;
 
 /// Pointers in the inode.
 const DIRECT: usize = 12;
+/// The most indirect blocks that are read together with the one before them.
+const FOLLOWERS_MAX: usize = 255;
 /// The most illegal pointers in a map. At one more, the map is given up.
 const ILLEGAL_MAX: u32 = 12;
 
@@ -99,10 +101,10 @@ fn data_pointer(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, logical: u64, word
 fn walk_table(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, word: u32, level: u32, logical: u64) -> bool {
     let per_table = u64_from_usize(walk.volume.block_size() / 4);
     let mut stack: Vec<Table> = Vec::with_capacity(3);
-    let mut pending = Some((word, level, logical));
+    let mut pending = Some((word, 0, level, logical));
     loop {
-        if let Some((word, level, logical)) = pending.take() {
-            match open_table(walk, joiner, word, level, logical) {
+        if let Some((word, more, level, logical)) = pending.take() {
+            match open_table(walk, joiner, (word, more), level, logical) {
                 Ok(Some(table)) => {
                     stack.push(table);
                     assert!(stack.len() <= 3, "{} levels of indirect blocks", stack.len());
@@ -123,11 +125,21 @@ fn walk_table(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, word: u32, level: u3
         let word = u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]);
         let logical = table.logical + u64_from_usize(index) * per_table.pow(table.level);
         if table.level > 0 {
-            pending = Some((word, table.level - 1, logical));
+            pending = Some((word, followers(&table.bytes[at..]), table.level - 1, logical));
         } else if word != 0 && !data_pointer(walk, joiner, logical, word) {
             return false;
         }
     }
+}
+
+/// How many pointers after the first one name the blocks after its block, in order; at most
+/// [`FOLLOWERS_MAX`].
+fn followers(pointers: &[u8]) -> u64 {
+    let mut words =
+        pointers.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+    let first = words.next().unwrap_or(0);
+    let next = (1..).map_while(|distance| first.checked_add(distance));
+    u64_from_usize(words.zip(next).take(FOLLOWERS_MAX).take_while(|(word, next)| word == next).count())
 }
 
 struct GivenUp;
@@ -135,7 +147,7 @@ struct GivenUp;
 fn open_table(
     walk: &mut Walk<'_, '_>,
     joiner: &mut Joiner,
-    word: u32,
+    (word, more): (u32, u64),
     level: u32,
     logical: u64,
 ) -> Result<Option<Table>, GivenUp> {
@@ -148,5 +160,5 @@ fn open_table(
     }
     joiner.flush(walk);
     walk.follow(block.raw(), 1);
-    Ok(walk.enter(block).map(|bytes| Table { bytes, next: 0, level, logical }))
+    Ok(walk.enter(block, more).map(|bytes| Table { bytes, next: 0, level, logical }))
 }

@@ -181,7 +181,8 @@ fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<
     if let Some(old) = ed.log.remembered(inode.raw()) {
         name.push(b'.');
         let room = NAME_LEN_MAX - name.len();
-        let safe = old.iter().take(room).map(|&byte| if matches!(byte, 0 | b'/') { b'.' } else { byte });
+        let safe =
+            old.bytes.iter().take(room).map(|&byte| if matches!(byte, 0 | b'/') { b'.' } else { byte });
         name.extend(safe);
     } else if let Some(parent) = parent.filter(|&parent| parent != 0 && parent != inode.raw()) {
         name.extend_from_slice(format!(".in-{parent}").as_bytes());

@@ -293,7 +293,7 @@ fn note(ed: &mut Editor<'_, '_>, at: &Mending<'_>, judged: names::Judged, what: 
         ed.log.add_name(at.code, at.inode, change);
     }
     for name in judged.gone {
-        ed.log.remember(name.inode, &name.bytes);
+        ed.log.remember(name.inode, Some(at.inode), &name.bytes);
     }
 }
 

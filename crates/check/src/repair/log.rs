@@ -57,8 +57,9 @@ pub struct Action {
     pub what: String,
     /// What it costs.
     pub cost: Cost,
-    /// The path of the inode, if a finding before the repair has it. If the action is about a name,
-    /// the name's own path, or the name alone if its directory has no path.
+    /// The path that the inode had before the repair, as far as it is known; or else the one that
+    /// it has afterwards. If the action is about a name, the name's own path. `<N>` at the start of
+    /// a path stands for inode N, which has no path.
     pub path: Option<Vec<u8>>,
     /// The name in the directory `site.inode`, if the action is about a single name.
     pub name: Option<Vec<u8>>,
@@ -123,7 +124,15 @@ pub(crate) struct Log {
     /// redo log.
     pub(crate) spare: Vec<Range<u64>>,
     /// Names that directories lost, by inode.
-    remembered: BTreeMap<u32, Vec<u8>>,
+    remembered: BTreeMap<u32, OldName>,
+}
+
+/// A name that an inode had before the repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OldName {
+    /// The directory that had it; `None` if nobody can tell.
+    pub(crate) directory: Option<InodeNr>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Whether a journal is to be made again.
@@ -200,13 +209,13 @@ impl Log {
     }
 
     /// Remembers the name of an inode in a directory that loses it.
-    pub(crate) fn remember(&mut self, inode: u32, name: &[u8]) {
-        self.remembered.entry(inode).or_insert_with(|| name.to_vec());
+    pub(crate) fn remember(&mut self, inode: u32, directory: Option<InodeNr>, name: &[u8]) {
+        self.remembered.entry(inode).or_insert_with(|| OldName { directory, bytes: name.to_vec() });
     }
 
     /// The name of an inode that a directory lost in this repair.
-    pub(crate) fn remembered(&self, inode: u32) -> Option<&[u8]> {
-        self.remembered.get(&inode).map(Vec::as_slice)
+    pub(crate) fn remembered(&self, inode: u32) -> Option<&OldName> {
+        self.remembered.get(&inode)
     }
 
     /// Whether a finding is to be repaired at all.

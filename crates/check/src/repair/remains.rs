@@ -30,7 +30,13 @@ pub(super) fn remember(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &Slot) {
         let read = blocks.filter_map(|place| ed.volume().block(BlockNr::new(place)).ok());
         read.flat_map(|block| entries(ed, &block, &mut false)).collect()
     };
-    names.iter().filter(|name| !is_dot(name)).for_each(|name| ed.log.remember(name.inode, &name.bytes));
+    keep(ed, Some(inode), &names);
+}
+
+/// Remembers names, but not `.` and `..`.
+fn keep(ed: &mut Editor<'_, '_>, directory: Option<InodeNr>, names: &[Name]) {
+    let others = names.iter().filter(|name| !is_dot(name));
+    others.for_each(|name| ed.log.remember(name.inode, directory, &name.bytes));
 }
 
 fn is_dot(name: &Name) -> bool {
@@ -56,7 +62,9 @@ pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
         let mut broken = false;
         let names = entries(ed, &block, &mut broken);
         // A block with other content is not a whole chain of entries.
-        let names = names.into_iter().filter(|name| !broken && nameless.contains(&name.inode));
-        names.filter(|name| !is_dot(name)).for_each(|name| ed.log.remember(name.inode, &name.bytes));
+        // Only the first block of a directory says whose it is.
+        let own = names.iter().find(|name| name.bytes == b".").map(|own| InodeNr::new(own.inode));
+        let wanted = names.into_iter().filter(|name| !broken && nameless.contains(&name.inode));
+        keep(ed, own, &wanted.collect::<Vec<_>>());
     }
 }

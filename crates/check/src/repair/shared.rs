@@ -58,23 +58,23 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
     let mut owned = Owned::default();
     let (decided, mut keepers) = (ed.log.actions.len(), Vec::new());
     for (_, inode) in ranked {
-        if part(ed, inode, &mut owned)? == Parted::Keeps {
-            keepers.push(inode);
+        if let Parted::Keeps(shared) = part(ed, inode, &mut owned)? {
+            keepers.push((inode, shared));
         }
     }
     let is_done = ed.log.actions.len() > decided;
-    for inode in keepers.into_iter().filter(|_| is_done) {
+    for (inode, shared) in keepers.into_iter().filter(|_| is_done) {
         let what = "shared blocks kept";
         ed.add(Code::SHARED_BLOCKS, Site::inode(inode), Cost::Doubtful, what);
+        ed.log.set_ranges(maps::bytes_of(&shared, ed.volume().geometry.block_bits()));
     }
     Ok(is_done)
 }
 
 /// What became of an inode with shared blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parted {
-    /// Its content stays where it is.
-    Keeps,
+    /// Its content stays where it is. These blocks of it, by their place in the file, are shared.
+    Keeps(Vec<u64>),
     /// It was changed, or has no content in blocks of its own.
     Done,
 }
@@ -206,7 +206,9 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     changed |= !(copied.is_empty() && dropped.is_empty());
     let tries = ed.log.try_again(Tried::Shared, inode);
     if !changed {
-        return Ok(Parted::Keeps);
+        let shared = map.runs.iter().filter(|run| shared_in(ed, run) > 0).flat_map(maps::blocks_of);
+        let shared = shared.filter(|block| shared_in(ed, block) > 0);
+        return Ok(Parted::Keeps(shared.map(|block| block.logical).collect()));
     }
     let written = maps::write(ed, inode, &mut slot, &runs)?;
     if written == Err(NoSpace) || tries >= TRIES_MAX {

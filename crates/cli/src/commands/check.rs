@@ -113,8 +113,8 @@ pub(crate) struct Args {
     /// after it
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Show the time and the reads of the check, and with -tt those of each pass; with a repair,
-    /// those of the check before it
+    /// Show the memory, time and reads of the check, and with -tt those of each pass; with a
+    /// repair, those of the check before it
     #[arg(short = 't', action = clap::ArgAction::Count)]
     times: u8,
     /// The same as -tt

@@ -2,10 +2,12 @@
 //! repaired in place.
 
 use std::ffi::OsString;
+use std::fs::DirEntry;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use blockyard_check::{Action, Code, Cost, Plan, RepairOptions};
 use blockyard_device::{BlockDevice, DeviceError, ImagePath, OverlayDevice};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
@@ -25,13 +27,13 @@ const EXIT_INCOMPLETE: u8 = 1;
 #[command(
     after_help = "The image is repaired in memory and then copied; it is not written to. Files without a name are in \
                         DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed, or is \
-                        zeroes because the image was cut short (each reported; the rest is done), 2 wrong usage, 8 nothing can be read."
+                        zeroes because the image was cut short (each reported; the rest is done), 2 wrong usage, 8 nothing can be read, or DEST is not empty."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// The directory of the host for all files; created if it does not exist
+    /// The directory of the host for all files: a new or an empty one
     dest: OsString,
     /// The device or file that holds the journal, when it is not in the image; without it, what
     /// only the journal holds is left out
@@ -46,6 +48,7 @@ impl Args {
     /// Repairs in memory, then copies. If no repair can be planned, copies from the image as it is.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_no_image(&self.image)?;
+        refuse_used(Path::new(&self.dest))?;
         mounted::warn(&self.image);
         let image = self.image.open_read_only()?;
         if !image::has_magic(&image) {
@@ -100,6 +103,18 @@ impl Args {
         }
         zeroed.len()
     }
+}
+
+/// Refuses a directory in which files could be replaced. The empty lost+found of a new file system
+/// is no obstacle.
+fn refuse_used(dest: &Path) -> anyhow::Result<()> {
+    let Ok(entries) = std::fs::read_dir(dest) else { return Ok(()) };
+    let is_empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    let is_obstacle = |entry: &DirEntry| entry.file_name() != "lost+found" || !is_empty(&entry.path());
+    if entries.flatten().any(|entry| is_obstacle(&entry)) {
+        bail!("{}: not empty, and a file in it might be replaced; name a new directory", dest.display());
+    }
+    Ok(())
 }
 
 /// If the superblock is intact and says that the journal is on another device, turns the file

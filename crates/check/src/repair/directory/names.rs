@@ -117,7 +117,6 @@ pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read
             if !stays {
                 let what = format!("name of inode {} removed", old.inode);
                 judged.changes.push(NameChange { name: old.bytes.clone(), what, cost: Cost::Removed });
-                judged.cost = judged.cost.max(Cost::Removed);
                 judged.gone.push(old);
             } else if old.bytes != name.bytes {
                 judged.changes.push(renamed(old.bytes, &name.bytes));

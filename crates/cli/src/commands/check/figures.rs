@@ -115,7 +115,8 @@ fn cost_text(who: &str, cost: &PassCost) -> String {
     let mib = share(cost.bytes, 1 << 20);
     let rate = if cost.real.is_zero() { 0.0 } else { mib / cost.real.as_secs_f64() };
     format!(
-        "{who}: time: {}/{}/{}\n{who}: I/O read: {mib:.0}MB, write: 0MB, rate: {rate:.2}MB/s; {} reads, {} seeks\n",
+        "{who}: Memory used: {}k, time: {}/{}/{}\n{who}: I/O read: {mib:.0}MB, write: 0MB, rate: {rate:.2}MB/s; {} reads, {} seeks\n",
+        cost.memory >> 10,
         seconds(cost.real),
         seconds(cost.user),
         seconds(cost.system),
@@ -134,6 +135,7 @@ fn cost_json(pass: &serde_json::Value, cost: &PassCost) -> serde_json::Value {
         "real_s": cost.real.as_secs_f64(),
         "user_s": cost.user.as_secs_f64(),
         "system_s": cost.system.as_secs_f64(),
+        "memory_bytes": cost.memory,
     })
 }
 
@@ -176,11 +178,19 @@ mod tests {
     #[test]
     fn a_cost_is_two_lines() {
         let real = Duration::from_millis(500);
-        let cost = PassCost { pass: 1, reads: 7, bytes: 3 << 20, seeks: 2, real, ..PassCost::default() };
+        let cost = PassCost {
+            pass: 1,
+            reads: 7,
+            bytes: 3 << 20,
+            seeks: 2,
+            real,
+            memory: 8 << 20,
+            ..PassCost::default()
+        };
         let text = cost_text("Pass 1", &cost);
         assert_eq!(
             text,
-            "Pass 1: time:  0.50/ 0.00/ 0.00\n\
+            "Pass 1: Memory used: 8192k, time:  0.50/ 0.00/ 0.00\n\
              Pass 1: I/O read: 3MB, write: 0MB, rate: 6.00MB/s; 7 reads, 2 seeks\n"
         );
     }

@@ -1,0 +1,55 @@
+//! Blocks that are wanted one after another, and are read together.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::BlockNr;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+
+use crate::volume::Volume;
+
+/// The most bytes of one read.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// The blocks that were read last.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ahead {
+    /// Returns a block. If it is not here, reads it together with the `more` blocks after it, as
+    /// far as they lie in the file system and one read may hold them.
+    pub(crate) fn block(
+        &mut self,
+        volume: &Volume<'_>,
+        block: BlockNr,
+        more: u64,
+    ) -> Result<Vec<u8>, DeviceError> {
+        let bits = volume.geometry.block_bits();
+        if more > 0 && !self.holds(block, bits) {
+            self.fetch(volume, block, more);
+        }
+        if !self.holds(block, bits) {
+            // It is wanted alone, or one of the blocks after it cannot be read.
+            return volume.block(block);
+        }
+        let at = usize_from_u64((block.raw() - self.first) << bits);
+        Ok(self.bytes[at..at + volume.block_size()].to_vec())
+    }
+
+    fn holds(&self, block: BlockNr, bits: u32) -> bool {
+        let count = u64_from_usize(self.bytes.len()) >> bits;
+        (self.first..self.first + count).contains(&block.raw())
+    }
+
+    fn fetch(&mut self, volume: &Volume<'_>, block: BlockNr, more: u64) {
+        let bits = volume.geometry.block_bits();
+        let end = volume.geometry.blocks_count().raw();
+        let count = (more + 1).min(BYTES_MAX >> bits).min(end.saturating_sub(block.raw()));
+        self.first = block.raw();
+        self.bytes.resize(usize_from_u64(count << bits), 0);
+        if volume.device.read_at(block.raw() << bits, &mut self.bytes).is_err() {
+            self.bytes.clear();
+        }
+    }
+}
