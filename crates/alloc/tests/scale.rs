@@ -56,7 +56,8 @@ fn sixteen_tebibytes() {
     }
     let grown = resident_mib() - before;
     println!("open {open:?}; {grown} MiB after one allocation in each of {GROUPS} groups");
-    assert!(open.as_millis() < 500, "{open:?}");
+    // Ten times what it takes, because the machine may be busy.
+    assert!(open.as_secs() < 5, "{open:?}");
     assert!(grown < 256, "{grown} MiB");
     // An evicted group comes back as it was left.
     assert_eq!(allocator.group_free(GroupNr::new(5)), 32767);

@@ -37,7 +37,8 @@ mod tests {
             map_in_order(&items, |&item| {
                 let before = begun.fetch_add(1, Ordering::SeqCst);
                 // Of the items before this one, at most those of the other threads have not begun.
-                assert!(before.abs_diff(item) < 4, "item {item} began as number {before}");
+                // How many after it have begun is open: this thread may have been interrupted.
+                assert!(before + 4 > item, "item {item} began as number {before}");
                 std::thread::sleep(std::time::Duration::from_micros(u64_from_usize(item % 7 * 10)));
                 item * 2
             })

@@ -263,7 +263,10 @@ mod tests {
             let done = done.clone();
             crew.hand_over(Box::new(move || done.send(()).unwrap()));
             ended.recv_timeout(Duration::from_secs(60)).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
+            blockyard_testkit::wait_until("the thread is idle again", || {
+                let waiting = crew.0.waiting.lock();
+                waiting.idle.len() == waiting.threads
+            });
         }
         let threads = crew.0.waiting.lock().threads;
         assert!(threads <= 4, "{threads} threads are kept for one request at a time");

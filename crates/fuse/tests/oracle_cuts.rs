@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use blockyard::ImageOptions;
 use blockyard::device::{CrashPlan, CrashState, Event, FileDevice, RecorderDevice, WriteLog};
-use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run, seed};
+use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run, seed, wait_until};
 use mounted::{Mounted, Place, place};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -78,6 +78,8 @@ fn record(place: &Place, time: Duration) -> WriteLog {
         })
         .collect();
     thread::sleep(time);
+    // A busy disk may take long for each of the first promises.
+    wait_until("ten promises are made", || device.log().marks().count() >= 10);
     // The cut: later writes are ignored.
     let log = device.log();
     is_over.store(true, Ordering::Relaxed);

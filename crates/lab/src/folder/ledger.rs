@@ -51,6 +51,13 @@ struct Place {
     cells: File,
 }
 
+impl Drop for Place {
+    /// Closing the file is not enough: a process that is just being started holds it for a moment.
+    fn drop(&mut self) {
+        let _ = flock(&self.cells, FlockOperation::Unlock);
+    }
+}
+
 /// The first line of `cells.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Head {

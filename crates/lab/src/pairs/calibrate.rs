@@ -181,7 +181,7 @@ mod tests {
             });
             allocator.with_group_locked(GroupNr::ZERO, CpuSlot::ZERO, || {
                 both_started.wait();
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(Duration::from_millis(500));
                 is_done.store(true, Ordering::Relaxed);
             });
             looking.join().unwrap()
