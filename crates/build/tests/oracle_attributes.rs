@@ -167,6 +167,33 @@ fn large_values_have_inodes_of_their_own() {
     }
 }
 
+/// e2fsck would take the target of a short link for a block map if the link counted blocks.
+#[test]
+fn a_short_symbolic_link_has_no_values_elsewhere() {
+    if !require(&["root", "e2fsck", "mount", "getfattr", "setfattr"]) {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let source = folder.path().join("tree");
+    fs::create_dir(&source).unwrap();
+    let link = |name: &str, target: &str| {
+        std::os::unix::fs::symlink(target, source.join(name)).unwrap();
+        let value = "v".repeat(5000);
+        let arguments = ["-h", "-n", "trusted.v", "-v", &value, name];
+        let set = std::process::Command::new("setfattr").args(arguments).current_dir(&source).status();
+        assert!(set.unwrap().success());
+    };
+    link("long", &"x".repeat(60));
+    let image = made(&source, options().features("ea_inode")).unwrap();
+    assert_mounted(&image, &source);
+    link("short", &"x".repeat(59));
+    for features in ["ea_inode", "ea_inode,inline_data"] {
+        let error = made(&source, options().features(features)).err().unwrap().to_string();
+        assert!(error.contains("short: its extended attributes"), "{error}");
+        assert!(error.contains("a short symbolic link"), "{error}");
+    }
+}
+
 /// The attribute of a file is read even if its path is too long for a system call.
 #[test]
 fn attributes_at_the_end_of_long_paths_are_read() {

@@ -200,7 +200,7 @@ fn files_are_salvaged_from_an_image_that_was_cut_short() {
     std::fs::write(there.join("kept"), "mine").unwrap();
     let refused = blockyard(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(8));
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("not empty"));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("is not empty"));
     assert_eq!(std::fs::read(there.join("kept")).unwrap(), b"mine");
 }
 

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::get;
 use super::progress::Progress;
 use super::put::copied;
-use super::{Output, UsageError, image, interrupt, names, partial};
+use super::{Output, UsageError, host, image, interrupt, names, partial};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -167,7 +167,7 @@ impl Args {
                 "--compress, --platform, --reference: a directory has none; --as tar or oci".to_owned();
             return Err(UsageError::new(what).into());
         }
-        refuse_occupied(&self.dest)?;
+        host::refuse_occupied(&self.dest)?;
         let reader = image::open(&self.image)?;
         get::Args::exported(self.image, self.path, self.dest.into()).run_on(&reader, output)
     }
@@ -200,7 +200,7 @@ impl Args {
             Ok(())
         };
         if !self.is_printed() {
-            refuse_occupied(&self.dest)?;
+            host::refuse_occupied(&self.dest)?;
             let made = partial::folder_beside(&self.dest)?;
             let done = tree.write_container_watched(made.path(), &options, watch)?;
             interrupt::check()?;
@@ -252,19 +252,6 @@ impl Args {
         } else {
             println!("{told}");
         }
-    }
-}
-
-/// Refuses a directory that is not empty, because its content would mix with the export, and
-/// anything that is not a directory. A missing one is accepted.
-fn refuse_occupied(path: &Path) -> Result<()> {
-    match std::fs::read_dir(path) {
-        Ok(mut names) => match names.next() {
-            None => Ok(()),
-            Some(_) => bail!("{}: is not empty; give an empty directory or a new name", path.display()),
-        },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
 }
 

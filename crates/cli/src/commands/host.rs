@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::{low16, u64_from_usize, usize_from_u64};
 use rustix::fs::{AtFlags, CWD, IFlags, OFlags, SeekFrom, Timespec, Timestamps, XattrFlags};
@@ -25,6 +25,11 @@ pub(super) struct HostError {
 }
 
 impl HostError {
+    /// What went wrong, without the path.
+    pub(super) fn cause(&self) -> &io::Error {
+        &self.error
+    }
+
     /// Whether the host is full.
     pub(super) fn is_full(&self) -> bool {
         matches!(self.error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
@@ -54,6 +59,24 @@ impl<T, E: Into<io::Error>> OnHost<T> for Result<T, E> {
     fn on_host(self, path: &Path) -> Result<T, HostError> {
         self.map_err(|error| HostError { path: path.to_owned(), error: error.into() })
     }
+}
+
+/// Refuses a directory in which copies could replace files. The empty lost+found of a new file
+/// system is no obstacle.
+pub(super) fn refuse_occupied(directory: &Path) -> Result<()> {
+    let name = || directory.display().to_string();
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(name)?,
+    };
+    let is_empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    for entry in entries {
+        let entry = entry.with_context(name)?;
+        if entry.file_name() != "lost+found" || !is_empty(&entry.path()) {
+            bail!("{}: is not empty; give an empty directory or a new name", name());
+        }
+    }
+    Ok(())
 }
 
 /// The host's error in a chain of causes, if there is one.

@@ -2,12 +2,11 @@
 //! repaired in place.
 
 use std::ffi::OsString;
-use std::fs::DirEntry;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use blockyard_check::{Action, Code, Cost, Plan, RepairOptions};
 use blockyard_device::{BlockDevice, DeviceError, ImagePath, OverlayDevice};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
@@ -17,7 +16,7 @@ use blockyard_inspect::units::counted;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::longer::Longer;
-use super::{Output, get, image, mounted};
+use super::{Output, get, host, image, mounted};
 
 /// Exit code if something is missing from the copy.
 const EXIT_INCOMPLETE: u8 = 1;
@@ -48,7 +47,7 @@ impl Args {
     /// Repairs in memory, then copies. If no repair can be planned, copies from the image as it is.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_no_image(&self.image)?;
-        refuse_used(Path::new(&self.dest))?;
+        host::refuse_occupied(Path::new(&self.dest))?;
         mounted::warn(&self.image);
         let image = self.image.open_read_only()?;
         if !image::has_magic(&image) {
@@ -103,18 +102,6 @@ impl Args {
         }
         zeroed.len()
     }
-}
-
-/// Refuses a directory in which files could be replaced. The empty lost+found of a new file system
-/// is no obstacle.
-fn refuse_used(dest: &Path) -> anyhow::Result<()> {
-    let Ok(entries) = std::fs::read_dir(dest) else { return Ok(()) };
-    let is_empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    let is_obstacle = |entry: &DirEntry| entry.file_name() != "lost+found" || !is_empty(&entry.path());
-    if entries.flatten().any(|entry| is_obstacle(&entry)) {
-        bail!("{}: not empty, and a file in it might be replaced; name a new directory", dest.display());
-    }
-    Ok(())
 }
 
 /// If the superblock is intact and says that the journal is on another device, turns the file

@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 use blockyard_disk::FileType;
 use blockyard_disk::inode::InodeFlags;
 
-use super::{Copy, Item, shown};
+use super::shortage::is_full;
+use super::{Copy, Item, folder, shown};
 use crate::commands::host::{self, Kept, Links, OnHost};
 
 /// Flags that are copied if the host has them.
@@ -56,6 +57,18 @@ impl LeftOut {
     }
 }
 
+/// Whether the host has more space for the file at `path` than its attributes can take.
+fn has_space(path: &Path) -> bool {
+    let free = rustix::fs::statvfs(folder(path)).map_or(0, |at| at.f_bavail.saturating_mul(at.f_frsize));
+    free > 1 << 20
+}
+
+/// An error without the path of the temporary file.
+fn cause(failed: &anyhow::Error) -> String {
+    let error = host::host_error(failed).map_or_else(|| failed.to_string(), |host| host.cause().to_string());
+    format!("{failed}: {error}")
+}
+
 impl Copy<'_> {
     /// Sets owner, permissions, extended attributes and times of the copy at `path`. Flags come
     /// later.
@@ -64,8 +77,15 @@ impl Copy<'_> {
         let is_lost = !matches!(owned, Ok(Kept::Yes));
         if !self.args.no_xattrs {
             for attribute in self.reader.xattrs(&item.inode).with_context(|| shown(item))? {
-                if host::set_xattr(path, &attribute.name, &attribute.value, self.is_root)? == Kept::No {
-                    self.left_out.attributes += 1;
+                match host::set_xattr(path, &attribute.name, &attribute.value, self.is_root) {
+                    Ok(Kept::Yes) => {}
+                    Ok(Kept::No) => self.left_out.attributes += 1,
+                    Err(failed) if is_full(&failed) && !has_space(path) => return Err(failed),
+                    // The file without this attribute is better than no file.
+                    Err(failed) => {
+                        let what = if is_full(&failed) { " (too large for the host's file system)" } else { "" };
+                        self.report(&format!("{}: {}{what}", item.whole_to().display(), cause(&failed)));
+                    }
                 }
             }
         }
