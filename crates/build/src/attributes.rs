@@ -7,8 +7,8 @@
 //! hash yet, because the hash depends on the UUID.
 
 use crate::error::{Error, Result};
-use crate::shape::is_fast;
 use crate::numbering::Order;
+use crate::shape::is_fast;
 use crate::tree::{Node, NodeId, Tree};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};

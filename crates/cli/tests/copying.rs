@@ -302,6 +302,45 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
+/// The host's file system may be smaller in what attributes it takes. Each file is still there, and
+/// the failure is told.
+#[test]
+fn an_attribute_that_the_host_has_no_room_for_costs_no_file() {
+    if !require(&["root", "mke2fs", "mount"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [image, host] = ["image", "host"].map(|name| folder.path().join(name));
+    done(&["mkfs", "-q", "-O", "ea_inode", text(&image), "16M"]);
+    mke2fs(&host, &["-t", "ext4"], "16M");
+    let mounted = LoopMount::new(&image, "").unwrap();
+    for number in 0..5 {
+        std::fs::write(mounted.path().join(format!("f{number}")), "content").unwrap();
+    }
+    let value = vec![b'v'; 8000];
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(mounted.path().join("f2"), "user.large", &value, flags).unwrap();
+    drop(mounted);
+    let mounted = LoopMount::new(&host, "").unwrap();
+    for command in ["export", "salvage"] {
+        let to = mounted.path().join(command);
+        let errors = fails(&[command, text(&image), text(&to)], 1);
+        assert!(errors.contains("f2: set the attribute user.large"), "{errors}");
+        assert!(errors.contains("too large for the host"), "{errors}");
+        for number in 0..5 {
+            assert_eq!(std::fs::read(to.join(format!("f{number}"))).unwrap(), b"content");
+        }
+    }
+    // A new file system is an empty directory for both.
+    drop(mounted);
+    mke2fs(&host, &["-t", "ext4", "-O", "ea_inode"], "16M");
+    let mounted = LoopMount::new(&host, "").unwrap();
+    done(&["salvage", text(&image), text(mounted.path())]);
+    let mut stored = vec![0; 9000];
+    let length = rustix::fs::getxattr(mounted.path().join("f2"), "user.large", &mut stored).unwrap();
+    assert!(stored[..length] == value);
+}
+
 /// `get`, interrupted during a write, once left its temporary file.
 #[test]
 fn an_interrupted_get_leaves_nothing() {

@@ -3,17 +3,19 @@
 //!
 //! A second signal, of whatever kind, ends the command at once.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 /// The signal that arrived, or 0. It only means "stop": no other data depends on it.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The work was interrupted by a signal; what was begun has been finished or taken back.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; what is complete stays")]
+#[error("interrupted; nothing half made is left")]
 pub(crate) struct Interrupted {
     signal: u8,
 }
@@ -25,23 +27,33 @@ impl Interrupted {
     }
 }
 
+/// A second signal counts only after this time. Programs such as timeout send one signal twice: to
+/// the command, and to its process group.
+const APART: Duration = Duration::from_millis(500);
+
 /// From here on, [`check`] reports signals.
 ///
 /// # Errors
 /// The system refuses.
 pub(super) fn watch() -> std::io::Result<()> {
-    let asked = Arc::clone(ASKED.get_or_init(Arc::default));
-    // One for all signals, so that the second may be of another kind.
-    let again = Arc::new(AtomicBool::new(false));
+    let asked = Arc::<AtomicUsize>::default();
+    if ASKED.set(Arc::clone(&asked)).is_err() {
+        return Ok(());
+    }
     for signal in taken_signals() {
-        // The order matters, because each signal runs these actions in turn. The first signal finds
-        // `again` unset, and then sets it. The second signal finds it set, and ends the process.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
-        signal_hook::flag::register(signal, Arc::clone(&again))?;
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, Arc::clone(&asked), number)?;
     }
-    Ok(())
+    let mut signals = Signals::new(taken_signals())?;
+    let wait = move || {
+        let mut first: Option<Instant> = None;
+        for signal in signals.forever() {
+            if first.get_or_insert_with(Instant::now).elapsed() >= APART {
+                std::process::exit(128 + signal);
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
 }
 
 /// The signals to take: INT, TERM, and HUP unless it is ignored (nohup).

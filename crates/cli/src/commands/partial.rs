@@ -112,10 +112,18 @@ pub(super) fn folder_beside(path: &Path) -> Result<TempDir> {
     builder().tempdir_in(place(path)).with_context(|| place(path).display().to_string())
 }
 
-/// Renames a file to its final name.
+/// Renames a file to its final name. It gets the mode of the file that it replaces, and its owner
+/// as far as the host allows.
 pub(super) fn complete(file: impl Into<tempfile::TempPath>, path: &Path) -> Result<()> {
     let file = file.into();
-    set_mode(&file, 0o666)?;
+    match std::fs::metadata(path) {
+        Ok(old) => {
+            // The owner first: a change of it clears bits of the mode.
+            let _ = std::os::unix::fs::chown(&file, Some(old.uid()), Some(old.gid()));
+            std::fs::set_permissions(&file, old.permissions()).with_context(|| file.display().to_string())?;
+        }
+        Err(_) => set_mode(&file, 0o666)?,
+    }
     file.persist(path).with_context(|| path.display().to_string())
 }
 

@@ -83,7 +83,8 @@ impl Copy<'_> {
                     Err(failed) if is_full(&failed) && !has_space(path) => return Err(failed),
                     // The file without this attribute is better than no file.
                     Err(failed) => {
-                        let what = if is_full(&failed) { " (too large for the host's file system)" } else { "" };
+                        let what =
+                            if is_full(&failed) { " (too large for the host's file system)" } else { "" };
                         self.report(&format!("{}: {}{what}", item.whole_to().display(), cause(&failed)));
                     }
                 }
