@@ -8,9 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::numbering::Order;
-use crate::shape::is_fast;
-use crate::tree::{Node, NodeId, Tree};
-use blockyard_disk::inode::FileType;
+use crate::tree::{NodeId, Tree};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::xattr::{Attribute, AttributeList, Home, REFCOUNT_MAX, Value, entry_hash_of_inode_value};
 use std::cmp::Reverse;
@@ -77,7 +75,7 @@ impl Homes {
             };
             // Linux has the target of such a link in place of the block map even if the link counts
             // blocks of values. e2fsck takes it for a block map then.
-            let is_fast = id.is_some_and(|id| is_fast_symlink(tree.node(id)));
+            let is_fast = id.is_some_and(|id| tree.node(id).is_fast_symlink());
             let has_value_inodes = room.has_value_inodes && !is_fast;
             let Some(parted) = parted(list, Room { has_value_inodes, ..room }) else {
                 let path = id.map_or_else(|| tree.host_path(b""), |id| tree.host_path_of(id));
@@ -183,10 +181,6 @@ fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
         let fits = empty.area_len(Home::Block) + block.iter().map(len).sum::<usize>() <= room.block;
         fits.then_some(Parted { inode, block, moved })
     })
-}
-
-fn is_fast_symlink(node: &Node) -> bool {
-    node.kind == FileType::Symlink && is_fast(node)
 }
 
 /// The state of the search for homes.

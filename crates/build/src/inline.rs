@@ -29,7 +29,7 @@ fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
     let beyond_head = |len: usize| len.saturating_sub(HEAD_LEN);
     match node.kind {
         FileType::Regular => Some(beyond_head(usize::try_from(node.size).ok()?)),
-        FileType::Symlink if !shape::is_fast(node) => Some(beyond_head(node.target.len.into())),
+        FileType::Symlink if !node.is_fast_symlink() => Some(beyond_head(node.target.len.into())),
         FileType::Directory => {
             let names = &tree.directory(node.directory).nodes;
             // The shortest entry takes 12 bytes, so no inode holds more names.

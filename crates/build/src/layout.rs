@@ -8,7 +8,7 @@ use crate::inline;
 use crate::numbering::Order;
 use crate::parallel;
 use crate::placement::Placement;
-use crate::shape::{Shape, is_fast, names};
+use crate::shape::{Shape, names};
 use crate::tree::{NodeId, Tree};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
@@ -144,7 +144,7 @@ impl<'a> Content<'a> {
         let whole = |len: u64| (len > 0).then_some(0..len).into_iter().collect();
         match node.kind {
             FileType::Directory => whole(self.directories[usize_from_u32(node.directory)].0),
-            FileType::Symlink if !is_fast(node) => whole(1),
+            FileType::Symlink if !node.is_fast_symlink() => whole(1),
             FileType::Regular => match tree.directory(id.directory).data(id.child) {
                 None => whole(shape.blocks(node.size)),
                 Some(ranges) => self.clusters_of(ranges, shape.blocks(node.size)),
@@ -368,7 +368,7 @@ fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     }
     let len = match node.kind {
         FileType::Regular => content.shape.blocks(node.size),
-        FileType::Symlink if !is_fast(node) => 1,
+        FileType::Symlink if !node.is_fast_symlink() => 1,
         _ => 0,
     };
     // There are no more extents than blocks, and the inode holds four.

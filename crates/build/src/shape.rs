@@ -8,9 +8,6 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::whole_directory::{Indexing, Name};
 
-/// Shorter link targets are stored in the inode.
-const FAST_SYMLINK: u16 = 60;
-
 /// The properties of the file system that the layout depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -40,11 +37,6 @@ impl Shape {
             has_value_inodes: self.has_value_inodes,
         }
     }
-}
-
-/// Whether a symbolic link's target is stored in place of the block mapping.
-pub(crate) const fn is_fast(node: &Node) -> bool {
-    node.target.len < FAST_SYMLINK
 }
 
 /// The entries of a directory, sorted by name. The root also has lost+found.

@@ -103,6 +103,9 @@ pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
 /// An inode of the source: device and number.
 pub(crate) type SourceInode = (u64, u64);
 
+/// Shorter link targets are stored in the inode.
+const FAST_SYMLINK: u16 = 60;
+
 /// One name and what it names.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -129,6 +132,13 @@ pub(crate) struct Node {
     pub(crate) inode: u32,
     /// Whether another name holds the inode's content and attributes.
     pub(crate) is_alias: bool,
+}
+
+impl Node {
+    /// Whether this is a symbolic link whose target is stored in place of the block mapping.
+    pub(crate) fn is_fast_symlink(&self) -> bool {
+        self.kind == FileType::Symlink && self.target.len < FAST_SYMLINK
+    }
 }
 
 /// A part of a directory's text buffer.
