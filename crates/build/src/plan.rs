@@ -25,15 +25,18 @@ use std::time::Duration;
 const LARGE_FILE: u64 = 1 << 31;
 
 /// The first size to try: a file system with its own files and little more.
-const BLOCKS_FIRST: u64 = 64;
+const BLOCKS_FIRST: u64 = 16;
 
 /// The most attempts to find a size. Each attempt gets closer, and no content needs nearly this
 /// many.
 const STEPS_MAX: usize = 200;
 
-/// The most bytes by which an image may exceed the smallest size, if no attempt tells how much is
-/// missing.
-const NEAR: u64 = 1 << 20;
+/// The share of its size, one in so many, by which an image may exceed the smallest one that was
+/// looked for. Each attempt that comes nearer lays out the content once more.
+const NEAR: u64 = 256;
+
+/// Blocks of metadata that a smaller image may save beside those that are free.
+const SAVED: u64 = 64;
 
 /// The size of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +283,8 @@ struct How<'a> {
 
 impl How<'_> {
     /// The smallest image of at least `first` blocks for the content. Each attempt adds what the
-    /// previous one lacked.
+    /// previous one lacked. The first one that fits may still have more room than it should,
+    /// because a larger image has larger tables.
     fn smallest(&self, tree: &mut Tree, room: Room, first: u64) -> Result<Found> {
         let block = self.block_size();
         // A requested journal may take at most half of the blocks. A file system that is too small
@@ -288,31 +292,37 @@ impl How<'_> {
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
         // If the block size is 0, the first attempt fails.
         let mut blocks = first.max((2 * journal).checked_div(block).unwrap_or(0));
-        // The previous size, if it was too small for any file system with these options.
-        let mut refused = None;
+        // The largest size that is known to be too small, or not wanted.
+        let mut below = blocks.saturating_sub(1);
+        // Whether the previous size was too small for any file system with these options.
+        let mut is_refused = false;
         for _ in 0..STEPS_MAX {
             let bytes = blocks.checked_mul(block).ok_or_else(|| {
                 mkfs::Error::Size(format!("{blocks} blocks of {block} bytes are too many; ask for less"))
             })?;
             match self.find(tree, bytes) {
                 Ok(Ok(found)) if found.free() >= room.blocks(blocks, block) => {
-                    return match refused {
-                        Some(below) => self.nearer(tree, room, below, (blocks, found)),
-                        None => Ok(found),
-                    };
+                    if !is_refused {
+                        let spare = found.free() - room.blocks(blocks, block);
+                        below = below.max(blocks.saturating_sub(2 * spare + SAVED));
+                    }
+                    return self.nearer(tree, room, below, (blocks, found));
                 }
                 Ok(Ok(found)) => {
-                    (refused, blocks) = (None, room.blocks_with(blocks - found.free(), block));
+                    (is_refused, below) = (false, below.max(blocks));
+                    blocks = room.blocks_with(blocks - found.free(), block);
                 }
                 Ok(Err(lacking)) => {
-                    (refused, blocks) = (None, room.blocks_with(blocks + lacking, block));
+                    (is_refused, below) = (false, below.max(blocks));
+                    blocks = room.blocks_with(blocks + lacking, block);
                 }
                 // Too small for any file system with these options.
                 Err(Error::Mkfs(mkfs::Error::Size(reason))) => {
                     if blocks >> 48 > 0 {
                         return Err(Error::Mkfs(mkfs::Error::Size(reason)));
                     }
-                    (refused, blocks) = (Some(blocks), blocks + blocks / 4 + 16);
+                    (is_refused, below) = (true, below.max(blocks));
+                    blocks += blocks / 4 + 16;
                 }
                 Err(error) => return Err(error),
             }
@@ -320,12 +330,12 @@ impl How<'_> {
         Err(Error::Mkfs(mkfs::Error::Size("no size was found that holds the content".to_owned())))
     }
 
-    /// A layout near the smallest one, found by bisection between a size that is too small and one
-    /// that fits. Used when no attempt tells how much is missing.
+    /// A layout near the smallest one, found by bisection between a size that is too small or not
+    /// wanted and one that fits.
     fn nearer(&self, tree: &mut Tree, room: Room, below: u64, fits: (u64, Found)) -> Result<Found> {
         let block = self.block_size();
         let (mut below, (mut blocks, mut found)) = (below, fits);
-        while (blocks - below) * block > NEAR {
+        while blocks - below > (blocks / NEAR).max(1) {
             let middle = below + (blocks - below) / 2;
             match self.find(tree, middle * block) {
                 Ok(Ok(smaller)) if smaller.free() >= room.blocks(middle, block) => {

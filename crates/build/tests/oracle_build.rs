@@ -168,6 +168,8 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
         }
         let (image, left) = free(&Builder::default());
         assert!(left <= 2 * MIB || left <= image / 100, "{left} bytes of {image} are free");
+        let smaller = Builder { size: Size::Bytes(image - image / 200 - 2 * 4096), ..Builder::default() };
+        assert!(smaller.plan(Tree::read(&source, 1).unwrap()).is_err(), "{image} bytes are not the least");
         let roomy = Builder { size: Size::Auto(Room::Bytes(50 * MIB)), ..Builder::default() };
         let (larger, left) = free(&roomy);
         assert!((50 * MIB..54 * MIB).contains(&left), "{left} bytes of {larger} are free");

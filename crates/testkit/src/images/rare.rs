@@ -42,6 +42,24 @@ pub const RARE_PROFILES: &[Profile] = &[
         "bigalloc-bare",
         &["-t", "ext4", "-O", "bigalloc,sparse_super2,^has_journal,^flex_bg", "-C", "8192"],
     ),
+    // Several groups, and no copy of superblock and descriptors.
+    rare(
+        "no-backups",
+        &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode", "-E", "num_backup_sb=0"],
+    ),
+    rare(
+        "no-backups-plain",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "sparse_super2,^resize_inode,^metadata_csum,^flex_bg,^64bit",
+            "-E",
+            "num_backup_sb=0",
+        ],
+    ),
     rare("meta_bg-64bit", &["-t", "ext4", "-b", "1024", "-g", "512", "-O", "meta_bg,64bit,^resize_inode"]),
     rare(
         "meta_bg-uninit",
