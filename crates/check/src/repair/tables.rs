@@ -20,7 +20,7 @@ use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::jbd2::RawHeader;
 use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
-use blockyard_disk::{BlockNr, GroupNr, InodeNr};
+use blockyard_disk::{BlockNr, GroupNr, Incompat, InodeNr};
 
 use super::bitmaps::put_descriptor;
 use super::editor::Editor;
@@ -70,7 +70,7 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         let found = if tries == 0 { find(ed, group, &placed, &kept) } else { None };
         let place = match found {
             Some(place) => Some(place),
-            None if tries <= 1 => free_run(ed, ed.volume().geometry.inode_table_blocks()),
+            None if tries <= 1 => free_run(ed, allowed(ed, group)),
             None => None,
         };
         let Some(place) = place else { continue };
@@ -165,8 +165,21 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
     // After two bitmaps, with or without superblock and descriptors before them.
     places.push(start + 2);
     places.extend(volume.backup_area(group).iter().map(|(block, count)| block.raw() + count + 2));
-    let places = places.into_iter().map(BlockNr::new);
-    places.filter(|place| volume.contains_range(*place, table)).collect()
+    let allowed = allowed(ed, group);
+    let is_inside = |place: &u64| allowed.contains(place) && place + table <= allowed.end;
+    places.into_iter().filter(is_inside).map(BlockNr::new).collect()
+}
+
+/// The blocks among which the table of a group must lie: without flex_bg, those of the group.
+fn allowed(ed: &Editor<'_, '_>, group: GroupNr) -> Range<u64> {
+    let volume = ed.volume();
+    let geometry = &volume.geometry;
+    if volume.incompat.contains(Incompat::FLEX_BG) {
+        return geometry.first_data_block().raw() + 1..geometry.blocks_count().raw();
+    }
+    let start = geometry.group_first_block(group).raw();
+    let next = start + geometry.blocks_per_group();
+    start.max(geometry.first_data_block().raw() + 1)..next.min(geometry.blocks_count().raw())
 }
 
 /// The block in which the table with the root begins.
@@ -330,13 +343,12 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     slot.raw().i_links_count.get() >= 2 && landmark::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
 }
 
-/// The first run of blocks that is neither metadata nor marked in a bitmap: for a table of which
-/// nothing is left.
-fn free_run(ed: &Editor<'_, '_>, count: u64) -> Option<BlockNr> {
-    let volume = ed.volume();
-    let blocks = volume.geometry.blocks_count().raw();
-    let mut at = volume.geometry.first_data_block().raw() + 1;
-    while at + count <= blocks {
+/// The first run of blocks in a range that is neither metadata nor marked in a bitmap: for a table
+/// of which nothing is left.
+fn free_run(ed: &Editor<'_, '_>, allowed: Range<u64>) -> Option<BlockNr> {
+    let count = ed.volume().geometry.inode_table_blocks();
+    let mut at = allowed.start;
+    while at + count <= allowed.end {
         let taken = (at..at + count).rev().find(|&block| {
             crate::descriptors::touches(ed.scan.system, BlockNr::new(block), 1)
                 || is_marked(ed, BlockNr::new(block))
