@@ -34,6 +34,20 @@ impl Glob {
         let after_slashes = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
         std::iter::once(&*path).chain(after_slashes).any(|end| self.0.matches_with(end, HOW))
     }
+
+    /// Whether the match may begin only at the root.
+    fn is_anchored(&self) -> bool {
+        self.0.as_str().starts_with('/')
+    }
+
+    /// Whether the pattern may match something below a directory. It cannot if it is anchored and
+    /// its text before the first wildcard leads elsewhere.
+    fn reaches_below(&self, directory: &[u8]) -> bool {
+        let Some(whole) = self.0.as_str().strip_prefix('/') else { return true };
+        let start = whole.find(['*', '?', '[']).map_or(whole, |at| &whole[..at]);
+        let place = format!("{}/", String::from_utf8_lossy(directory));
+        start.starts_with(&place) || (start.len() < whole.len() && place.starts_with(start))
+    }
 }
 
 impl FromStr for Glob {
@@ -116,8 +130,36 @@ pub struct Rules {
 }
 
 impl Rules {
-    fn changes_names(&self) -> bool {
+    /// Only the patterns that leave out names wherever the names are. They also hold for a tree
+    /// whose root is not the root of the image.
+    #[must_use]
+    pub fn anywhere(&self) -> Self {
+        let exclude = self.exclude.iter().filter(|glob| !glob.is_anchored()).cloned().collect();
+        Self { exclude, ..Self::default() }
+    }
+
+    pub(crate) fn changes_names(&self) -> bool {
         !self.exclude.is_empty() || !self.include.is_empty()
+    }
+
+    /// Whether neither a name nor anything below it is kept, whatever its type.
+    pub(crate) fn skips(&self, path: &[u8]) -> bool {
+        let may_be_kept = || {
+            self.include.is_empty()
+                || self.includes(path)
+                || self.include.iter().any(|glob| glob.reaches_below(path))
+        };
+        self.excludes(path) || !may_be_kept()
+    }
+
+    fn excludes(&self, path: &[u8]) -> bool {
+        self.exclude.iter().any(|glob| glob.fits(path))
+    }
+
+    /// Whether a pattern to include matches the path, or a directory above it.
+    fn includes(&self, path: &[u8]) -> bool {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        ends.chain([path.len()]).any(|end| self.include.iter().any(|glob| glob.fits(&path[..end])))
     }
 
     fn user(&self, id: u32) -> u32 {
@@ -196,18 +238,13 @@ impl Tree {
     }
 
     fn leave_out(&mut self, rules: &Rules) {
-        let excluded = |path: &[u8]| rules.exclude.iter().any(|glob| glob.fits(path));
         if rules.include.is_empty() {
-            return self.retain(|path, _| !excluded(path));
+            return self.retain(|path, _| !rules.excludes(path));
         }
         // At first every directory that is not excluded is kept. Those that lead to nothing
         // included are removed afterwards.
-        let included = |path: &[u8]| {
-            let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-            ends.chain([path.len()]).any(|end| rules.include.iter().any(|glob| glob.fits(&path[..end])))
-        };
-        self.retain(|path, is_directory| !excluded(path) && (is_directory || included(path)));
-        let wanted = self.directories_with(|path, _| included(path));
+        self.retain(|path, is_directory| !rules.excludes(path) && (is_directory || rules.includes(path)));
+        let wanted = self.directories_with(|path, _| rules.includes(path));
         self.retain(|path, is_directory| !is_directory || wanted.contains(path));
     }
 }
@@ -241,6 +278,23 @@ mod tests {
             assert!(!fits(pattern, path), "{pattern} {path}");
         }
         assert!("[".parse::<Glob>().is_err());
+    }
+
+    #[test]
+    fn anchored_patterns_reach_below_few_directories() {
+        let reaches = |pattern: &str, directory: &str| {
+            pattern.parse::<Glob>().unwrap().reaches_below(directory.as_bytes())
+        };
+        for (pattern, directory) in
+            [("a", "b"), ("/a/b/c", "a"), ("/a/b/c", "a/b"), ("/a*/c", "ab"), ("/*c", "b"), ("/a/[bc]", "a")]
+        {
+            assert!(reaches(pattern, directory), "{pattern} {directory}");
+        }
+        for (pattern, directory) in
+            [("/a", "a"), ("/a/b", "a/c"), ("/ab", "a"), ("/a/b", "ab"), ("/a/b*", "a/c"), ("/a/b", "a/b/c")]
+        {
+            assert!(!reaches(pattern, directory), "{pattern} {directory}");
+        }
     }
 
     #[test]

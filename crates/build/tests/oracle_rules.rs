@@ -44,9 +44,12 @@ fn same(change: &str, rules: &Rules) {
         return;
     }
     let folder = with(change);
-    let mut tree = Tree::read(&folder.path().join("source"), 2).unwrap();
-    tree.apply(rules);
-    assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
+    let source = folder.path().join("source");
+    // What the rules leave out may be read, or not.
+    for mut tree in [Tree::read(&source, 2).unwrap(), Tree::read_by(&source, 2, rules).unwrap()] {
+        tree.apply(rules);
+        assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
+    }
     // The same for an archive.
     let archive = folder.path().join("source.tar");
     sh(folder.path(), "tar --xattrs --acls --sparse --sort=name -C source -cf source.tar .");
@@ -77,6 +80,35 @@ fn names_are_left_out_as_tar_does() {
             options.join(" ")
         );
         same(&change, &Rules { exclude: all(patterns), ..Rules::default() });
+    }
+}
+
+/// Excluded directories were once read, and then left out of the image.
+#[test]
+fn what_is_left_out_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path();
+    for name in ["a", "b"] {
+        std::fs::create_dir_all(top.join(name).join("deep")).unwrap();
+        std::fs::write(top.join(name).join("deep/file"), name).unwrap();
+    }
+    std::fs::create_dir(top.join("c")).unwrap();
+    let cases: [(&[&str], &[&str], usize); 9] = [
+        (&[], &[], 7),
+        (&["deep"], &[], 3),
+        (&["/a"], &[], 4),
+        (&["file"], &[], 5),
+        (&["/d*", "b/*"], &[], 5),
+        (&[], &["/a/deep"], 3),
+        (&[], &["/b*"], 3),
+        (&["file"], &["/a/*"], 2),
+        // It could be anywhere.
+        (&[], &["deep"], 7),
+    ];
+    for (exclude, include, count) in cases {
+        let rules = Rules { exclude: all(exclude), include: all(include), ..Rules::default() };
+        let read = Tree::read_by(top, 2, &rules).unwrap();
+        assert_eq!(read.names(), count, "without {exclude:?}, only {include:?}");
     }
 }
 

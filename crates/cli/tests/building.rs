@@ -439,6 +439,56 @@ fn several_sources_and_rules_make_one_image() {
     assert!(text(&alone.stderr).contains("no image"), "{}", text(&alone.stderr));
 }
 
+/// Directories that are left out were once opened first: one that others own failed the build.
+#[test]
+fn a_directory_that_cannot_be_read_can_be_left_out() {
+    if !blockyard_testkit::require(&["root", "setpriv"]) {
+        return;
+    }
+    let folder = tree();
+    let closed = folder.path().join("tree/closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    // Without these capabilities root may read only what its permissions say.
+    let powerless = ["--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"];
+    let build = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(powerless).arg(env!("CARGO_BIN_EXE_blockyard")).arg("build").args(arguments);
+        command.current_dir(folder.path()).output().unwrap()
+    };
+    let read = build(&["tree", "x.img"]);
+    assert_eq!(read.status.code(), Some(8), "{}", text(&read.stderr));
+    assert!(text(&read.stderr).contains("tree/closed: Permission denied"), "{}", text(&read.stderr));
+    let rules = [
+        ["--exclude", "closed"],
+        ["--exclude", "/closed"],
+        ["--exclude", "/c*"],
+        ["--include", "/small"],
+        ["--include", "/s*"],
+    ];
+    for (number, rule) in rules.iter().enumerate() {
+        let image = format!("{number}.img");
+        let made = build(&[&rule[..], &["tree", image.as_str()]].concat());
+        assert!(made.status.success(), "{rule:?}: {}", text(&made.stderr));
+        assert_eq!(shown(folder.path(), &["cat", &image, "/small"]), "content\n");
+    }
+    let added = build(&["--exclude", "closed", "tree/below", "added.img", "--add", "tree:srv/"]);
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    assert_eq!(shown(folder.path(), &["ls", "added.img", "/srv/tree"]), "below\nsmall\n");
+}
+
+/// What stores a container image is read, whatever the rules say about the files in its layers.
+#[test]
+fn rules_leave_the_store_of_a_container_image_alone() {
+    let folder = tree();
+    let run = |arguments: &[&str]| shown(folder.path(), arguments);
+    run(&["build", "-q", "tree", "tree.img"]);
+    run(&["export", "tree.img", "store", "--as", "oci"]);
+    let rules = ["--exclude", "*.json", "--exclude", "/blobs", "--exclude", "below"];
+    run(&[&["build", "-q", "store", "again.img"][..], &rules].concat());
+    assert_eq!(run(&["ls", "again.img", "/"]), "lost+found\nsmall\n");
+}
+
 #[test]
 fn local_files_are_added_and_the_image_itself_is_not() {
     let folder = tree();

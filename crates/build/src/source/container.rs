@@ -19,7 +19,9 @@ use choice::{Descriptor, Index};
 use layer::Layer;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::ffi::OsStr;
 use std::io::{BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The most bytes that an index, a manifest or a configuration may have.
@@ -78,6 +80,13 @@ impl Tree {
                 let is_there = |image: &DockerImage| store.file(image.config.as_bytes()).is_some();
                 !images.is_empty() && images.iter().all(is_there)
             })
+    }
+
+    /// Whether a directory of the host may be a container image, by the names in it. If not,
+    /// [`Tree::is_container_image`] says no as well.
+    #[must_use]
+    pub fn may_be_container_image(folder: &Path) -> bool {
+        [OCI_MARK, DOCKER_INDEX].iter().any(|mark| folder.join(OsStr::from_bytes(mark)).exists())
     }
 
     /// The root file system of a container image that is stored in this tree. The content of its

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::left_out::{LeftOut, kept};
 use crate::parallel;
+use crate::rules::Rules;
 use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree, below};
 use blockyard_disk::Timestamp;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -40,6 +41,17 @@ impl Tree {
     /// # Errors
     /// [`Error::Source`] if something cannot be read, or is of a type that no image can hold.
     pub fn read(top: &Path, threads: usize) -> Result<Self> {
+        Self::read_by(top, threads, &Rules::default())
+    }
+
+    /// As [`Tree::read`], but what the rules leave out for certain is neither opened nor looked at:
+    /// it may be unreadable, large, or changing. That is everything excluded. If only some names
+    /// are included, it is also every directory where no such name can be, by a pattern with a
+    /// leading slash. [`Tree::apply`] does what else the rules say.
+    ///
+    /// # Errors
+    /// As [`Tree::read`].
+    pub fn read_by(top: &Path, threads: usize, rules: &Rules) -> Result<Self> {
         let at = |error: Errno| Error::source(top, error);
         let top_fd = rustix::fs::open(top, DIRECTORY - OFlags::NOFOLLOW, Mode::empty()).map_err(at)?;
         let stat = status(top_fd.as_fd(), b"").map_err(at)?;
@@ -61,7 +73,7 @@ impl Tree {
         };
         let mut level = vec![0];
         while !level.is_empty() {
-            level = tree.read_level(&level, threads)?;
+            level = tree.read_level(&level, threads, rules)?;
         }
         Ok(tree)
     }
@@ -90,7 +102,7 @@ impl Tree {
         };
         let mut directory = Directory::default();
         let fd = tree.open_directory(0)?;
-        Reader::new(&tree, 0).add(&mut directory, fd.as_fd(), name)?;
+        Reader::new(&tree, 0, &Rules::default()).add(&mut directory, fd.as_fd(), name)?;
         tree.directories[0] = directory;
         Ok(tree)
     }
@@ -105,7 +117,7 @@ impl Tree {
     }
 
     /// Reads directories whose parents have been read. Returns the directories in them.
-    fn read_level(&mut self, level: &[u32], threads: usize) -> Result<Vec<u32>> {
+    fn read_level(&mut self, level: &[u32], threads: usize, rules: &Rules) -> Result<Vec<u32>> {
         let read: Vec<Mutex<Directory>> = level.iter().map(|_| Mutex::default()).collect();
         let tree = &*self;
         parallel::each(
@@ -113,7 +125,7 @@ impl Tree {
             level.len(),
             || (),
             |(), part| {
-                let directory = Reader::new(tree, level[part]).read()?;
+                let directory = Reader::new(tree, level[part], rules).read()?;
                 *read[part].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = directory;
                 Ok(())
             },
@@ -185,16 +197,18 @@ fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Ow
 struct Reader<'a> {
     tree: &'a Tree,
     number: u32,
+    /// Names that they leave out are skipped.
+    rules: &'a Rules,
     /// The directory's path with a trailing slash. Names are appended to it, to read attributes by
     /// path.
     path: RefCell<Vec<u8>>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(tree: &'a Tree, number: u32) -> Self {
+    fn new(tree: &'a Tree, number: u32, rules: &'a Rules) -> Self {
         let mut path = tree.host_path(&tree.directory_path(number)).into_os_string().into_vec();
         path.push(b'/');
-        Self { tree, number, path: RefCell::new(path) }
+        Self { tree, number, rules, path: RefCell::new(path) }
     }
 
     fn failed(&self, name: &[u8], error: impl Into<io::Error>) -> Error {
@@ -212,7 +226,11 @@ impl<'a> Reader<'a> {
         let names = names(&fd).map_err(|error| self.failed(b"", error))?;
         let mut directory = Directory::default();
         directory.nodes.reserve_exact(names.len());
+        let place = self.tree.directory_path(self.number);
         for name in names {
+            if self.rules.changes_names() && self.rules.skips(&below(&place, &name)) {
+                continue;
+            }
             // An empty lost+found is skipped: every file system has its own.
             let may_be_own = self.number == 0 && &*name == b"lost+found";
             if may_be_own && self.is_empty_directory(&fd, &name)? {

@@ -199,7 +199,7 @@ impl Build {
             builder.size = Size::Bytes(bytes);
         }
         let began = Instant::now();
-        let mut tree = self.tree(builder.threads)?;
+        let mut tree = self.tree(builder.threads, &rules)?;
         self.tell_left_out(&tree);
         tree.apply(&rules);
         let read = began.elapsed();
@@ -342,13 +342,13 @@ impl Build {
         Ok(summary)
     }
 
-    /// The merged tree of all sources.
-    fn tree(&self, threads: usize) -> Result<Tree> {
+    /// The merged tree of all sources, to which the rules have yet to be applied.
+    fn tree(&self, threads: usize, rules: &Rules) -> Result<Tree> {
         let spool = self.how.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
         if self.sources.iter().filter(|source| source.as_os_str() == "-").count() > 1 {
             return Err(UsageError::new("-: standard input can be read once only".to_owned()).into());
         }
-        let each = self.sources.iter().map(|source| self.source(source, &spool, threads));
+        let each = self.sources.iter().map(|source| self.source(source, &spool, threads, rules));
         let mut trees = each.collect::<Result<Vec<Tree>>>()?;
         for tree in &mut trees {
             self.forget_image(tree);
@@ -358,13 +358,13 @@ impl Build {
         }
         let mut added: Vec<Added> = trees.into_iter().map(|tree| Added { tree, at: Vec::new() }).collect();
         for operand in &self.how.add {
-            added.push(self.added(operand, threads)?);
+            added.push(self.added(operand, threads, rules)?);
         }
         Ok(Tree::merge_at(added)?)
     }
 
     /// The tree for one `--add`.
-    fn added(&self, operand: &OsStr, threads: usize) -> Result<Added> {
+    fn added(&self, operand: &OsStr, threads: usize, rules: &Rules) -> Result<Added> {
         let bytes = operand.as_bytes();
         let wrong = || UsageError::new(format!("--add {}: no LOCAL:PATH", operand.display()));
         let colon = bytes.iter().rposition(|&byte| byte == b':').ok_or_else(wrong)?;
@@ -378,7 +378,9 @@ impl Build {
         }
         let at = at.iter().position(|&byte| byte != b'/').map_or(Vec::new(), |start| at[start..].to_vec());
         let is_directory = std::fs::symlink_metadata(local).is_ok_and(|found| found.is_dir());
-        let mut tree = if is_directory { Tree::read(local, threads)? } else { Tree::read_file(local)? };
+        // A path in this tree is only the end of a path in the image.
+        let read = || Tree::read_by(local, threads, &rules.anywhere());
+        let mut tree = if is_directory { read()? } else { Tree::read_file(local)? };
         self.forget_image(&mut tree);
         Ok(Added { tree, at })
     }
@@ -402,7 +404,7 @@ impl Build {
         Ok(lines.map(<[u8]>::to_vec).collect())
     }
 
-    fn source(&self, source: &Path, spool: &Path, threads: usize) -> Result<Tree> {
+    fn source(&self, source: &Path, spool: &Path, threads: usize, rules: &Rules) -> Result<Tree> {
         let archive = || -> Result<Tree> {
             let file = std::fs::File::open(source).with_context(|| source.display().to_string())?;
             Ok(Tree::read_archive(file, source, spool)?)
@@ -418,13 +420,26 @@ impl Build {
                 Some(reader) => Tree::read_image(Arc::clone(reader.device()), source, b"/")?,
                 None => archive()?,
             },
-            _ => Tree::read(source, threads)?,
+            _ => self.directory(source, threads, rules)?,
         };
         if self.how.no_unpack || !tree.is_container_image() {
             return Ok(tree);
         }
         let choice = Choice { reference: self.how.reference.clone(), platform: self.how.platform.clone() };
         Ok(tree.unpack_container(&choice, spool)?)
+    }
+
+    /// The tree of a directory, without what the rules leave out. A container image is read whole:
+    /// there the rules are about the files in its layers, not about those that store it.
+    fn directory(&self, source: &Path, threads: usize, rules: &Rules) -> Result<Tree> {
+        if !self.how.no_unpack
+            && Tree::may_be_container_image(source)
+            && let Ok(tree) = Tree::read(source, threads)
+            && tree.is_container_image()
+        {
+            return Ok(tree);
+        }
+        Ok(Tree::read_by(source, threads, rules)?)
     }
 
     fn builder(&self) -> Result<Builder> {
