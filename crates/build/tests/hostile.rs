@@ -70,7 +70,7 @@ fn entries_that_lead_out_or_say_nonsense_are_refused_by_name() {
         ("../out", file("../out", b"x"), "leads out"),
         ("a/../../out", file("a/../../out", b"x"), "leads out"),
         ("a/..", entry(EntryType::Directory, "a/..", "", b""), "leads out"),
-        ("/etc/passwd", file("/etc/passwd", b"x"), "absolute"),
+        ("/../out", file("/../out", b"x"), "leads out"),
         (
             "etc/passwd",
             [entry(EntryType::Symlink, "etc", "/etc", b""), file("etc/passwd", b"x")].concat(),
@@ -81,7 +81,7 @@ fn entries_that_lead_out_or_say_nonsense_are_refused_by_name() {
             [entry(EntryType::Symlink, "up", "../..", b""), file("up/x", b"x")].concat(),
             "not a directory",
         ),
-        ("hard", entry(EntryType::Link, "hard", "/etc/passwd", b""), "hard link to /etc/passwd"),
+        ("hard", entry(EntryType::Link, "hard", "/etc/passwd", b""), "hard link to etc/passwd"),
         ("hard", entry(EntryType::Link, "hard", "../../x", b""), "hard link to ../../x"),
         ("self", entry(EntryType::Link, "self", "self", b""), "hard link to self"),
         ("one/x", loops.concat(), "not a directory"),

@@ -41,13 +41,13 @@ impl Tree {
     /// the stream until the stream delivers something or ends.
     ///
     /// Supports the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
-    /// hard links, devices, holes, extended attributes and access control lists. Directories
-    /// without an entry get mode 0755 and owner 0.
+    /// hard links, devices, holes, extended attributes and access control lists. Names, and targets
+    /// of hard links, lose leading slashes. Directories without an entry get mode 0755 and owner 0.
     ///
     /// # Errors
     /// [`Error::Source`] for a stream that cannot be read or is not an archive; [`Error::Refused`],
-    /// with the entry, for names that are absolute or lead out of the tree, for links to nothing,
-    /// and for anything that no image can hold.
+    /// with the entry, for names that lead out of the tree, for links to nothing, and for anything
+    /// that no image can hold.
     pub fn read_archive(stream: impl Read + Send + 'static, name: &Path, spool: &Path) -> Result<Self> {
         let (mut staging, mut spool) = (Staging::new(name), Spool::new(spool)?);
         let mut reading = Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false };
@@ -108,8 +108,7 @@ impl Reading<'_> {
 
     /// Reads one entry with its content.
     fn add(&mut self, mut entry: Entry, content: &mut Entries<impl BufRead>) -> Result<()> {
-        let named = entry.extensions.sparse_name.take();
-        let path = named.unwrap_or_else(|| std::mem::take(&mut entry.path));
+        let path = std::mem::take(&mut entry.path);
         if self.is_layer && self.is_whiteout(&path)? {
             return Ok(());
         }

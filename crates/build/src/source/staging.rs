@@ -121,7 +121,7 @@ impl Staging {
         LeftOut::join(&mut self.left_out, tree.left_out());
     }
 
-    /// An error about an entry. Even an absolute name is reported below the source's name.
+    /// An error about an entry, which is reported below the source's name.
     pub(super) fn refused(&self, path: &[u8], reason: impl Into<String>) -> Error {
         let mut place = self.source.clone().into_os_string();
         place.push("/");
@@ -281,11 +281,6 @@ impl Staging {
 
     /// The components of a path, without empty ones and `.`.
     fn names<'p>(&self, path: &'p [u8]) -> Result<Vec<&'p [u8]>> {
-        if path.starts_with(b"/") {
-            return Err(
-                self.refused(path, "an absolute name; make the archive with names below one directory")
-            );
-        }
         let mut names = Vec::new();
         for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
             if name == b".." {

@@ -102,9 +102,12 @@ impl<R: Read> Entries<R> {
             return Err(pax::malformed("a size"));
         }
         self.expect(if has_content { size } else { 0 });
-        let path = extensions.path.take().or(said.path).unwrap_or_else(|| header.path_bytes().into_owned());
+        // The header of a file with holes has another name.
+        let path = extensions.sparse_name.take().or(extensions.path.take()).or(said.path);
+        let path = below_root(path.unwrap_or_else(|| header.path_bytes().into_owned()));
         let link = extensions.link.take().or(said.link);
         let link = link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+        let link = if header.entry_type() == EntryType::Link { link.map(below_root) } else { link };
         Ok(Entry { header, path, link, extensions })
     }
 
@@ -238,6 +241,13 @@ fn zero_empty_numbers(header: &mut Header) {
         zero(&mut gnu.dev_major);
         zero(&mut gnu.dev_minor);
     }
+}
+
+/// Removes leading slashes from a name, as tar does on extraction.
+fn below_root(mut name: Vec<u8>) -> Vec<u8> {
+    let slashes = name.iter().take_while(|&&byte| byte == b'/').count();
+    name.drain(..slashes);
+    name
 }
 
 /// Removes the zero that ends a long name.
