@@ -66,7 +66,7 @@ fn entries_that_lead_out_or_say_nonsense_are_refused_by_name() {
         entry(EntryType::Symlink, "two", "one", b""),
         file("one/x", b"text"),
     ];
-    let cases: [(&str, Vec<u8>, &str); 18] = [
+    let cases: [(&str, Vec<u8>, &str); 19] = [
         ("../out", file("../out", b"x"), "leads out"),
         ("a/../../out", file("a/../../out", b"x"), "leads out"),
         ("a/..", entry(EntryType::Directory, "a/..", "", b""), "leads out"),
@@ -92,6 +92,7 @@ fn entries_that_lead_out_or_say_nonsense_are_refused_by_name() {
         ("d/d/d", extended(&long, &file("x", b"")), "16384 directories"),
         ("empty", entry(EntryType::Symlink, "empty", "", b""), "empty"),
         ("strange", entry(EntryType::new(b'Q'), "strange", "", b""), "type 'Q'"),
+        ("split", entry(EntryType::new(b'M'), "split", "", b"rest"), "another volume"),
         ("owned", extended("uid=99999999999", &file("owned", b"")), "owner 99999999999"),
     ];
     for (name, archive, told) in cases {

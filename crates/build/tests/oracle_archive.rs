@@ -162,6 +162,35 @@ fn numbers_that_are_left_out_are_zeroes() {
     assert_eq!(read(&[entry(Char, b"device", b"", b"")]).unwrap().names(), 1);
 }
 
+/// In an incremental archive of GNU tar a directory has content: the names in it.
+#[test]
+fn incremental_archives_are_read() {
+    use tar::EntryType::{Directory, Regular};
+    let tree = |directory: tar::EntryType, list: &[u8]| {
+        read(&[
+            entry(directory, b"./", b"", list),
+            entry(directory, b"d/", b"", &list.repeat(100)),
+            entry(Regular, b"d/file", b"", b"content"),
+        ])
+        .unwrap()
+    };
+    let listed = tar::EntryType::new(b'D');
+    assert!(image(tree(listed, b"Dd\0Yfile\0\0")) == image(tree(Directory, b"")));
+    if !require(&["tar"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("tree/d/below")).unwrap();
+    fs::write(folder.path().join("tree/d/file"), b"content").unwrap();
+    let archive = folder.path().join("archive");
+    let mut incremental = Command::new("tar");
+    incremental.args(["--format=gnu", "--label=full", "-C"]).arg(folder.path().join("tree"));
+    incremental.arg("-g").arg(folder.path().join("snapshot")).arg("-cf").arg(&archive).arg(".");
+    assert!(incremental.status().unwrap().success());
+    assert!(fs::read(&archive).unwrap().chunks(512).any(|header| header[156] == b'D'));
+    assert_eq!(of_archive(&archive).unwrap().names(), 3);
+}
+
 /// tar removes leading slashes from names and from targets of hard links, but not from those of
 /// symbolic links.
 #[test]

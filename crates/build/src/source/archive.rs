@@ -16,7 +16,7 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{Attribute, AttributeList, Value};
 pub(super) use decompress::decompressed;
 use decompress::decompressed_apart;
-use entries::{Entries, Entry};
+use entries::{CONTINUATION, Entries, Entry, LISTED_DIRECTORY};
 use pax::Extensions;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -124,11 +124,14 @@ impl Reading<'_> {
                 let existing = self.link_name(&entry, &path)?;
                 return self.staging.link(&path, existing);
             }
+            // Its list is skipped: what is not in the archive cannot be in the image.
+            other if other.as_byte() == LISTED_DIRECTORY => FileType::Directory,
             other => {
-                let what = char::from(other.as_byte());
-                return Err(self
-                    .staging
-                    .refused(&path, format!("an entry of type {what:?}, which no image can hold")));
+                let reason = match other.as_byte() {
+                    CONTINUATION => "continues a file of another volume; join the volumes first".to_owned(),
+                    byte => format!("an entry of the unknown type {:?}", char::from(byte)),
+                };
+                return Err(self.staging.refused(&path, reason));
             }
         };
         // Old archives mark directories by their names alone.

@@ -18,6 +18,11 @@ const FILE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// The type of the entry with the archive's own name, which is not a file.
 const VOLUME_LABEL: u8 = b'V';
+/// The type of a directory in GNU's incremental archives. Its content lists the names that the
+/// directory had, also those that are not in the archive.
+pub(super) const LISTED_DIRECTORY: u8 = b'D';
+/// The type of the rest of a file that began on another volume.
+pub(super) const CONTINUATION: u8 = b'M';
 
 /// One entry. Its content is read from [`Entries`].
 pub(super) struct Entry {
@@ -95,8 +100,9 @@ impl<R: Read> Entries<R> {
             extensions.modified = Some(modified(&header)?);
         }
         // Links and the like have no content, whatever their headers claim.
-        let has_content =
-            matches!(header.entry_type(), EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse);
+        let kind = header.entry_type();
+        let has_content = matches!(kind, EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse)
+            || kind.as_byte() == LISTED_DIRECTORY;
         let size = extensions.size.unwrap_or(size);
         if size > FILE_MAX {
             return Err(pax::malformed("a size"));
@@ -107,7 +113,7 @@ impl<R: Read> Entries<R> {
         let path = below_root(path.unwrap_or_else(|| header.path_bytes().into_owned()));
         let link = extensions.link.take().or(said.link);
         let link = link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
-        let link = if header.entry_type() == EntryType::Link { link.map(below_root) } else { link };
+        let link = if kind == EntryType::Link { link.map(below_root) } else { link };
         Ok(Entry { header, path, link, extensions })
     }
 
