@@ -8,6 +8,7 @@
 
 use super::CHUNK;
 use super::bomb::{AtHand, Counted, Expanding};
+use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -39,11 +40,56 @@ impl Format {
     fn decoder<'a>(self, stream: impl BufRead + 'a, at_hand: &Rc<AtHand>) -> io::Result<impl Read + 'a> {
         let counted = Counted { inner: stream, at_hand: Rc::clone(at_hand) };
         let inner: Box<dyn Read + 'a> = match self {
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(counted)),
+            Self::Gzip => Box::new(GzipMembers(Some(GzDecoder::new(counted)))),
             Self::Zstd => Box::new(zstd::stream::Decoder::with_buffer(counted)?),
             Self::Xz => Box::new(lzma_rust2::XzReader::new(counted, true)),
         };
         Ok(Expanding { inner, compressed: Rc::clone(at_hand), bytes: 0 })
+    }
+}
+
+/// The members of a gzip stream, one after the other. As for gzip and tar, zeroes may follow the
+/// last one, such as the padding of a tape or a device. There is no decoder after the last member.
+struct GzipMembers<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let n = member.read(into)?;
+            if n > 0 || into.is_empty() {
+                return Ok(n);
+            }
+            if is_last_member(member.get_mut())? {
+                self.0 = None;
+            } else {
+                self.0 = self.0.take().map(|member| GzDecoder::new(member.into_inner()));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Whether nothing but zeroes follows a member. Reads them.
+fn is_last_member(stream: &mut impl BufRead) -> io::Result<bool> {
+    let mut is_padded = false;
+    loop {
+        let there = match stream.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            there => there?,
+        };
+        if there.is_empty() {
+            return Ok(true);
+        }
+        let zeroes = there.iter().take_while(|&&byte| byte == 0).count();
+        if zeroes == 0 && !is_padded {
+            return Ok(false);
+        }
+        if zeroes < there.len() {
+            let reason = "something follows the zeroes after the end of the compressed stream";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        is_padded = true;
+        stream.consume(zeroes);
     }
 }
 
@@ -247,6 +293,28 @@ mod tests {
             assert_eq!(read, Ok(true), "{how:?}");
             drop(writing);
         }
+    }
+
+    #[test]
+    fn zeroes_may_follow_the_last_member_of_gzip() {
+        let read = |parts: &[&[u8]]| {
+            // A small buffer, so that the zeroes do not come at once.
+            let stream = BufReader::with_capacity(16, std::io::Cursor::new(parts.concat()));
+            let mut back = Vec::new();
+            decompressed(stream, |stream| stream.read_to_end(&mut back)).unwrap().map(|_| back)
+        };
+        let mut member = Vec::new();
+        Compression::Gzip.copy(&mut &b"text"[..], &mut member).unwrap();
+        assert_eq!(read(&[&member]).unwrap(), b"text");
+        assert_eq!(read(&[&member, &member]).unwrap(), b"texttext");
+        for zeroes in [1, 16, 1000] {
+            assert_eq!(read(&[&member, &member, &vec![0; zeroes]]).unwrap(), b"texttext", "{zeroes}");
+        }
+        for rest in [&b"no other member"[..], b"\0more", &[&[0; 100], &member[..]].concat()] {
+            let error = read(&[&member, rest]).unwrap_err();
+            assert_ne!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{error}");
+        }
+        assert!(read(&[&member, &member[..5]]).is_err());
     }
 
     /// Records which thread reads it.
