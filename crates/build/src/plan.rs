@@ -9,7 +9,7 @@ use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::placement::Placement;
 use crate::shape::Shape;
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NO_OWNER, Node, NodeId, Tree};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
@@ -213,9 +213,11 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Mkfs`] for invalid options; [`Error::TooSmall`]; [`Error::Refused`] for content
-    /// that the options cannot hold, and for a lost+found that is not an empty directory.
+    /// that the options cannot hold, for a file without an owner, and for a lost+found that is not
+    /// an empty directory.
     pub fn plan(&self, mut tree: Tree) -> Result<Plan> {
         tree.settle_lost_found()?;
+        tree.check_owners()?;
         let newest = tree.clamp_times(self.time.unwrap_or(i64::MAX));
         let mut options = self.options.clone();
         // 128-byte inodes cannot hold times after 2038.
@@ -574,6 +576,24 @@ impl Tree {
         }
         self.forget(b"lost+found");
         Ok(())
+    }
+
+    /// Refuses files without an owner or a group.
+    fn check_owners(&self) -> Result<()> {
+        let is_nobodys = |node: &Node| node.uid == NO_OWNER || node.gid == NO_OWNER;
+        let first = (0..).zip(&self.directories).find_map(|(number, directory)| {
+            let child = u32_from_usize(directory.nodes.iter().position(is_nobodys)?);
+            Some(NodeId { directory: number, child })
+        });
+        let path = match first {
+            _ if is_nobodys(&self.root) => self.host_path(b""),
+            Some(id) => self.host_path_of(id),
+            None => return Ok(()),
+        };
+        let reason = format!(
+            "its user or group is {NO_OWNER}, which means none at all; give another (--owner-map, --squash)"
+        );
+        Err(Error::Refused { path, reason })
     }
 
     /// Refuses inodes with too many links. If `may_not_count`, a directory may have more: its links

@@ -1,7 +1,7 @@
 //! Changes to a tree before layout: excluded names, owners, permissions, times.
 
 use crate::acl;
-use crate::tree::{Node, Tree, below};
+use crate::tree::{NO_OWNER, Node, Tree, below};
 use blockyard_disk::Timestamp;
 use blockyard_disk::xattr::AttributeList;
 use glob::{MatchOptions, Pattern};
@@ -98,9 +98,13 @@ impl FromStr for OwnerMap {
         let numbers = numbers.collect::<Result<Vec<u32>, String>>()?;
         let (from, to, count) = match numbers[..] {
             [from, to] => (from, to, 1),
-            [from, to, count] if count > 0 && to.checked_add(count - 1).is_some() => (from, to, count),
+            [from, to, count] if count > 0 => (from, to, count),
             _ => return Err(malformed()),
         };
+        // Above the largest id is the number that means no owner.
+        if to.checked_add(count - 1).is_none_or(|last| last == NO_OWNER) {
+            return Err(format!("{text}: the range of new ids ends beyond the largest, {}", NO_OWNER - 1));
+        }
         Ok(Self { users, groups, from: u64::from(from)..u64::from(from) + u64::from(count), to })
     }
 }
@@ -302,8 +306,14 @@ mod tests {
         let map: OwnerMap = "1000:5000:10".parse().unwrap();
         assert_eq!([999, 1000, 1009, 1010].map(|id| map.map(id)), [None, Some(5000), Some(5009), None]);
         assert!(!"g:0:7".parse::<OwnerMap>().unwrap().users);
-        for wrong in ["", "1", "a:b", "1:2:0", "1:4294967295:2", "x:1:2"] {
-            assert!(wrong.parse::<OwnerMap>().is_err(), "{wrong}");
+        assert_eq!("0:4294967294".parse::<OwnerMap>().unwrap().map(0), Some(4_294_967_294));
+        // A file that has no owner can get one.
+        assert_eq!("4294967295:0".parse::<OwnerMap>().unwrap().map(4_294_967_295), Some(0));
+        for wrong in ["", "1", "a:b", "1:2:0", "x:1:2", "0:4294967296"] {
+            assert!(wrong.parse::<OwnerMap>().unwrap_err().contains("FROM:TO"), "{wrong}");
+        }
+        for beyond in ["0:4294967295", "1:4294967295:2", "1:4294967294:2", "0:4294967290:100"] {
+            assert!(beyond.parse::<OwnerMap>().unwrap_err().contains("beyond the largest"), "{beyond}");
         }
     }
 }

@@ -100,6 +100,10 @@ pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR);
 
+/// The id that is nobody's: to system calls it means that the owner does not change, and Linux
+/// takes a file that has it for one without an owner.
+pub(crate) const NO_OWNER: u32 = u32::MAX;
+
 /// An inode of the source: device and number.
 pub(crate) type SourceInode = (u64, u64);
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use blockyard_build::{Builder, Error, Tree};
+use blockyard_build::{Builder, Error, Rules, Tree};
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
 use blockyard_testkit::images::fill;
 use blockyard_testkit::{e2fsck_clean, require};
@@ -233,6 +233,22 @@ fn device_numbers_that_are_too_large_are_refused() {
     for (major, minor) in [(4096, 0), (0, 1_048_576)] {
         let error = planned(major, minor).unwrap_err();
         assert!(error.contains(&format!("dev/x: its device number {major}:{minor}")), "{error}");
+    }
+}
+
+/// To Linux the largest number means that a file has no owner. Rules can give it one.
+#[test]
+fn a_file_without_an_owner_is_refused() {
+    use tar::EntryType::{Regular, XHeader};
+    for record in [b"18 uid=4294967295\n", b"18 gid=4294967295\n"] {
+        let parts = [entry(XHeader, b"x", b"", record), entry(Regular, b"d/file", b"", b"")];
+        let tree = || read(&parts).unwrap();
+        let error = Builder::default().plan(tree()).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("archive.tar/d/file: its user or group is 4294967295"), "{error}");
+        let mut mapped = tree();
+        let owners = vec!["4294967295:7".parse().unwrap()];
+        mapped.apply(&Rules { owners, ..Rules::default() });
+        Builder::default().plan(mapped).map(drop).unwrap();
     }
 }
 

@@ -426,7 +426,12 @@ fn several_sources_and_rules_make_one_image() {
         (["--chmod", "small=9"], "octal"),
         (["--chown", "small=a:b"], "owner"),
         (["--squash", "7"], "UID:GID"),
+        (["--squash", "4294967295:0"], "0 to 4294967294"),
+        (["--squash", "0:4294967295"], "0 to 4294967294"),
+        (["--chown", "small=4294967295:"], "0 to 4294967294"),
         (["--owner-map", "1"], "FROM:TO"),
+        (["--owner-map", "0:4294967295"], "beyond the largest"),
+        (["--owner-map", "0:4294967290:100"], "beyond the largest"),
         (["--exclude", "["], "["),
         (["--platform", "arm"], "OS/ARCHITECTURE"),
     ] {

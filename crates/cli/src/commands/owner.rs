@@ -112,7 +112,7 @@ impl Owner {
 
 /// Parses the id of a user or group. The largest number is refused: to system calls it means that
 /// the id does not change.
-fn number(text: &str) -> Option<u32> {
+pub(super) fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }
 

@@ -4,6 +4,8 @@ use anyhow::{Context, Result, bail};
 use blockyard_build::{Glob, OwnerMap, Rules};
 use blockyard_disk::Timestamp;
 
+use super::super::owner::number;
+
 /// Arguments.
 #[derive(clap::Args, Default)]
 pub(super) struct RuleArgs {
@@ -70,11 +72,15 @@ fn parts<'r>(option: &str, rule: &'r str) -> Result<(Glob, &'r str)> {
 }
 
 fn id(rule: &str, text: &str) -> Result<Option<u32>> {
-    let parsed = (!text.is_empty()).then(|| text.parse()).transpose();
-    parsed.with_context(|| format!("--chown {rule}: {text} is not the number of an owner"))
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let id = number(text);
+    let wrong = || format!("--chown {rule}: {text} is not the number of an owner, 0 to {}", u32::MAX - 1);
+    id.with_context(wrong).map(Some)
 }
 
 fn owner(text: &str) -> std::result::Result<(u32, u32), String> {
-    let parsed = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    parsed.ok_or_else(|| format!("{text}: not UID:GID"))
+    let parsed = text.split_once(':').and_then(|(uid, gid)| Some((number(uid)?, number(gid)?)));
+    parsed.ok_or_else(|| format!("{text}: not UID:GID, two numbers from 0 to {}", u32::MAX - 1))
 }
