@@ -43,6 +43,7 @@ mod rules;
 mod shape;
 mod source;
 mod stream;
+mod times;
 mod tree;
 
 pub use diff::{Difference, Differences, What};
@@ -54,4 +55,5 @@ pub use plan::{Builder, Overhead, Plan, Room, Size, Summary, Took};
 pub use rules::{Glob, OwnerMap, Rules};
 pub use source::{Added, Choice, Platform};
 pub use stream::{Compression, Encoder};
+pub use times::MovedTimes;
 pub use tree::Tree;

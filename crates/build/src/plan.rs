@@ -9,6 +9,7 @@ use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::placement::Placement;
 use crate::shape::Shape;
+use crate::times::MovedTimes;
 use crate::tree::{NO_OWNER, Node, NodeId, Tree};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::dirblock::DirLayout;
@@ -135,6 +136,7 @@ pub struct Plan {
     pub(crate) draws_uuid: bool,
     pub(crate) threads: usize,
     missing: Vec<Vec<u8>>,
+    moved_times: Option<MovedTimes>,
 }
 
 /// A summary of what was made.
@@ -258,6 +260,7 @@ impl Builder {
         };
         let filled = blank.fill(content)?;
         let threads = self.threads.max(1);
+        let moved_times = MovedTimes::of(&tree, &shape);
         Ok(Plan {
             tree,
             order,
@@ -271,6 +274,7 @@ impl Builder {
             draws_uuid,
             threads,
             missing,
+            moved_times,
         })
     }
 }
@@ -653,6 +657,13 @@ impl Plan {
     #[must_use]
     pub fn missing(&self) -> &[Vec<u8>] {
         &self.missing
+    }
+
+    /// Names whose modification times the image cannot hold; they get the nearest that it can.
+    /// `None` if there are none.
+    #[must_use]
+    pub const fn moved_times(&self) -> Option<&MovedTimes> {
+        self.moved_times.as_ref()
     }
 
     /// A summary of the image that will be made. The UUID may still change.

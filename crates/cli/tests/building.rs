@@ -255,6 +255,31 @@ fn attributes_that_are_left_out_are_told() {
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 
+/// Times that the image cannot hold were once changed in silence.
+#[test]
+fn times_that_are_moved_are_told() {
+    let folder = tree();
+    // Times before 1901, in 2100, and in the year 3000.
+    for (size, time, range) in [
+        ("256", "-9999999999", Some("1901-12-13 20:45 to 2446-05-10 22:38")),
+        ("256", "4102444800", None),
+        ("256", "32503680000", Some("1901-12-13 20:45 to 2446-05-10 22:38")),
+        ("128", "2147483647", None),
+        ("128", "4102444800", Some("1901-12-13 20:45 to 2038-01-19 03:14")),
+    ] {
+        let made = build(folder.path(), &["-F", "-q", "-I", size, "--mtime", time, "tree", "x.img"]);
+        let told = text(&made.stderr);
+        assert!(made.status.success(), "{told}");
+        match range {
+            Some(range) => {
+                let parts = ["moved 4 modification times", range, "that of tree\n"];
+                assert!(parts.iter().all(|part| told.contains(part)), "{size} {time}: {told}");
+            }
+            None => assert!(!told.contains("modification time"), "{size} {time}: {told}"),
+        }
+    }
+}
+
 /// A bad archive is refused at once, although its writer still holds the pipe open.
 #[test]
 fn a_refusal_does_not_wait_for_the_writer() {

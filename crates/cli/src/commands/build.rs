@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use blockyard_build::{
-    Added, Builder, Choice, Compression, Error, LeftOut, Placement, Plan, Platform, Room, Rules, Size,
-    Summary, Tree,
+    Added, Builder, Choice, Compression, Error, LeftOut, MovedTimes, Placement, Plan, Platform, Room, Rules,
+    Size, Summary, Tree,
 };
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_inspect::reader::Reader;
 use blockyard_inspect::units;
 
+use super::calendar::iso_minutes;
 use super::mkfs::{Copy, Format, Target, of_usage, values};
 use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image, interrupt, partial};
@@ -209,6 +210,7 @@ impl Build {
         })?;
         let layout = began.elapsed().saturating_sub(read);
         self.tell_missing(plan.missing());
+        self.tell_moved_times(plan.moved_times());
         let summary = if self.is_stream() {
             self.write_stream(plan, output)?
         } else {
@@ -292,6 +294,18 @@ impl Build {
         eprintln!(
             "blockyard: {}: left out {count} that no ext4 file can have, the first is {name} of {}",
             self.image.display(),
+            path.display()
+        );
+    }
+
+    /// Reports times that the image cannot hold.
+    fn tell_moved_times(&self, moved: Option<&MovedTimes>) {
+        let Some(MovedTimes { count, path, possible }) = moved else { return };
+        let [earliest, latest] = [possible.start(), possible.end()].map(|&seconds| iso_minutes(seconds));
+        eprintln!(
+            "blockyard: {}: moved {} into the range of its inodes, {earliest} to {latest}; the first is that of {}",
+            self.image.display(),
+            units::counted(*count, "modification time"),
             path.display()
         );
     }
