@@ -29,7 +29,7 @@ use rustix::fs::OFlags;
 
 use self::convert::{
     caller, creation, dot, entry, errno, flags_of, generation, groups, handle, kind_of, node, number,
-    time_change, timestamp, unpacked,
+    time_change, timestamp, unpacked, unreadable,
 };
 use self::replies::{FOR_EVER, send_attributes, send_data, send_empty, send_entry, send_missing, send_xattr};
 pub(crate) use self::session::{Connection, Helped};
@@ -546,6 +546,7 @@ impl Filesystem for Adapter {
                 let name = OsStr::from_bytes(listed.name);
                 let (told, generation) = match &listed.attributes {
                     Some(found) => (entry(found, shared.server.block_size()), generation(found)),
+                    None if listed.is_unreadable => (unreadable(listed), Generation(0)),
                     None => (dot(listed), Generation(0)),
                 };
                 let is_full = reply.add(INodeNo(told.ino.0), listed.next, name, &FOR_EVER, &told, generation);

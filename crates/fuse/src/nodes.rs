@@ -7,6 +7,9 @@
 //!
 //! a number other than the root's is in the table <=> the kernel was told of it more often than it
 //! forgot it.
+//!
+//! A listing also tells the kernel the number of an inode that cannot be read. The kernel only
+//! forgets such a number again, so that nothing is held for it.
 
 use std::collections::HashMap;
 
@@ -39,8 +42,10 @@ impl NodeNr {
 }
 
 /// An inode that the kernel was told of.
+#[derive(Default)]
 struct Remembered {
-    node: Node,
+    /// `None` if the inode could not be read whenever the kernel was told of it.
+    node: Option<Node>,
     /// Look-ups that the kernel has not forgotten.
     lookups: u64,
     /// A cached write beyond the largest file size failed, but the kernel still assumes the size
@@ -79,7 +84,8 @@ impl Nodes {
             return Ok(self.root);
         }
         let shard = self.shard(inode).lock();
-        shard.get(&inode.raw()).map(|known| known.node.id()).ok_or(Errno::STALE)
+        let node = shard.get(&inode.raw()).and_then(|known| known.node.as_ref());
+        node.map(Node::id).ok_or(Errno::STALE)
     }
 
     /// Records that the kernel is told of an inode.
@@ -91,27 +97,32 @@ impl Nodes {
         let node = inodes.hold(id)?;
         let spare = {
             let mut shard = self.shard(id.number).lock();
-            match shard.get_mut(&id.number.raw()) {
-                Some(known) => {
-                    assert_eq!(known.node.id(), id, "a held inode keeps its number");
-                    known.lookups += 1;
-                    Some(node)
-                }
-                None => {
-                    shard.insert(id.number.raw(), Remembered { node, lookups: 1, is_overlong: false });
-                    None
-                }
+            let known = shard.entry(id.number.raw()).or_default();
+            known.lookups += 1;
+            if let Some(held) = &known.node {
+                assert_eq!(held.id(), id, "a held inode keeps its number");
+                Some(node)
+            } else {
+                known.node = Some(node);
+                None
             }
         };
         drop(spare);
         Ok(())
     }
 
+    /// Records that the kernel is told the number of an inode that cannot be read.
+    pub(crate) fn note_unreadable(&self, node: NodeNr) {
+        if let Some(inode) = node.inode().filter(|inode| *inode != InodeNr::ROOT) {
+            self.shard(inode).lock().entry(inode.raw()).or_default().lookups += 1;
+        }
+    }
+
     /// Counts another look-up if the inode is remembered already.
     fn count(&self, id: InodeId) -> bool {
         let mut shard = self.shard(id.number).lock();
-        let known = shard.get_mut(&id.number.raw()).filter(|known| known.node.id() == id);
-        if let Some(known) = known {
+        let is_held = |known: &&mut Remembered| known.node.as_ref().is_some_and(|node| node.id() == id);
+        if let Some(known) = shard.get_mut(&id.number.raw()).filter(is_held) {
             known.lookups += 1;
             return true;
         }

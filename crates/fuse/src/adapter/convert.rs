@@ -160,6 +160,13 @@ pub(super) const fn nothing() -> FileAttr {
     blank(INodeNo(0), fuser::FileType::RegularFile, 0)
 }
 
+/// Attributes for an inode that cannot be read. fuser lists no name without attributes, so these
+/// are invalid: no file has this size. The kernel lists the name, makes no inode of its own, and
+/// forgets the number at once.
+pub(super) const fn unreadable(listed: &Listed<'_>) -> FileAttr {
+    FileAttr { size: u64::MAX, ..blank(INodeNo(listed.inode), kind_of(listed.kind), 1) }
+}
+
 /// Attributes for `.` and `..`, which the kernel knows already.
 pub(super) const fn dot(listed: &Listed<'_>) -> FileAttr {
     blank(INodeNo(listed.inode), fuser::FileType::Directory, 1)

@@ -28,6 +28,9 @@ pub struct Listed<'a> {
     /// Attributes, if they were requested and the name is not `.` or `..`. The kernel then
     /// remembers the inode.
     pub attributes: Option<Metadata>,
+    /// Attributes were requested, but the inode cannot be read. The kernel must be told of it such
+    /// that it forgets the number once. It asks for the name if a program does, and gets the error.
+    pub is_unreadable: bool,
 }
 
 impl Server {
@@ -74,7 +77,7 @@ impl Server {
                 }
                 used += bytes;
                 for entry in together {
-                    if !self.list_entry(id, entry, header == HEADER_WITH_ATTRIBUTES, &mut add)? {
+                    if !self.list_entry(id, entry, header == HEADER_WITH_ATTRIBUTES, &mut add) {
                         return Ok(());
                     }
                 }
@@ -95,21 +98,17 @@ impl Server {
         entry: &DirEntry,
         with_attributes: bool,
         add: &mut impl FnMut(&Listed<'_>) -> bool,
-    ) -> Answer<bool> {
-        let is_dot = matches!(&*entry.name, b"." | b"..");
-        let found = match (with_attributes && !is_dot, entry.kind) {
+    ) -> bool {
+        let with_attributes = with_attributes && !matches!(&*entry.name, b"." | b"..");
+        // An inode that cannot be read hides no name, not even its own.
+        let found = match (with_attributes, entry.kind) {
             (true, _) => match self.remembered_entry(directory, &entry.name) {
-                // A damaged inode must not hide the other names. fuser cannot list a name without
-                // attributes, so this one is left out, as is a name that is gone. A look-up of it
-                // gets the error.
-                Err(Errno::STALE | Errno::UCLEAN) | Ok(None) => return Ok(true),
-                found => found?,
+                // The name is gone.
+                Ok(None) => return true,
+                found => found.ok().flatten(),
             },
             (false, Some(_)) => None,
-            (false, None) => match self.inodes().lookup(directory, &entry.name) {
-                Ok(found) => Some(found),
-                Err(_) => return Ok(true),
-            },
+            (false, None) => self.inodes().lookup(directory, &entry.name).ok(),
         };
         let kind = found.map(|found| found.file_type()).or(entry.kind).unwrap_or(FileType::Directory);
         let listed = Listed {
@@ -117,16 +116,22 @@ impl Server {
             next: entry.next,
             kind,
             name: &entry.name,
-            attributes: found.filter(|_| with_attributes && !is_dot),
+            attributes: found.filter(|_| with_attributes),
+            is_unreadable: with_attributes && found.is_none(),
         };
+        if listed.is_unreadable {
+            self.nodes.note_unreadable(NodeNr(listed.inode));
+        }
         if !add(&listed) {
-            return Ok(true);
+            return true;
         }
+        // There was no room, so the kernel was not told of it after all.
         if let Some(found) = listed.attributes {
-            // There was no room, so the kernel was not told of it after all.
             self.nodes.forget(NodeNr::of(found.ino()), 1);
+        } else if listed.is_unreadable {
+            self.nodes.forget(NodeNr(listed.inode), 1);
         }
-        Ok(false)
+        false
     }
 
     /// Looks up a name and remembers its inode; `None` if the name was removed meanwhile.
