@@ -6,7 +6,8 @@ use blockyard_engine::{DirEntry, Error, FileSystem, InodeRef};
 type Batch = (Vec<DirEntry>, Option<u64>);
 
 /// The next entries of a directory from position `from`, without `.` and `..`, and the position of
-/// the next batch. Entries with equal positions stay in one batch, which may exceed `most`.
+/// the next batch. Entries with equal positions stay in one batch, which may exceed `most`. Entries
+/// before an error are a batch, and the next one is the error.
 pub(crate) fn read_batch(
     engine: &FileSystem,
     directory: InodeRef,
@@ -35,7 +36,7 @@ fn read_wanted(
     // A batch of none would be taken for the end.
     let most = most.max(1);
     let (mut batch, mut position, mut is_whole) = (Vec::new(), None, true);
-    engine.read_dir(directory, from, |entry| {
+    let read = engine.read_dir(directory, from, |entry| {
         if batch.len() >= most && position != Some(entry.next) {
             is_whole = false;
             return false;
@@ -45,6 +46,9 @@ fn read_wanted(
             batch.push(entry);
         }
         true
-    })?;
-    Ok((batch, position.filter(|_| !is_whole)))
+    });
+    match read {
+        Err(_) if !batch.is_empty() => Ok((batch, position)),
+        read => read.map(|()| (batch, position.filter(|_| !is_whole))),
+    }
 }

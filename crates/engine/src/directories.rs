@@ -20,6 +20,7 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::xattr::{Attribute, AttributeList, Home, Value};
 use blockyard_disk::{BlockNr, Compat, Corruption, CorruptionKind, Incompat, InodeNr, LogicalBlock};
+use blockyard_sync::Ordering;
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -322,7 +323,8 @@ impl Directories {
     }
 
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
-    /// false.
+    /// false. A damaged block hides only its own names, and is an error at the end of the
+    /// directory, whatever the position.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,
@@ -330,16 +332,39 @@ impl Directories {
         from: u64,
         visit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<()> {
-        let mut cookie = from;
+        let (mut cookie, mut found) = (from, None);
         loop {
-            let batch = self.in_directory(inode, core, |directory| directory.read(cookie, BATCH))?;
-            let Some(last) = batch.last() else { return Ok(()) };
+            let batch = self.in_directory(inode, core, |directory| Ok(directory.read(cookie, BATCH)))?;
+            if let Some(error) = batch.error {
+                inode.hides_names.store(true, Ordering::Relaxed);
+                found.get_or_insert(error);
+            }
+            let Some(last) = batch.entries.last() else {
+                return found.map_or_else(|| self.check_listed(inode, core, from), Err);
+            };
             cookie = last.cookie;
-            for entry in batch {
+            for entry in batch.entries {
                 let crate::directory::DirectoryEntry { inode, file_type, name, cookie } = entry;
                 if !visit(DirEntry { inode, kind: file_type, name, next: cookie }) {
                     return Ok(());
                 }
+            }
+        }
+    }
+
+    /// Called at the end of a listing that began at a position. If an earlier part of the directory
+    /// could not be listed, the error is that of this part.
+    fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore, from: u64) -> Result<()> {
+        if from == 0 || !inode.hides_names.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut cookie = 0;
+        loop {
+            let batch = self.in_directory(inode, core, |directory| Ok(directory.read(cookie, BATCH)))?;
+            match (batch.error, batch.entries.last()) {
+                (Some(error), _) => return Err(error),
+                (None, Some(last)) => cookie = last.cookie,
+                (None, None) => return Ok(()),
             }
         }
     }

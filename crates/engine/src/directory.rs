@@ -34,6 +34,10 @@ use blockyard_disk::htree::{IndexKind, RootInfo};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Corruption, CorruptionKind, InodeNr, LogicalBlock};
 
+/// Damaged blocks that a search or a listing passes over before it gives up. A damaged size may
+/// give a directory thousands of millions of holes.
+const DAMAGED_MAX: usize = 1024;
+
 /// The role of a directory block. It decides how the block is read and where its checksum lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {

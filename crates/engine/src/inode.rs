@@ -97,6 +97,9 @@ pub(crate) struct Inode {
     /// it, so that replacing a file by truncation leaves no empty file after a crash. Relaxed: a
     /// hint.
     pub(crate) written_at_close: AtomicBool,
+    /// A listing of this directory met an error, which is told at its end. Relaxed: who reads the
+    /// end has got an answer from the thread that met the error.
+    pub(crate) hides_names: AtomicBool,
     /// Accessed since the table's hand passed. Relaxed: a hint.
     touched: AtomicBool,
     /// The allocator's state of this inode.
@@ -378,6 +381,7 @@ impl Inode {
             opens: OpenCounts::none(),
             dirty_since: DirtySince::default(),
             written_at_close: AtomicBool::new(false),
+            hides_names: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             space: InodeAlloc::new(),
         }

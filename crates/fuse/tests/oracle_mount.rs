@@ -409,3 +409,49 @@ fn a_damaged_inode_hides_not_even_its_own_name() {
     }
     drop(mounted);
 }
+
+/// One damaged block of a directory hid all its names.
+#[test]
+fn a_damaged_block_of_a_directory_hides_only_its_own_names() {
+    if !can_mount() || !require(&["debugfs"]) {
+        return;
+    }
+    for features in ["dir_index", "^dir_index"] {
+        let place = place(&["-t", "ext4", "-b", "1024", "-O", features], "32M");
+        let mounted = Mounted::new(&place.image, &place.directory, "");
+        let folder = place.directory.join("d");
+        std::fs::create_dir(&folder).unwrap();
+        for number in 0..1000 {
+            std::fs::write(folder.join(format!("a-name-that-is-longer-{number}")), "").unwrap();
+        }
+        mounted.unmount();
+        damage_block(&place.image, "/d", 5);
+        let mounted = Mounted::new(&place.image, &place.directory, "errors=continue");
+        for _ in 0..2 {
+            let (mut names, mut errors) = (0, Vec::new());
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                match entry {
+                    Ok(entry) => {
+                        names += 1;
+                        assert!(entry.metadata().is_ok(), "{features}: {:?}", entry.file_name());
+                    }
+                    Err(error) => errors.push(error.raw_os_error()),
+                }
+            }
+            assert!((900..1000).contains(&names), "{features}: {names} names");
+            assert_eq!(errors, [Some(117)], "{features}");
+        }
+        let listed = std::process::Command::new("ls").arg(&folder).output().unwrap();
+        assert!(!listed.status.success());
+        drop(mounted);
+    }
+}
+
+/// Makes a block of a directory unreadable: the length of its first entry becomes impossible.
+fn damage_block(image: &Path, directory: &str, logical: u64) {
+    let request = format!("bmap {directory} {logical}");
+    let output = blockyard_testkit::run("debugfs", &["-R", &request, image.to_str().unwrap()]);
+    let block: u64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+    file.write_all_at(&[3, 0], block * 1024 + 4).unwrap();
+}

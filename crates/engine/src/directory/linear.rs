@@ -1,24 +1,28 @@
 //! Directories without an index: every block is searched.
 
-use super::{Directory, DirectoryStore, Entry, Role};
-use crate::Result;
+use super::{DAMAGED_MAX, Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
+use crate::{Error, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::dirblock::{self, Entries, NewEntry, Slot};
 use blockyard_disk::htree::{self, HtreeDefect, IndexEntry, IndexKind, IndexMut};
 
 impl<S: DirectoryStore> Directory<'_, S> {
+    /// A damaged block does not hide the names of the others. But without it nobody knows that a
+    /// name is not there.
     pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
+        let (mut damage, mut damaged) = (None, 0);
         for logical in 0..self.store.blocks() {
-            let block = self.store.load(logical, Role::Leaf)?;
-            let found = block
-                .read(|bytes| dirblock::find(bytes, self.rules.layout, name))
-                .map_err(|defect| self.damaged(logical, defect))?;
-            if let Some(found) = found {
-                return Ok(Some(self.entry_at(logical, found)));
+            match self.search_leaf(logical, name) {
+                Ok(None) => {}
+                Err(error @ Error::Corrupt(_)) if damaged < DAMAGED_MAX => {
+                    damaged += 1;
+                    damage.get_or_insert(error);
+                }
+                found => return found,
             }
         }
-        Ok(None)
+        damage.map_or(Ok(None), Err)
     }
 
     /// Adds a name in the first free slot. A full directory gets an index or one more block.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::as_conversions)]
 
-use super::{Dentries, Dentry, DentryCache, Directory, DirectoryRules, DirectoryStore, Names, Role};
+use super::{
+    Dentries, Dentry, DentryCache, Directory, DirectoryEntry, DirectoryRules, DirectoryStore, Names, Role,
+};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
 use blockyard_disk::InodeNr;
@@ -150,11 +152,17 @@ fn names_by_walk(store: &Store, rules: &DirectoryRules, indexed: bool) -> BTreeM
     names
 }
 
+fn read(directory: &Directory<'_, Store>, cookie: u64, at_least: usize) -> Vec<DirectoryEntry> {
+    let batch = directory.read(cookie, at_least);
+    assert!(batch.error.is_none(), "{:?}", batch.error);
+    batch.entries
+}
+
 fn read_all(directory: &Directory<'_, Store>, at_least: usize) -> Vec<(Vec<u8>, u32)> {
     let mut cookie = 0;
     let mut all = Vec::new();
     loop {
-        let batch = directory.read(cookie, at_least).unwrap();
+        let batch = read(directory, cookie, at_least);
         let Some(last) = batch.last() else { return all };
         assert!(batch.windows(2).all(|pair| pair[0].cookie <= pair[1].cookie));
         assert!(last.cookie > cookie);
@@ -318,12 +326,12 @@ fn three_levels_need_large_directories() {
         assert_eq!((levels, inserted == 60_000), if large { (2, true) } else { (1, false) }, "{inserted}");
         assert_eq!(names_by_walk(&store, &rules, true).len(), inserted);
         let mut cookie = 0;
-        let mut read = 0;
-        while let Some(last) = directory.read(cookie, 1000).unwrap().last() {
-            read += directory.read(cookie, 1000).unwrap().len();
+        let mut count = 0;
+        while let Some(last) = read(&directory, cookie, 1000).last() {
+            count += read(&directory, cookie, 1000).len();
             cookie = last.cookie;
         }
-        assert_eq!(read, inserted + 2);
+        assert_eq!(count, inserted + 2);
     }
 }
 
@@ -341,7 +349,7 @@ fn cookies_survive_changes() {
     let mut seen = Vec::new();
     let mut cookie = 0;
     for round in 0..1000u32 {
-        let batch = directory.read(cookie, 3).unwrap();
+        let batch = read(&directory, cookie, 3);
         let Some(last) = batch.last() else { break };
         cookie = last.cookie;
         seen.extend(batch.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(b"stays")));
@@ -375,4 +383,40 @@ fn damaged_blocks_are_errors_that_name_the_place() {
     let error = directory.lookup(b"name-7").unwrap_err().to_string();
     assert!(error.contains("inode 12, logical block") && error.contains("impossible rec_len"), "{error}");
     assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular).is_err());
+}
+
+/// One damaged block hid every name of its directory.
+#[test]
+fn a_damaged_block_hides_only_its_own_names() {
+    for may_index in [true, false] {
+        let rules = rules(1024, true, may_index, false);
+        let store = Store::new(&rules);
+        let mut directory = Directory::new(&store, &rules, false);
+        for number in 0..200u32 {
+            let name = format!("name-{number}").into_bytes();
+            directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
+        }
+        let whole = read_all(&directory, 7);
+        for logical in u32::from(may_index)..store.blocks() {
+            let block = store.blocks.borrow()[logical as usize].clone();
+            let sound = block.read(<[u8]>::to_vec);
+            block.write(|bytes| bytes[4..6].copy_from_slice(&[3, 0]));
+            let (mut cookie, mut names, mut errors) = (0, Vec::<(Vec<u8>, u32)>::new(), 0);
+            loop {
+                let batch = directory.read(cookie, 7);
+                errors += u32::from(batch.error.is_some());
+                let Some(last) = batch.entries.last() else { break };
+                cookie = last.cookie;
+                names.extend(batch.entries.into_iter().map(|entry| (entry.name, entry.inode.raw())));
+            }
+            let is_name = |name: &[u8]| name.starts_with(b"name");
+            names.retain(|(name, _)| is_name(name));
+            let readable = |(name, _): &&(Vec<u8>, u32)| is_name(name) && directory.lookup(name).is_ok();
+            let expected: Vec<_> = whole.iter().filter(readable).cloned().collect();
+            assert_eq!(names, expected, "block {logical}");
+            assert!(errors > 0 && !names.is_empty() && names.len() < 200, "block {logical}");
+            block.write(|bytes| bytes.copy_from_slice(&sound));
+        }
+        assert_eq!(read_all(&directory, 7), whole);
+    }
 }

@@ -5,10 +5,14 @@
 //! or may get, an index are read in hash order, so nothing is lost if the directory grows an index
 //! meanwhile. Other directories are read in byte order. Names that agree in both hash words share a
 //! position and are always returned together.
+//!
+//! A damaged block hides only its own names: those of the other blocks are returned, and the damage
+//! is told beside them.
 
-use super::{Directory, DirectoryStore, Role};
-use crate::Result;
+use super::tree::Path;
+use super::{DAMAGED_MAX, Directory, DirectoryStore, Role};
 use crate::extents::NodeBlock;
+use crate::{Error, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::dirblock::{self, DirLayout, Entries};
 use blockyard_disk::dirhash::{DirHasher, NameHash};
@@ -32,56 +36,111 @@ pub(crate) struct DirectoryEntry {
     pub(crate) cookie: u64,
 }
 
+/// Entries that were read together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) entries: Vec<DirectoryEntry>,
+    /// The first error. Names before it are among the entries, and so are names behind it, unless
+    /// reading could not go on.
+    pub(crate) error: Option<Error>,
+    /// Damaged blocks that were passed over.
+    damaged: usize,
+}
+
+impl Batch {
+    /// Passes over damage: it becomes the batch's error, and `None` is returned.
+    ///
+    /// # Errors
+    /// The error is not damage, or there was too much of it.
+    fn pass_over<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(error @ Error::Corrupt(_)) if self.damaged < DAMAGED_MAX => {
+                self.damaged += 1;
+                self.error.get_or_insert(error);
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+}
+
 impl<S: DirectoryStore> Directory<'_, S> {
     /// The entries from `cookie` on, `.` and `..` included: at least `at_least` of them unless the
-    /// directory ends first.
-    pub(crate) fn read(&self, cookie: u64, at_least: usize) -> Result<Vec<DirectoryEntry>> {
-        let mut out = Vec::new();
-        if cookie < FIRST_PLACE {
-            self.read_dots(cookie, &mut out)?;
+    /// directory ends first or cannot be read further. None at all means one of these two.
+    pub(crate) fn read(&self, cookie: u64, at_least: usize) -> Batch {
+        let mut batch = Batch::default();
+        if let Err(error) = self.read_into(&mut batch, cookie, at_least) {
+            batch.error.get_or_insert(error);
         }
-        let from = cookie.saturating_sub(FIRST_PLACE);
-        if out.len() < at_least {
-            if self.indexed {
-                self.read_tree(from, at_least, &mut out)?;
-            } else if self.rules.may_index && self.store.blocks() == 1 {
-                let hasher = self.rules.default_hasher();
-                let mut found = self.hashed_names(0, &hasher, from)?;
-                give(&mut found, at_least, &mut out);
-            } else {
-                self.read_linear(from, at_least, &mut out)?;
-            }
-        }
-        Ok(out)
+        batch
     }
 
-    fn read_dots(&self, cookie: u64, out: &mut Vec<DirectoryEntry>) -> Result<()> {
-        let dots = [(b".".to_vec(), self.store.inode(), 1), (b"..".to_vec(), self.parent()?, 2)];
+    fn read_into(&self, batch: &mut Batch, cookie: u64, at_least: usize) -> Result<()> {
+        if cookie < FIRST_PLACE {
+            self.read_dots(cookie, batch)?;
+        }
+        let from = cookie.saturating_sub(FIRST_PLACE);
+        if batch.entries.len() >= at_least {
+            return Ok(());
+        }
+        if self.indexed {
+            self.read_tree(from, at_least, batch)
+        } else if self.rules.may_index && self.store.blocks() == 1 {
+            let mut found = self.hashed_names(0, &self.rules.default_hasher(), from)?;
+            give(&mut found, at_least, &mut batch.entries);
+            Ok(())
+        } else {
+            self.read_linear(from, at_least, batch)
+        }
+    }
+
+    /// Without its first block, a directory has no `..` to tell.
+    fn read_dots(&self, cookie: u64, batch: &mut Batch) -> Result<()> {
+        let parent = batch.pass_over(self.parent())?;
+        let dots = [(&b"."[..], Some(self.store.inode()), 1), (&b".."[..], parent, 2)];
         let file_type = self.rules.layout.file_types.then_some(FileType::Directory);
-        out.extend(
-            dots.into_iter()
-                .filter(|(_, _, behind)| *behind > cookie)
-                .map(|(name, inode, cookie)| DirectoryEntry { inode, file_type, name, cookie }),
-        );
+        for (name, inode, behind) in dots {
+            if let Some(inode) = inode.filter(|_| behind > cookie) {
+                batch.entries.push(DirectoryEntry { inode, file_type, name: name.to_vec(), cookie: behind });
+            }
+        }
         Ok(())
     }
 
     /// Reads the leaves in index order. The names of leaves that continue one hash are sorted
     /// together.
-    fn read_tree(&self, from: u64, at_least: usize, out: &mut Vec<DirectoryEntry>) -> Result<()> {
+    fn read_tree(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
         let first = major_of_place(from);
         let mut path = self.path(|_| first)?;
         loop {
             let hasher = path.hasher;
-            let mut found = self.hashed_names(path.leaf, &hasher, from)?;
-            let mut next = self.advance(&mut path)?;
-            while next.is_some_and(|key| key & CONTINUES != 0) {
-                found.extend(self.hashed_names(path.leaf, &hasher, from)?);
-                next = self.advance(&mut path)?;
-            }
-            give(&mut found, at_least, out);
-            if out.len() >= at_least || next.is_none() {
+            let mut found = Vec::new();
+            let next = loop {
+                let names = batch.pass_over(self.hashed_names(path.leaf, &hasher, from));
+                match names {
+                    Ok(names) => found.extend(names.into_iter().flatten()),
+                    Err(error) => break Err(error),
+                }
+                match self.advance_past_damage(&mut path, batch) {
+                    Ok(Some(key)) if key & CONTINUES != 0 => {}
+                    next => break next,
+                }
+            };
+            // What was found is given even if reading cannot go on.
+            give(&mut found, at_least, &mut batch.entries);
+            if next?.is_none() || batch.entries.len() >= at_least {
                 return Ok(());
+            }
+        }
+    }
+
+    /// As [`Directory::advance`]. The leaves below a damaged index block are passed over.
+    fn advance_past_damage(&self, path: &mut Path<S::Block>, batch: &mut Batch) -> Result<Option<u32>> {
+        loop {
+            // After an error, the path stands at the entry that leads to the damaged block.
+            let next = self.advance(path);
+            if let Some(next) = batch.pass_over(next)? {
+                return Ok(next);
             }
         }
     }
@@ -94,7 +153,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         })
     }
 
-    fn read_linear(&self, from: u64, at_least: usize, out: &mut Vec<DirectoryEntry>) -> Result<()> {
+    fn read_linear(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
         let block_size = u64_from_usize(self.rules.layout.block_size);
         for logical in 0..self.store.blocks() {
             let start = u64::from(logical) * block_size;
@@ -102,9 +161,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
                 continue;
             }
             let place = |at| start + u64_from_usize(at);
-            let mut found = self.names(logical, |at, _| (place(at) >= from).then_some(place(at)))?;
-            give(&mut found, at_least, out);
-            if out.len() >= at_least {
+            let names = self.names(logical, |at, _| (place(at) >= from).then_some(place(at)));
+            let mut found = batch.pass_over(names)?.unwrap_or_default();
+            give(&mut found, at_least, &mut batch.entries);
+            if batch.entries.len() >= at_least {
                 break;
             }
         }

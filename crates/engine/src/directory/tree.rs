@@ -119,7 +119,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 
     /// The entry of a name in a leaf.
-    fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<Option<Entry>> {
+    pub(super) fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<Option<Entry>> {
         let block = self.store.load(logical, Role::Leaf)?;
         let found = block
             .read(|bytes| dirblock::find(bytes, self.rules.layout, name))

@@ -40,7 +40,8 @@ impl FileSystem {
     /// not call the file system.
     ///
     /// # Errors
-    /// As [`FileSystem::lookup`].
+    /// As [`FileSystem::lookup`]. A damaged block hides only its own names: `visit` gets all others
+    /// before the error is returned.
     pub fn read_dir(
         &self,
         dir: impl Into<InodeRef>,

@@ -1,5 +1,7 @@
 //! Listing directories.
 
+use std::cell::Cell;
+
 use blockyard::engine::DirEntry;
 use blockyard::{FileType, InodeId, Metadata};
 
@@ -37,9 +39,11 @@ impl Server {
     /// Passes the entries of a directory, including `.` and `..`, to `add`, from position `from` (0
     /// at first) on. Stops when `add` returns true, because there was no room for that entry. Also
     /// stops before entries that share one position, if there might not be room for all of them.
+    /// Stops at an error too: it is returned if the kernel asks for the entries behind the others.
     ///
     /// # Errors
-    /// `ENOTDIR`; a device error.
+    /// `ENOTDIR`; a device error; `EUCLEAN` behind all entries that can be read. `add` took no entry
+    /// then.
     pub fn list(&self, node: NodeNr, from: u64, add: impl FnMut(&Listed<'_>) -> bool) -> Answer<()> {
         self.list_entries(node, from, HEADER_PLAIN, add)
     }
@@ -66,8 +70,17 @@ impl Server {
     ) -> Answer<()> {
         let id = self.id(node)?;
         let (mut at, mut used) = (from, 0);
+        let has_told = Cell::new(false);
+        let mut add = |listed: &Listed<'_>| {
+            let is_full = add(listed);
+            has_told.set(has_told.get() || !is_full);
+            is_full
+        };
         loop {
-            let (batch, next) = self.inodes().read_dir_with_dots(id, at, BATCH)?;
+            let (batch, next) = match self.inodes().read_dir_with_dots(id, at, BATCH) {
+                Err(_) if has_told.get() => return Ok(()),
+                read => read?,
+            };
             for together in batch.chunk_by(|one, other| one.next == other.next) {
                 let bytes: usize = together.iter().map(|entry| entry_bytes(header, entry)).sum();
                 // Names with the same hash share one position. They must go into one answer, or
