@@ -28,8 +28,8 @@ use fuser::{
 use rustix::fs::OFlags;
 
 use self::convert::{
-    caller, creation, dot, entry, errno, flags_of, generation, groups, handle, kind_of, node, number,
-    time_change, timestamp, unpacked, unreadable,
+    caller, creation, dot, entry, errno, flags_of, generation, handle, kind_of, node, number, time_change,
+    timestamp, unpacked, unreadable,
 };
 use self::replies::{FOR_EVER, send_attributes, send_data, send_empty, send_entry, send_missing, send_xattr};
 pub(crate) use self::session::{Connection, Helped};
@@ -427,7 +427,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -438,9 +438,10 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let drops_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let how = Transfer {
             is_direct: !is_cached && flags_of(flags).contains(OFlags::DIRECT),
-            drops_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            unprivileged: drops_privileges.then(|| caller(request)),
             is_cached,
         };
         let came = Instant::now();
@@ -464,7 +465,7 @@ impl Filesystem for Adapter {
             // the attributes at the program's next write. `getattr` then answers with the error.
             // Without that error, a program that only writes would never stop.
             let has_no_room = how.is_cached && matches!(written, Err(Errno::NOSPC | Errno::FBIG));
-            if how.drops_privileges || has_no_room || written.is_ok_and(|written| written.allocates) {
+            if drops_privileges || has_no_room || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);
             }
         };
@@ -601,16 +602,12 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (caller, name, value) = (caller(request), name.as_bytes().to_vec(), value.to_vec());
-        let process = request.pid();
         self.answer(Kind::SetXattr, move |shared, came| {
             // Clearing the set-group-ID bit is left to us. The kernel says when to clear it, but
             // only with FUSE_SETXATTR_EXT, which fuser lacks.
             let is_list = name == ACCESS_LIST;
-            let cleared = if is_list {
-                shared.server.clear_set_group_id(caller, node(inode), || groups(process))
-            } else {
-                Ok(())
-            };
+            let cleared =
+                if is_list { shared.server.clear_set_group_id(caller, node(inode)) } else { Ok(()) };
             let flags = flags.cast_unsigned();
             let done =
                 cleared.and_then(|()| shared.server.set_xattr(caller, node(inode), &name, &value, flags));

@@ -40,11 +40,13 @@ pub struct Caller {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
+    /// The process or thread, which waits for the answer. 0 if it is not visible from here.
+    pub process: u32,
 }
 
 impl Caller {
     /// Root.
-    pub const ROOT: Self = Self { uid: 0, gid: 0 };
+    pub const ROOT: Self = Self { uid: 0, gid: 0, process: 0 };
 
     /// Whether the caller may do what Linux allows only with a capability: keep set-id bits, set
     /// the flags of others' files, make a file immutable or append-only or end that, discard free
@@ -53,6 +55,18 @@ impl Caller {
     const fn is_privileged(self) -> bool {
         self.uid == 0
     }
+
+    /// Whether the caller is in a group. The protocol does not transmit supplementary groups. If
+    /// they cannot be found out either, the caller has none.
+    fn is_in_group(self, gid: u32) -> bool {
+        self.gid == gid || supplementary_groups(self.process).contains(&gid)
+    }
+}
+
+fn supplementary_groups(process: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
 /// Answers the requests of a mounted file system.

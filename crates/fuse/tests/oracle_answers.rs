@@ -180,6 +180,50 @@ fn set_id_bits_go_with_whoever_changes_a_file() {
     });
 }
 
+/// Without group execution, the set-group-ID bit stays if whoever changes the file is in its group,
+/// perhaps by a supplementary group. It once stayed for everyone.
+#[test]
+fn a_set_group_id_bit_without_group_execution() {
+    const GROUP: u32 = 5001;
+    if !require(&["setpriv", "fallocate"]) {
+        return;
+    }
+    let ways = [
+        "echo text >> FILE",
+        "dd if=/dev/zero of=FILE bs=4096 count=1 conv=notrunc oflag=direct",
+        "truncate -s 3 FILE",
+        "echo text > FILE",
+        "fallocate -l 70000 FILE",
+        "fallocate -p -o 0 -l 4096 FILE",
+        "chgrp 5000 FILE",
+        "chown 1001 FILE",
+    ];
+    compare(|root| {
+        let mut answers = Vec::new();
+        let (file, user) = (root.join("file"), USER.to_string());
+        std::fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
+        for (group, groups) in [("1001", "5000"), ("1001", "5000,5001"), ("5001", "5000")] {
+            for mode in [0o2745, 0o2644, 0o6644, 0o2755, 0o6755] {
+                for way in ways {
+                    std::fs::write(&file, [7; 10_000]).unwrap();
+                    std::os::unix::fs::chown(&file, Some(USER), Some(GROUP)).unwrap();
+                    std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+                    let mut command = Command::new("setpriv");
+                    command.args(["--reuid", &user, "--regid", group, "--groups", groups, "sh", "-c"]);
+                    let done = command.arg(way.replace("FILE", file.to_str().unwrap())).output().unwrap();
+                    let found = std::fs::metadata(&file).unwrap().mode();
+                    answers.push(format!("{group} {groups} {mode:o} {way}: {} {found:o}", done.status));
+                    std::fs::remove_file(&file).unwrap();
+                }
+            }
+        }
+        let keeps = |answer: &&String| answer.ends_with("exit status: 0 102745");
+        let [kept, all] = [answers.iter().filter(keeps).count(), answers.len()];
+        assert!(kept > 0 && kept < all, "{answers:?}");
+        answers
+    });
+}
+
 /// The owner of a file sets its access control list. The file's group is the owner's own group, one
 /// of the owner's supplementary groups, or neither.
 #[test]

@@ -13,14 +13,7 @@ use rustix::fs::OFlags;
 use crate::server::{Caller, Creation, Errno, HandleNr, Listed, NodeNr, TimeChange};
 
 pub(super) fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid() }
-}
-
-/// The supplementary groups of a waiting process or thread; none if they are not shown to us.
-pub(super) fn groups(process: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    line.split_whitespace().filter_map(|group| group.parse().ok()).collect()
+    Caller { uid: request.uid(), gid: request.gid(), process: request.pid() }
 }
 
 pub(super) fn node(inode: INodeNo) -> NodeNr {

@@ -11,7 +11,7 @@ use crate::errno::{Answer, Errno};
 const SET_UID: u16 = 0o4000;
 /// The set-group-ID bit.
 pub(super) const SET_GID: u16 = 0o2000;
-/// Group execution. Without it, the set-group-ID bit has another meaning.
+/// Group execution. Without it, the set-group-ID bit once meant mandatory locks.
 const GROUP_EXECUTES: u16 = 0o010;
 /// The attribute that holds a program's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -63,10 +63,13 @@ pub struct Changes {
 }
 
 /// The permissions without the set-id bits that a change of content or owner clears. Linux clears
-/// them at every change of owner, and at a change of content by a caller who may not keep them.
-pub(super) const fn kept_permissions(permissions: u16) -> u16 {
+/// them at every change of owner, and at a change of content by a caller who may not keep them. The
+/// set-group-ID bit of a file without group execution stays if `keeps_group`: the caller is root or
+/// in the file's group.
+fn kept_permissions(permissions: u16, keeps_group: impl FnOnce() -> bool) -> u16 {
     let kept = permissions & !SET_UID;
-    if permissions & GROUP_EXECUTES == 0 { kept } else { kept & !SET_GID }
+    let stays = kept & SET_GID == 0 || (kept & GROUP_EXECUTES == 0 && keeps_group());
+    if stays { kept } else { kept & !SET_GID }
 }
 
 impl Server {
@@ -95,7 +98,8 @@ impl Server {
             drops_privileges = before.file_type() != FileType::Directory;
             let takes = changes_owner || !caller.is_privileged();
             if takes && drops_privileges {
-                let kept = kept_permissions(permissions.unwrap_or_else(|| before.mode()));
+                let keeps_group = || caller.is_privileged() || caller.is_in_group(before.gid());
+                let kept = kept_permissions(permissions.unwrap_or_else(|| before.mode()), keeps_group);
                 if permissions.is_some() || kept != before.mode() {
                     permissions = Some(kept);
                 }
@@ -128,11 +132,14 @@ impl Server {
         Ok(self.inodes().metadata(id)?)
     }
 
-    /// Clears set-id bits and capabilities, because a caller without the right to keep them writes
-    /// to the file.
-    pub(super) fn drop_privileges(&self, id: InodeId) -> Answer<()> {
-        let mode = self.inodes().metadata(id)?.mode();
-        let kept = kept_permissions(mode);
+    /// Clears set-id bits and capabilities, because a writer without the right to keep them changes
+    /// the file.
+    pub(super) fn drop_privileges(&self, writer: Caller, id: InodeId) -> Answer<()> {
+        let found = self.inodes().metadata(id)?;
+        let mode = found.mode();
+        // The writer may be root if the kernel knows that it lacks the capability. So only the
+        // group counts.
+        let kept = kept_permissions(mode, || writer.is_in_group(found.gid()));
         if kept != mode {
             let changes = SetAttributes { permissions: Some(kept), ..SetAttributes::default() };
             self.inodes().set_attributes(id, &changes)?;
@@ -161,9 +168,11 @@ mod tests {
 
     #[test]
     fn set_id_bits_go_as_on_linux() {
-        assert_eq!(kept_permissions(0o6755), 0o755);
-        assert_eq!(kept_permissions(0o4711), 0o711);
-        assert_eq!(kept_permissions(0o2745), 0o2745, "no group execution: a mark of mandatory locks");
-        assert_eq!(kept_permissions(0o1777), 0o1777);
+        let kept = |permissions| [true, false].map(|keeps| kept_permissions(permissions, || keeps));
+        assert_eq!(kept(0o6755), [0o755; 2]);
+        assert_eq!(kept(0o4711), [0o711; 2]);
+        assert_eq!(kept(0o2745), [0o2745, 0o745]);
+        assert_eq!(kept(0o6644), [0o2644, 0o644]);
+        assert_eq!(kept(0o1777), [0o1777; 2]);
     }
 }

@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    const OWNER: Caller = Caller { uid: 1001, gid: 1001 };
-    const OTHER: Caller = Caller { uid: 1002, gid: 1001 };
+    const OWNER: Caller = Caller { uid: 1001, gid: 1001, process: 0 };
+    const OTHER: Caller = Caller { uid: 1002, gid: 1001, process: 0 };
 
     /// The kernel passes on unknown numbers unchecked.
     #[test]

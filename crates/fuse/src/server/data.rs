@@ -27,8 +27,8 @@ pub struct Opened {
 pub struct Transfer {
     /// Bypass the cache if offset and length are whole blocks.
     pub is_direct: bool,
-    /// The file loses its set-id bits and capabilities, because the writer may not keep them.
-    pub drops_privileges: bool,
+    /// The file loses its set-id bits and capabilities, because this writer may not keep them.
+    pub unprivileged: Option<Caller>,
     /// The kernel writes back its cache. The kernel notices missing bytes only by an error.
     pub is_cached: bool,
 }
@@ -133,8 +133,8 @@ impl Server {
         let file = self.handles.get(handle)?;
         let blocks = || Ok::<_, Errno>(self.inodes().metadata(file.id())?.blocks());
         let before = blocks()?;
-        if how.drops_privileges {
-            self.drop_privileges(file.id())?;
+        if let Some(writer) = how.unprivileged {
+            self.drop_privileges(writer, file.id())?;
         }
         let is_direct = how.is_direct && self.is_whole_blocks(offset, bytes.len());
         let mut written = 0;
@@ -205,7 +205,7 @@ impl Server {
         let what = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let file = self.handles.get(handle)?;
         if !caller.is_privileged() {
-            self.drop_privileges(file.id())?;
+            self.drop_privileges(caller, file.id())?;
         }
         self.removals.with_space(|| Ok(file.fallocate(what, offset, len)?))
     }
@@ -239,7 +239,7 @@ impl Server {
     ) -> Answer<u64> {
         let (from, to): (_, std::sync::Arc<File>) = (self.handles.get(from)?, self.handles.get(to)?);
         if !caller.is_privileged() {
-            self.drop_privileges(to.id())?;
+            self.drop_privileges(caller, to.id())?;
         }
         let copied = self.removals.with_space(|| Ok(from.copy_range(offset, len, &to, target)?))?;
         self.note_access(from.id());

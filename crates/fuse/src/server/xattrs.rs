@@ -56,19 +56,14 @@ impl Server {
 
     /// Clears the set-group-ID bit if the caller is neither root nor in the file's group. Linux
     /// does so when such a caller sets the file's access control list. Otherwise the list could let
-    /// others run the file as that group. `groups` are the caller's supplementary groups.
+    /// others run the file as that group.
     ///
     /// # Errors
     /// Those of changing attributes.
-    pub fn clear_set_group_id(
-        &self,
-        caller: Caller,
-        node: NodeNr,
-        groups: impl FnOnce() -> Vec<u32>,
-    ) -> Answer<()> {
+    pub fn clear_set_group_id(&self, caller: Caller, node: NodeNr) -> Answer<()> {
         let found = self.inodes().metadata(self.id(node)?)?;
         let (mode, gid) = (found.mode(), found.gid());
-        if mode & SET_GID == 0 || caller.is_privileged() || caller.gid == gid || groups().contains(&gid) {
+        if mode & SET_GID == 0 || caller.is_privileged() || caller.is_in_group(gid) {
             return Ok(());
         }
         let changes = SetAttributes { permissions: Some(mode & !SET_GID), ..SetAttributes::default() };
