@@ -143,6 +143,22 @@ impl Shared {
             let _ = notifier.inval_inode(node, -1, 0);
         }
     }
+
+    /// Changes an inode by a request after which the kernel keeps the attributes that it has. If
+    /// the block count changed, it asks for them again.
+    fn change_blocks<T>(
+        &self,
+        inode: INodeNo,
+        change: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let blocks = || self.server.attributes(node(inode)).map(|found| found.blocks());
+        let before = blocks();
+        let done = change();
+        if blocks() != before {
+            self.attributes_changed(inode);
+        }
+        done
+    }
 }
 
 impl Filesystem for Adapter {
@@ -609,8 +625,8 @@ impl Filesystem for Adapter {
             let cleared =
                 if is_list { shared.server.clear_set_group_id(caller, node(inode)) } else { Ok(()) };
             let flags = flags.cast_unsigned();
-            let done =
-                cleared.and_then(|()| shared.server.set_xattr(caller, node(inode), &name, &value, flags));
+            let set = || shared.server.set_xattr(caller, node(inode), &name, &value, flags);
+            let done = cleared.and_then(|()| shared.change_blocks(inode, set));
             if is_list && done.is_err() {
                 shared.attributes_changed(inode);
             }
@@ -641,7 +657,8 @@ impl Filesystem for Adapter {
     fn removexattr(&self, _: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
         self.answer(Kind::SetXattr, move |shared, came| {
-            let done = shared.server.remove_xattr(node(inode), &name);
+            let remove = || shared.server.remove_xattr(node(inode), &name);
+            let done = shared.change_blocks(inode, remove);
             shared.record_note(came, &done, "removexattr", inode);
             send_empty(reply, done);
         });

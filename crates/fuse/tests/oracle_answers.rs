@@ -74,6 +74,24 @@ fn names_of_attributes() {
     });
 }
 
+/// An attribute that does not fit into the inode takes a block, which the file's block count once
+/// did not show.
+#[test]
+fn blocks_of_attributes_are_counted() {
+    compare_on(&["-t", "ext4", "-b", "4096"], |root| {
+        let file = root.join("file");
+        std::fs::write(&file, "text").unwrap();
+        File::open(&file).unwrap().sync_all().unwrap();
+        let blocks = || std::fs::metadata(&file).unwrap().blocks();
+        // The kernel now has the block count of the file without the attribute.
+        assert!(blocks() <= 8);
+        rustix::fs::setxattr(&file, "user.v", &[b'v'; 300], XattrFlags::empty()).unwrap();
+        let with = blocks();
+        rustix::fs::removexattr(&file, "user.v").unwrap();
+        vec![format!("{with}"), format!("{}", blocks())]
+    });
+}
+
 #[test]
 fn flags_of_files_and_directories() {
     compare(|root| {
