@@ -84,12 +84,13 @@ impl Background {
         for duty in [Duty::WriteBack, Duty::Commit] {
             let (engine, heard, context) = (Arc::clone(engine), Arc::clone(alarm), context.clone());
             let body = move || {
+                let mut told = None;
                 while !heard.wait(duty) {
                     match duty.work(&engine, &heard, &context.now()) {
-                        Ok(()) => {}
+                        Ok(()) => told = None,
                         Err(Reason::Closed) => return,
                         // The writer learns of the error from the next fsync.
-                        Err(error) => tracing::warn!(%error, "work in the background failed"),
+                        Err(error) => tell(error.to_string(), &mut told),
                     }
                 }
             };
@@ -112,6 +113,14 @@ impl Background {
                 tracing::error!("a thread in the background panicked");
             }
         }
+    }
+}
+
+/// Logs an error, unless it is the one that was told last: work that fails is tried every second.
+fn tell(error: String, told: &mut Option<String>) {
+    if told.as_ref() != Some(&error) {
+        tracing::warn!(%error, "work in the background failed");
+        *told = Some(error);
     }
 }
 

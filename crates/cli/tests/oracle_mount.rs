@@ -36,6 +36,16 @@ impl Place {
         command.output().unwrap()
     }
 
+    /// Puts a file into the image, and damages its map.
+    fn damage_file(&self) {
+        assert!(self.mount(&[]).status.success());
+        fs::write(self.directory().join("file"), [1; 10_000]).unwrap();
+        assert!(run("umount", &[self.directory().to_str().unwrap()]).status.success());
+        self.wait_for_end();
+        let request = ["-w", "-R", "sif /file block[0] 0", self.image().to_str().unwrap()];
+        assert!(run("debugfs", &request).status.success());
+    }
+
     fn is_mounted(&self) -> bool {
         line_of(&self.directory()).is_some()
     }
@@ -281,6 +291,28 @@ fn a_remount_finds_a_path_with_blanks() {
     assert_eq!(fs::write(directory.join("x"), "x").unwrap_err().raw_os_error(), Some(30));
     assert!(run("umount", &[directory.to_str().unwrap()]).status.success());
     place.wait_for_end();
+}
+
+/// After damage had made the file system read-only, the log said every second that the work in the
+/// background failed. Two threads do this work.
+#[test]
+fn what_stays_wrong_is_logged_once() {
+    if !can_mount() || !require(&["debugfs"]) {
+        return;
+    }
+    let place = Place::new();
+    place.damage_file();
+    let log = place.folder.path().join("log");
+    let options = ["-o", "errors=remount-ro,commit=1", "--log", log.to_str().unwrap()];
+    assert!(place.mount(&options).status.success());
+    let written = fs::File::create(place.directory().join("other")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&written, &[2; 10_000], 0).unwrap();
+    assert_eq!(fs::read(place.directory().join("file")).unwrap_err().raw_os_error(), Some(117));
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("turned the file system read-only"), "{text}");
+    let count = text.lines().filter(|line| line.contains("work in the background failed")).count();
+    assert!(count <= 2, "{text}");
 }
 
 /// USR1 logs the requests, their latencies, and the allocator's counters.
