@@ -39,8 +39,8 @@ impl SharedEngine {
         let shard = self.shards[ctx.cpu.index(SHARDS)].read();
         let engine = shard.as_ref().ok_or(Reason::Closed)?;
         let done = operation(engine).map_err(Into::into);
-        if let Err(Reason::FileSystem(EngineError::Corrupt(_))) = &done {
-            engine.note_damage(ctx);
+        if let Err(Reason::FileSystem(EngineError::Corrupt(found))) = &done {
+            engine.note_damage(ctx, found);
         }
         done
     }

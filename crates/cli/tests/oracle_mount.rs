@@ -310,9 +310,29 @@ fn what_stays_wrong_is_logged_once() {
     assert_eq!(fs::read(place.directory().join("file")).unwrap_err().raw_os_error(), Some(117));
     std::thread::sleep(std::time::Duration::from_secs(5));
     let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("the file system is damaged: inode "), "{text}");
     assert!(text.contains("turned the file system read-only"), "{text}");
     let count = text.lines().filter(|line| line.contains("work in the background failed")).count();
     assert!(count <= 2, "{text}");
+}
+
+/// A mount that goes on after damage did not log it.
+#[test]
+fn damage_is_logged_once() {
+    if !can_mount() || !require(&["debugfs"]) {
+        return;
+    }
+    let place = Place::new();
+    place.damage_file();
+    let log = place.folder.path().join("log");
+    assert!(place.mount(&["-o", "errors=continue", "--log", log.to_str().unwrap()]).status.success());
+    for _ in 0..3 {
+        assert_eq!(fs::read(place.directory().join("file")).unwrap_err().raw_os_error(), Some(117));
+    }
+    fs::write(place.directory().join("other"), "text").unwrap();
+    let text = fs::read_to_string(&log).unwrap();
+    let count = text.lines().filter(|line| line.contains("the file system is damaged: inode ")).count();
+    assert_eq!(count, 1, "{text}");
 }
 
 /// USR1 logs the requests, their latencies, and the allocator's counters.

@@ -22,6 +22,7 @@ use crate::options::OpenOptions;
 use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use blockyard_alloc::Allocator;
+use blockyard_disk::Corruption;
 use blockyard_disk::Geometry;
 use blockyard_disk::InodeNr;
 use blockyard_disk::superblock::Superblock;
@@ -97,8 +98,8 @@ impl FileSystem {
 
     /// Acts on damage as [`OpenOptions::on_damage`] says. Call this after an operation that
     /// returned [`Error::Corrupt`](crate::Error::Corrupt).
-    pub fn note_damage(&self, ctx: &OpContext) {
-        self.volume.note_damage(ctx);
+    pub fn note_damage(&self, ctx: &OpContext, found: &Corruption) {
+        self.volume.note_damage(ctx, found);
     }
 
     /// The options that this instance was opened with.

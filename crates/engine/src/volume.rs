@@ -29,7 +29,7 @@ use crate::{Error, OpContext, Result};
 use blockyard_device::{BlockDevice, Claim};
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::superblock::Superblock;
-use blockyard_disk::{Geometry, InodeNr, Timestamp};
+use blockyard_disk::{Corruption, Geometry, InodeNr, Timestamp};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use std::sync::Arc;
 use super_block::SuperBlock;
@@ -62,6 +62,8 @@ pub(crate) struct Volume {
     /// read-only. From then on only this failure is written. Relaxed: a late reader writes into
     /// memory only.
     failed: AtomicBool,
+    /// The damage that was logged.
+    damage_logged: Mutex<Vec<Corruption>>,
     /// Keep others from writing to the devices. Released last.
     _claims: Vec<Claim>,
     /// Inodes created by this instance. The count starts with the number of mounts in its high

@@ -4,11 +4,14 @@
 use super::Volume;
 use crate::options::OnDamage;
 use crate::{OpContext, Result};
-use blockyard_disk::Checksums;
 use blockyard_disk::num::low32;
 use blockyard_disk::superblock::{ErrorPolicy, FsState, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{Checksums, Corruption, Place};
 use blockyard_sync::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Most findings that an instance logs and remembers.
+const LOGGED_MAX: usize = 256;
 
 impl Volume {
     /// Records the failure in the journal and the superblock, once. What was committed stays in the
@@ -24,11 +27,15 @@ impl Volume {
         let _ = self.note_in_superblock(ctx);
     }
 
-    /// Does what [`OnDamage`] requires after an operation found damage: nothing, or the superblock
-    /// records it and, if the policy is not to continue, the instance becomes read-only. Call it
-    /// without locks of a rank above that of an inode's content.
-    pub(crate) fn note_damage(&self, ctx: &OpContext) {
-        if self.read_only || self.options().on_damage == OnDamage::Tell {
+    /// Does what [`OnDamage`] requires after an operation found damage: nothing, or it is logged, the
+    /// superblock records it and, if the policy is not to continue, the instance becomes read-only.
+    /// Call it without locks of a rank above that of an inode's content.
+    pub(crate) fn note_damage(&self, ctx: &OpContext, found: &Corruption) {
+        if self.options().on_damage == OnDamage::Tell {
+            return;
+        }
+        self.log_damage(found);
+        if self.read_only {
             return;
         }
         let policy = match self.options().on_damage {
@@ -54,6 +61,24 @@ impl Volume {
             // Best effort: the next commit that writes the superblock records the error again, and
             // the close does so at the latest.
             let _ = self.note_in_superblock(ctx);
+        }
+    }
+
+    /// Logs damage: each kind once for an inode, a block and a group.
+    fn log_damage(&self, found: &Corruption) {
+        let place = Place { logical: None, offset: None, ..found.at };
+        let what = Corruption { at: place, ..*found };
+        let count = {
+            let mut logged = self.damage_logged.lock();
+            if logged.len() == LOGGED_MAX || logged.contains(&what) {
+                return;
+            }
+            logged.push(what);
+            logged.len()
+        };
+        tracing::warn!("the file system is damaged: {found}");
+        if count == LOGGED_MAX {
+            tracing::warn!("further damage is not logged");
         }
     }
 

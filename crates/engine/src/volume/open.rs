@@ -81,6 +81,7 @@ impl Volume {
             space,
             failed: AtomicBool::new(false),
             failure_noted: AtomicBool::new(false),
+            damage_logged: Mutex::new(rank::LEAF, Vec::new()),
             flushes,
             _claims: claims,
             inodes_created: AtomicU64::new(u64::from(sb.raw().s_mnt_count.get()) << 32),
