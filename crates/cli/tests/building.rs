@@ -478,7 +478,7 @@ fn a_directory_that_cannot_be_read_can_be_left_out() {
     let folder = tree();
     let closed = folder.path().join("tree/closed");
     fs::create_dir(&closed).unwrap();
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     // Without these capabilities root may read only what its permissions say.
     let powerless = ["--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"];
     let build = |arguments: &[&str]| {

@@ -42,7 +42,8 @@ impl Place {
         fs::write(self.directory().join("file"), [1; 10_000]).unwrap();
         assert!(run("umount", &[self.directory().to_str().unwrap()]).status.success());
         self.wait_for_end();
-        let request = ["-w", "-R", "sif /file block[0] 0", self.image().to_str().unwrap()];
+        let image = self.image();
+        let request = ["-w", "-R", "sif /file block[0] 0", image.to_str().unwrap()];
         assert!(run("debugfs", &request).status.success());
     }
 

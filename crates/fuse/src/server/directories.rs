@@ -6,7 +6,7 @@ use blockyard::engine::DirEntry;
 use blockyard::{FileType, InodeId, Metadata};
 
 use super::{NodeNr, Server};
-use crate::errno::{Answer, Errno};
+use crate::errno::Answer;
 
 /// Entries per read.
 const BATCH: usize = 128;
