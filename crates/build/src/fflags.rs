@@ -6,11 +6,13 @@ use blockyard_disk::inode::InodeFlags;
 /// The value of `SCHILY.filetype` for a socket, whose tar entry is a pipe.
 pub(crate) const SOCKET: &[u8] = b"socket";
 
-const WORDS: [(&str, InodeFlags); 9] = [
+const WORDS: [(&str, InodeFlags); 11] = [
     ("sappnd", InodeFlags::APPEND),
     ("schg", InodeFlags::IMMUTABLE),
     ("nodump", InodeFlags::NODUMP),
     ("noatime", InodeFlags::NOATIME),
+    ("journal-data", InodeFlags::JOURNAL_DATA),
+    ("notail", InodeFlags::NOTAIL),
     ("securedeletion", InodeFlags::SECRM),
     ("sync", InodeFlags::SYNC),
     ("undel", InodeFlags::UNRM),
@@ -24,6 +26,7 @@ pub(crate) fn read(text: &[u8]) -> InodeFlags {
         let known: &[u8] = match word {
             b"sappend" => b"sappnd",
             b"simmutable" | b"schange" => b"schg",
+            b"journal" => b"journal-data",
             other => other,
         };
         WORDS.iter().find(|(name, _)| name.as_bytes() == known).map(|(_, flag)| *flag)
@@ -46,6 +49,7 @@ mod tests {
     fn flags_are_read_as_written() {
         assert_eq!(read(text(KEPT_FLAGS).as_bytes()), KEPT_FLAGS);
         assert_eq!(read(b"simmutable,arch,nodump"), InodeFlags::IMMUTABLE | InodeFlags::NODUMP);
+        assert_eq!(read(b"journal"), InodeFlags::JOURNAL_DATA);
         assert_eq!((read(b""), text(InodeFlags::empty())), (InodeFlags::empty(), String::new()));
     }
 }

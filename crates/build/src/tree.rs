@@ -89,7 +89,8 @@ pub(crate) struct Directory {
     pub(crate) linked: Vec<(u32, SourceInode)>,
 }
 
-/// Inode flags that are kept: they say how to treat a file, not how it is stored.
+/// Inode flags that are kept: they say how to treat a file, not how it is stored. Those that
+/// need more than the flag are left out: projects, direct access to memory, compression.
 pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::SYNC)
@@ -97,6 +98,8 @@ pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::APPEND)
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR);
 
