@@ -385,6 +385,30 @@ fn damaged_blocks_are_errors_that_name_the_place() {
     assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular).is_err());
 }
 
+/// Without the root of the index, all names are still listed, with an error.
+#[test]
+fn a_damaged_index_hides_no_name() {
+    let rules = rules(1024, true, true, false);
+    let store = Store::new(&rules);
+    let mut directory = Directory::new(&store, &rules, false);
+    for number in 0..200u32 {
+        let name = format!("name-{number}").into_bytes();
+        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
+    }
+    let mut whole = read_all(&directory, 7);
+    whole.retain(|(name, _)| name != b"..");
+    store.blocks.borrow()[0].write(|bytes| bytes.fill(0));
+    let (mut cookie, mut names) = (0, Vec::new());
+    loop {
+        let batch = directory.read(cookie, 7);
+        assert!(matches!(batch.error, Some(Error::Corrupt(_))));
+        let Some(last) = batch.entries.last() else { break };
+        cookie = last.cookie;
+        names.extend(batch.entries.into_iter().map(|entry| (entry.name, entry.inode.raw())));
+    }
+    assert_eq!(names, whole);
+}
+
 /// One damaged block hid every name of its directory.
 #[test]
 fn a_damaged_block_hides_only_its_own_names() {

@@ -111,7 +111,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// together.
     fn read_tree(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
         let first = major_of_place(from);
-        let mut path = self.path(|_| first)?;
+        let path = self.path(|_| first);
+        let Some(mut path) = batch.pass_over(path)? else {
+            return self.read_without_index(from, at_least, batch);
+        };
         loop {
             let hasher = path.hasher;
             let mut found = Vec::new();
@@ -132,6 +135,21 @@ impl<S: DirectoryStore> Directory<'_, S> {
                 return Ok(());
             }
         }
+    }
+
+    /// Reads the names of all blocks in the order of the index, which is damaged. Each call searches
+    /// the whole directory. If the root is damaged, the hash function is taken to be the usual one.
+    fn read_without_index(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
+        let hasher = self.rules.default_hasher();
+        let mut found = Vec::new();
+        let read = (1..self.store.blocks()).try_for_each(|logical| {
+            // Blocks of the index are passed over like damaged leaves.
+            let names = batch.pass_over(self.hashed_names(logical, &hasher, from))?;
+            found.extend(names.into_iter().flatten());
+            Ok::<_, Error>(())
+        });
+        give(&mut found, at_least, &mut batch.entries);
+        read
     }
 
     /// As [`Directory::advance`]. The leaves below a damaged index block are passed over.
