@@ -150,19 +150,27 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
         let desc = volume.group_of(group);
         placed.get(&group).copied().or_else(|| desc.inode_table_ok.then(|| desc.desc.inode_table()))
     };
-    let start = geometry.group_first_block(group).raw();
+    let flex = geometry.flex_size().max(1);
+    let leader = GroupNr::new(group.raw() - group.raw() % flex);
+    let inside = u64_from_u32(group.raw() % flex);
     let mut places = Vec::new();
+    // After the bitmaps of the groups whose tables lie together, with or without superblock and
+    // descriptors before them. The last of such groups may be fewer.
+    let together = u64_from_u32(flex.min(geometry.groups() - leader.raw()));
+    let heads = volume.backup_area(leader).into_iter().map(|(block, count)| block.raw() + count);
+    let heads = heads.into_iter().chain([geometry.group_first_block(leader).raw()]);
+    for head in heads {
+        places.extend([together, u64_from_u32(flex)].map(|groups| head + 2 * groups + inside * table));
+    }
     if let Some(first) = known(FIRST) {
-        let flex = geometry.flex_size().max(1);
-        let leader = geometry.group_first_block(GroupNr::new(group.raw() - group.raw() % flex)).raw();
-        let shift = leader - geometry.group_first_block(FIRST).raw();
-        let inside = u64_from_u32(group.raw() % flex);
+        let shift = geometry.group_first_block(leader).raw() - geometry.group_first_block(FIRST).raw();
         places.push(first.raw() + shift + inside * table);
     }
     if let Some(before) = known(GroupNr::new(group.raw() - 1)) {
         places.push(before.raw() + table);
     }
-    // After two bitmaps, with or without superblock and descriptors before them.
+    // After its own two bitmaps.
+    let start = geometry.group_first_block(group).raw();
     places.push(start + 2);
     places.extend(volume.backup_area(group).iter().map(|(block, count)| block.raw() + count + 2));
     let allowed = allowed(ed, group);
@@ -325,6 +333,11 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
         let is_file = raw.file_type() == Some(FileType::Regular) && !NEVER_FILES.contains(&inode.raw());
         return raw.i_mode.get() == 0 || is_file;
     }
+    let has_size = match raw.file_type() {
+        Some(FileType::Regular | FileType::Directory) => true,
+        Some(FileType::Symlink) => raw.size() < u64_from_usize(volume.block_size()),
+        _ => raw.size() == 0,
+    };
     let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
     let mapped = matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory));
     let fits = if raw.flags().contains(InodeFlags::EXTENTS) {
@@ -333,7 +346,7 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
         let blocks = volume.geometry.blocks_count().raw();
         !mapped || raw.block_words().iter().all(|word| u64_from_u32(*word) < blocks)
     };
-    raw.file_type().is_some() && (fits || raw.flags().contains(InodeFlags::INLINE_DATA))
+    raw.file_type().is_some() && has_size && (fits || raw.flags().contains(InodeFlags::INLINE_DATA))
 }
 
 /// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names
