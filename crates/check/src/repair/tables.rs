@@ -28,6 +28,7 @@ use super::landmark;
 use super::log::{Cost, Tried};
 use crate::code::Code;
 use crate::finding::{Finding, Site};
+use crate::map::Run;
 
 /// Bytes read at a time while looking for a table.
 const CHUNK: u64 = 1 << 20;
@@ -64,24 +65,38 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     }
     let kept = conflicts::places(ed).into_iter().filter(|(_, group)| !groups.contains(group));
     let kept: Vec<u64> = kept.map(|(place, _)| place).collect();
-    let mut placed = BTreeMap::new();
+    let (mut placed, mut missing) = (BTreeMap::new(), Vec::new());
     for group in groups {
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(group.raw()));
         let found = if tries == 0 { find(ed, group, &placed, &kept) } else { None };
-        let place = match found {
-            Some(place) => Some(place),
-            None if tries <= 1 => free_run(ed, allowed(ed, group)),
-            None => None,
-        };
-        let Some(place) = place else { continue };
+        match found {
+            Some(place) => put_found(ed, group, place, &mut placed)?,
+            None if tries <= 1 => missing.push(group),
+            None => {}
+        }
+    }
+    // Only now is it known which blocks the tables take that were found.
+    for group in missing {
+        let Some(place) = free_run(ed, allowed(ed, group), &placed) else { continue };
         put_table(ed, group, place)?;
-        let (cost, what) =
-            if found.is_some() { (Cost::Nothing, "found") } else { (Cost::Removed, "created empty") };
-        let what = format!("inode table {what} at block {place}");
-        ed.add(Code::INODE_TABLE_PLACE, Site::group(group), cost, what);
+        let what = format!("inode table created empty at block {place}");
+        ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Removed, what);
         placed.insert(group, place);
     }
     Ok(!placed.is_empty())
+}
+
+fn put_found(
+    ed: &mut Editor<'_, '_>,
+    group: GroupNr,
+    place: BlockNr,
+    placed: &mut BTreeMap<GroupNr, BlockNr>,
+) -> Result<(), DeviceError> {
+    put_table(ed, group, place)?;
+    let what = format!("inode table found at block {place}");
+    ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Nothing, what);
+    placed.insert(group, place);
+    Ok(())
 }
 
 /// Whether the first table seems to lie elsewhere. It does if the block here lies in the journal,
@@ -202,10 +217,35 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
         let has_root = bytes.get(slot_at..slot_at + size).is_some_and(|slot| is_root(ed, slot));
         if has_root { block.checked_sub(skipped) } else { None }
     });
-    let rated: Vec<(i64, BlockNr)> =
-        candidates.into_iter().map(|place| (rate(ed, FIRST, place), place)).collect();
+    let logs = logs_of(ed, &candidates);
+    let is_logged = |place: &BlockNr| logs.iter().any(|runs| is_in(runs, *place));
+    let rated: Vec<(i64, BlockNr)> = candidates
+        .into_iter()
+        .filter(|place| !is_logged(place))
+        .map(|place| (rate(ed, FIRST, place), place))
+        .collect();
     let best = rated.iter().map(|one| one.0).max().filter(|best| *best > i64::MIN)?;
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
+}
+
+/// The logs to which the journal's inode leads in each of these first tables. A log holds copies of
+/// blocks of the table, and after such a copy there may be those of many inodes.
+fn logs_of(ed: &Editor<'_, '_>, places: &[BlockNr]) -> Vec<Vec<Run>> {
+    let geometry = &ed.volume().geometry;
+    let size = usize::from(geometry.inode_size());
+    let at = u64_from_usize(usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size);
+    let read = |place: &BlockNr| {
+        let mut slot = vec![0; size];
+        ed.volume().device.read_at((place.raw() << geometry.block_bits()) + at, &mut slot).ok()?;
+        maps_log(ed, &slot).map(|map| map.runs)
+    };
+    let mut logs: Vec<Vec<Run>> = places.iter().filter_map(read).collect();
+    logs.dedup();
+    logs
+}
+
+fn is_in(runs: &[Run], block: BlockNr) -> bool {
+    runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
 }
 
 /// The block in which the first table begins, judged by its reserved inodes alone: the root's
@@ -294,7 +334,7 @@ fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
     let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
     let is_mapped = |slot: &[u8]| {
         let map = super::maps::read(ed, InodeNr::JOURNAL, InodeSlot::new(slot).raw());
-        map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&place.raw()))
+        is_in(&map.runs, place)
     };
     table.get(at..at + size).is_some_and(is_mapped)
         || ed.slot(InodeNr::JOURNAL).is_ok_and(|slot| is_mapped(slot.bytes()))
@@ -304,9 +344,7 @@ fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
 /// to a log. A wrong map may include the table.
 fn is_in_sound_journal(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
     let Ok(slot) = ed.slot(InodeNr::JOURNAL) else { return false };
-    maps_log(ed, slot.bytes()).is_some_and(|map| {
-        map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
-    })
+    maps_log(ed, slot.bytes()).is_some_and(|map| is_in(&map.runs, block))
 }
 
 /// The map of what may be the journal's inode, if it leads to a log.
@@ -358,13 +396,34 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
 
 /// The first run of blocks in a range that is neither metadata nor marked in a bitmap: for a table
 /// of which nothing is left.
-fn free_run(ed: &Editor<'_, '_>, allowed: Range<u64>) -> Option<BlockNr> {
+fn free_run(
+    ed: &Editor<'_, '_>,
+    allowed: Range<u64>,
+    placed: &BTreeMap<GroupNr, BlockNr>,
+) -> Option<BlockNr> {
+    let table = ed.volume().geometry.inode_table_blocks();
+    let is_placed =
+        |block: BlockNr| placed.values().any(|at| (at.raw()..at.raw() + table).contains(&block.raw()));
+    // Which blocks are those of files is not known yet, and a bitmap may be lost.
+    let is_filled = |block| is_placed(block) || holds_bytes(ed, block);
+    first_run(ed, allowed.clone(), is_filled).or_else(|| first_run(ed, allowed, is_placed))
+}
+
+fn holds_bytes(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
+    ed.volume().block(block).map_or(true, |bytes| bytes.iter().any(|byte| *byte != 0))
+}
+
+fn first_run(
+    ed: &Editor<'_, '_>,
+    allowed: Range<u64>,
+    is_avoided: impl Fn(BlockNr) -> bool,
+) -> Option<BlockNr> {
     let count = ed.volume().geometry.inode_table_blocks();
     let mut at = allowed.start;
     while at + count <= allowed.end {
         let taken = (at..at + count).rev().find(|&block| {
-            crate::descriptors::touches(ed.scan.system, BlockNr::new(block), 1)
-                || is_marked(ed, BlockNr::new(block))
+            let block = BlockNr::new(block);
+            crate::descriptors::touches(ed.scan.system, block, 1) || is_marked(ed, block) || is_avoided(block)
         });
         match taken {
             Some(taken) => at = taken + 1,
