@@ -215,6 +215,7 @@ pub struct RepairOptions {
 pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     match crate::superblock::open(device, &mut crate::finding::Sink::default()) {
         Ok(crate::superblock::Opened::Volume(_)) => head::claimed_bytes(device),
+        Ok(crate::superblock::Opened::Corrupt) => head::bytes_of_backup(device),
         _ => None,
     }
 }

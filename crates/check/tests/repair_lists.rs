@@ -86,10 +86,10 @@ fn lost_files_are_told_with_their_old_paths() {
     assert_eq!(
         costly,
         [
-            "removed /a name of inode 12 removed",
-            "removed /a/b/c name of inode 14 removed",
-            "moved /a/b named lost+found/#13.b",
-            "moved /a/b/c/file named lost+found/#15.file",
+            "removed /a name of inode 15 removed",
+            "removed /a/b/c name of inode 17 removed",
+            "moved /a/b named lost+found/#16.b",
+            "moved /a/b/c/file named lost+found/#18.file",
         ]
     );
 }

@@ -12,6 +12,7 @@ use zerocopy::FromBytes;
 
 use super::constants;
 use super::editor;
+use super::landmark;
 use super::log::{Cost, Log};
 use super::redo::Redo;
 use crate::code::Code;
@@ -63,6 +64,11 @@ pub(super) fn overlay<'a>(
         editor::change_superblock(&overlay, |sb| sb.set_blocks_count(BlockCount::new(blocks)))?;
         let what = format!("block count set to {blocks}, as in the backups");
         log.add(Code::DEVICE_SHORT, Site::NOWHERE, Cost::Nothing, what);
+    }
+    if let Some(size) = inode_size(&overlay, &sb)? {
+        editor::change_superblock(&overlay, |sb| sb.s_inode_size.set(size))?;
+        let what = format!("inode size set to {size}: then the root is where it should be");
+        log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
     if let Some((first, who)) = first_inode(device, &overlay, &sb)? {
         editor::change_superblock(&overlay, |sb| sb.s_first_ino.set(first))?;
@@ -178,12 +184,37 @@ fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64
     (blocks > 0 && blocks <= room).then_some(blocks)
 }
 
+/// Size in bytes that a backup claims, for a superblock that cannot be used.
+pub(super) fn bytes_of_backup(device: &dyn BlockDevice) -> Option<u64> {
+    let backup = backup::find(device)?;
+    let sb = backup.superblock();
+    sb.blocks_count().raw().checked_mul(1024 << sb.s_log_block_size.get())
+}
+
 /// Size in bytes that the superblock claims, or a backup if only the backup's size fits the device.
 pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     let sb = primary(device)?;
     let bits = 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
     let blocks = blocks_of_backups(device, &sb).unwrap_or(sb.blocks_count().raw());
     blocks.checked_mul(1 << bits)
+}
+
+/// The size of inodes, if there is no root with the size that the superblock claims, and there is
+/// one with a single other size.
+fn inode_size(overlay: &dyn BlockDevice, sb: &RawSuperblock) -> Result<Option<u16>, Error> {
+    if sb.s_rev_level.get() == 0 || landmark::leads_to_root(overlay) {
+        return Ok(None);
+    }
+    let mut right = Vec::new();
+    for bits in 7..=10u32.saturating_add(sb.s_log_block_size.get()).min(15) {
+        let size = 1u16 << bits;
+        let trial = OverlayDevice::new(overlay);
+        editor::change_superblock(&trial, |sb| sb.s_inode_size.set(size))?;
+        if size != sb.s_inode_size.get() && landmark::leads_to_root(&trial) {
+            right.push(size);
+        }
+    }
+    Ok(if let [size] = right[..] { Some(size) } else { None })
 }
 
 /// The first ordinary inode, and who says so, if it is lower than the superblock says. With the

@@ -1,9 +1,30 @@
 //! Directories by which a guess about the layout is confirmed: the root and lost+found.
 
+use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::{BlockNr, InodeNr};
 
+use crate::descriptors;
+use crate::finding::Sink;
+use crate::superblock::{self, Opened};
 use crate::volume::Volume;
+
+/// Whether the superblock and the descriptors of a device lead to a root that is sound.
+pub(super) fn leads_to_root(device: &dyn BlockDevice) -> bool {
+    let mut sink = Sink::default();
+    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };
+    has_root(&mut volume)
+}
+
+/// As [`leads_to_root`], for a file system whose descriptors have not been read.
+pub(super) fn has_root(volume: &mut Volume<'_>) -> bool {
+    descriptors::load(volume, &mut Sink::default());
+    if volume.groups.is_empty() {
+        return false;
+    }
+    let root = volume.inode(InodeNr::ROOT);
+    root.is_ok_and(|bytes| is_sound_directory(volume, InodeNr::ROOT, &InodeSlot::new(&bytes[..])))
+}
 
 /// Whether an inode is a directory with a checksum that matches. Its first block must begin with
 /// its own `.`. An inline directory has no `.`: without checksums, its parent must be the root.

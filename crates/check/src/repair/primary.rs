@@ -14,7 +14,7 @@ use super::bitmaps;
 use super::constants;
 use super::editor;
 use super::infer;
-use super::landmark::is_sound_directory;
+use super::landmark::{self, is_sound_directory};
 use super::log::{Cost, Log, RewriteAll};
 use super::round::Round;
 use crate::backup::{self, Backup};
@@ -45,11 +45,21 @@ impl Round<'_> {
             return Ok(false);
         }
         let primary = self.stored_superblock()?;
-        if self.take_first(&backup::by_trust(backup::all(self.device), &primary), log)? {
+        let usual = backup::by_trust(backup::all(self.device), &primary);
+        let (rooted, unrooted): (Vec<Backup>, Vec<Backup>) =
+            usual.into_iter().partition(|copy| self.leads_to_root(copy));
+        if self.take_first(&rooted, log)? {
             return Ok(true);
         }
+        // Those that lead to no root may be what an older file system left.
         let copies = backup::scattered(self.device).into_iter();
-        let (likely, others): (Vec<Backup>, Vec<Backup>) = copies.partition(|copy| self.is_described(copy));
+        let (rooted, copies): (Vec<Backup>, Vec<Backup>) =
+            copies.partition(|copy| copy.is_at_home() && self.leads_to_root(copy));
+        if self.take_first(&rooted, log)? || self.take_first(&unrooted, log)? {
+            return Ok(true);
+        }
+        let (likely, others): (Vec<Backup>, Vec<Backup>) =
+            copies.into_iter().partition(|copy| self.is_described(copy));
         // If the primary superblock is sealed, the size of its groups may be a guess. A backup has
         // the real size.
         let (own, likely): (Vec<Backup>, Vec<Backup>) = likely
@@ -61,14 +71,32 @@ impl Round<'_> {
         Ok(self.take_first(&likely, log)? || self.take_first(&others, log)? || self.infer(log)?)
     }
 
-    /// Takes the first of these backups that is usable; false if none is.
+    /// Takes the first of these backups that is usable; false if none is. Those that lead to a root
+    /// come first, and of these the backups of the youngest file system: an older one may have left
+    /// some.
     fn take_first(&self, backups: &[Backup], log: &mut Log) -> Result<bool, Error> {
-        for backup in backups {
+        let trust = |backup: &&Backup| {
+            let is_rooted = self.leads_to_root(backup);
+            let made = if is_rooted { backup.superblock().s_mkfs_time.get() } else { 0 };
+            (!is_rooted, std::cmp::Reverse(made))
+        };
+        let mut ordered: Vec<&Backup> = backups.iter().collect();
+        ordered.sort_by_cached_key(trust);
+        for backup in ordered {
             if self.take(backup, log, Code::SUPERBLOCK_BACKUP)? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn leads_to_root(&self, backup: &Backup) -> bool {
+        let Some(overlay) = backup.laid_over(self.device) else { return false };
+        let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut Sink::default()) else {
+            return false;
+        };
+        backup.lay_descriptors(&volume, &overlay);
+        landmark::has_root(&mut volume)
     }
 
     /// What is in the place of the primary superblock.

@@ -137,8 +137,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Reads the names of all blocks in the order of the index, which is damaged. Each call searches
-    /// the whole directory. If the root is damaged, the hash function is taken to be the usual one.
+    /// Reads the names of all blocks in the order of the index, which is damaged. Each call
+    /// searches the whole directory. If the root is damaged, the hash function is taken to be the
+    /// usual one.
     fn read_without_index(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
         let hasher = self.rules.default_hasher();
         let mut found = Vec::new();

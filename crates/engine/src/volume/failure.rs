@@ -27,9 +27,9 @@ impl Volume {
         let _ = self.note_in_superblock(ctx);
     }
 
-    /// Does what [`OnDamage`] requires after an operation found damage: nothing, or it is logged, the
-    /// superblock records it and, if the policy is not to continue, the instance becomes read-only.
-    /// Call it without locks of a rank above that of an inode's content.
+    /// Does what [`OnDamage`] requires after an operation found damage: nothing, or it is logged,
+    /// the superblock records it and, if the policy is not to continue, the instance becomes
+    /// read-only. Call it without locks of a rank above that of an inode's content.
     pub(crate) fn note_damage(&self, ctx: &OpContext, found: &Corruption) {
         if self.options().on_damage == OnDamage::Tell {
             return;

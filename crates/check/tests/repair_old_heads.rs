@@ -1,0 +1,124 @@
+//! Superblocks and descriptors that are wrong, stale or lost while all inodes are there: a repair
+//! keeps every directory. Images that somebody made by hand found these causes; there is one for
+//! each test.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use blockyard_check::claimed_bytes;
+use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_disk::Checksums;
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_testkit::{require, run};
+use support::small::{self, debugfs, repair};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The tools that the tests need.
+const TOOLS: [&str; 3] = ["mke2fs", "debugfs", "e2fsck"];
+/// Directories in `many`, in more than one block of inodes.
+const MANY: usize = 90;
+
+fn with_many(folder: &Path, options: &[&str], size: &str) -> PathBuf {
+    small::with_many(folder, MANY, options, size)
+}
+
+fn assert_kept(image: &Path, what: &str) {
+    let names = debugfs(image, "ls -p many");
+    assert!((0..MANY).all(|n| names.contains(&format!("/{n}/"))), "{what}: {names}");
+}
+
+fn write(image: &Path, at: u64, bytes: &[u8]) {
+    FileDevice::open(image).unwrap().write_at(at, bytes).unwrap();
+}
+
+/// With another size of inodes than the right one there is no root, and all files were lost.
+#[test]
+fn the_size_of_inodes_is_the_one_that_leads_to_the_root() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, size, wrong) in
+        [("ext4", "256", 512), ("ext4", "256", 128), ("ext3", "256", 128), ("ext3", "128", 256)]
+    {
+        let image = with_many(folder.path(), &["-t", kind, "-b", "1024", "-I", size], "32M");
+        let mut bytes = [0; RawSuperblock::SIZE];
+        FileDevice::open(&image).unwrap().read_at(1024, &mut bytes).unwrap();
+        let sb = RawSuperblock::mut_from_bytes(&mut bytes).unwrap();
+        sb.s_inode_size.set(wrong);
+        Checksums::of(sb).seal_superblock(sb);
+        write(&image, 1024, sb.as_bytes());
+        repair(&image);
+        assert_kept(&image, &format!("{kind}, {size} taken for {wrong}"));
+    }
+}
+
+/// A file system was made over an older one, whose backups are in the usual places, and its own are
+/// not. Then its superblock is lost.
+#[test]
+fn backups_of_an_older_file_system_are_not_taken() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (old, new) in [
+        (&["-b", "1024"][..], &["-b", "4096", "-g", "4096"][..]),
+        (&["-b", "4096", "-g", "2048"], &["-b", "4096", "-g", "4096"]),
+    ] {
+        let image = with_many(folder.path(), &[&["-t", "ext4"], new].concat(), "96M");
+        let tree = folder.path().join("tree");
+        let (path, tree) = (image.to_str().unwrap(), tree.to_str().unwrap());
+        std::fs::remove_file(&image).unwrap();
+        // The age decides if the older one's root is still there, too.
+        for (time, options) in [("1600000000", old), ("1700000000", &[new, &["-d", tree]].concat())] {
+            let time = format!("E2FSPROGS_FAKE_TIME={time}");
+            let make = [&time, "mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard"];
+            let made = run("env", &[&make, options, &[path, "96M"]].concat());
+            assert!(made.status.success(), "{options:?}: {made:?}");
+        }
+        write(&image, 0, &[0; 4096]);
+        repair(&image);
+        assert_kept(&image, &format!("{new:?} over {old:?}"));
+    }
+}
+
+/// Without flex_bg a table lies in its own group. One of which nothing was left was made anew where
+/// it may not lie.
+#[test]
+fn tables_are_found_when_all_descriptors_are_lost() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let alone: &[&str] = &["-E", "num_backup_sb=0"];
+    for (options, more, size) in [
+        ("sparse_super2,^resize_inode,^flex_bg", alone, "64M"),
+        ("sparse_super2,^resize_inode,^flex_bg,^metadata_csum,^64bit", alone, "64M"),
+        ("sparse_super2,^resize_inode", alone, "300M"),
+        ("sparse_super2,^resize_inode,^metadata_csum", alone, "300M"),
+    ] {
+        let all = [&["-t", "ext4", "-b", "1024", "-O", options], more].concat();
+        let image = with_many(folder.path(), &all, size);
+        // More blocks than the descriptors take would be the bitmaps.
+        let blocks: u64 = if options.contains("^64bit") || size == "64M" { 1 } else { 3 };
+        write(&image, 2048, &vec![0; usize::try_from(blocks << 10).unwrap()]);
+        repair(&image);
+        assert_kept(&image, options);
+    }
+}
+
+/// A backup says how long the file must be made.
+#[test]
+fn a_cut_file_without_a_superblock_is_as_long_as_a_backup_says() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = with_many(folder.path(), &["-t", "ext4", "-b", "1024"], "32M");
+    write(&image, 1024, &[0; 1024]);
+    std::fs::File::options().write(true).open(&image).unwrap().set_len(30 << 20).unwrap();
+    assert_eq!(claimed_bytes(&FileDevice::open_read_only(&image).unwrap()), Some(32 << 20));
+}
