@@ -41,8 +41,9 @@ impl Server {
     /// stops before entries that share one position, if there might not be room for all of them.
     /// Stops at an error too: it is returned if the kernel asks for the entries behind the others.
     ///
-    /// # Errors `ENOTDIR`; a device error; `EUCLEAN` behind all entries that can be read. `add`
-    /// took no entry then.
+    /// # Errors
+    /// `ENOTDIR`; a device error; `EUCLEAN` behind all entries that can be read. `add` took no
+    /// entry then.
     pub fn list(&self, node: NodeNr, from: u64, add: impl FnMut(&Listed<'_>) -> bool) -> Answer<()> {
         self.list_entries(node, from, HEADER_PLAIN, add)
     }
