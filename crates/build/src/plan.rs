@@ -351,6 +351,8 @@ impl How<'_> {
                 Err(error) => return Err(error),
             }
         }
+        // The last attempt may have been another, and numbers the inodes of the tree.
+        found.order = Order::number(tree, found.order.first, self.ahead, self.builder.placement);
         Ok(found)
     }
 

@@ -1,5 +1,7 @@
 //! Blocks that are wanted one after another, and are read together.
 
+use std::ops::Range;
+
 use blockyard_device::DeviceError;
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -14,6 +16,8 @@ const BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Ahead {
     first: u64,
     bytes: Vec<u8>,
+    /// Blocks that cannot be read together: one of them is bad.
+    bad: Range<u64>,
 }
 
 impl Ahead {
@@ -26,7 +30,7 @@ impl Ahead {
         more: u64,
     ) -> Result<Vec<u8>, DeviceError> {
         let bits = volume.geometry.block_bits();
-        if more > 0 && !self.holds(block, bits) {
+        if more > 0 && !self.holds(block, bits) && !self.bad.contains(&block.raw()) {
             self.fetch(volume, block, more);
         }
         if !self.holds(block, bits) {
@@ -50,6 +54,7 @@ impl Ahead {
         self.bytes.resize(usize_from_u64(count << bits), 0);
         if volume.device.read_at(block.raw() << bits, &mut self.bytes).is_err() {
             self.bytes.clear();
+            self.bad = block.raw()..block.raw() + count;
         }
     }
 }

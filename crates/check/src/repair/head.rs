@@ -184,11 +184,16 @@ fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64
     (blocks > 0 && blocks <= room).then_some(blocks)
 }
 
-/// Size in bytes that a backup claims, for a superblock that cannot be used.
+/// Size in bytes that the backups claim, for a superblock that cannot be used. `None` if they do
+/// not agree: an older file system may have left some.
 pub(super) fn bytes_of_backup(device: &dyn BlockDevice) -> Option<u64> {
-    let backup = backup::find(device)?;
-    let sb = backup.superblock();
-    sb.blocks_count().raw().checked_mul(1024 << sb.s_log_block_size.get())
+    let bytes_by = |backup: &backup::Backup| {
+        let sb = backup.superblock();
+        sb.blocks_count().raw().checked_mul(1024 << sb.s_log_block_size.get())
+    };
+    let backups = backup::all(device);
+    let bytes = bytes_by(backups.first()?)?;
+    backups.iter().all(|backup| bytes_by(backup) == Some(bytes)).then_some(bytes)
 }
 
 /// Size in bytes that the superblock claims, or a backup if only the backup's size fits the device.

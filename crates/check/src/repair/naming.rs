@@ -8,8 +8,10 @@ use super::log::{Cost, Log, OldName};
 use crate::Report;
 use crate::paths::Paths;
 
-/// The most directories that a path is followed up through.
-const DEPTH_MAX: usize = 1024;
+/// The most lost names that a path is followed up through; what lies above is cut off.
+const DEPTH_MAX: usize = 128;
+/// The most bytes of all paths together.
+const BYTES_MAX: usize = 64 << 20;
 
 /// The inodes whose paths after the repair may be needed: those of actions that cost something, and
 /// the directories that they had names in.
@@ -36,12 +38,15 @@ pub(super) fn name(log: &mut Log, before: &Report, after: &Paths) {
         Some((inode, finding.path.as_deref()?))
     });
     let known = Known { before: found.collect(), lost: |inode: InodeNr| log.remembered(inode.raw()), after };
+    let mut room = BYTES_MAX;
     let path_of = |action: &super::Action| {
-        let inode = action.site.inode?;
-        match &action.name {
-            Some(name) => Some(joined(&known.directory(inode, &mut BTreeSet::new()), name)),
-            None => known.path(inode, &mut BTreeSet::new()),
-        }
+        let inode = action.site.inode.filter(|_| room > 0)?;
+        let path = match &action.name {
+            Some(name) => joined(&known.directory(inode, &mut BTreeSet::new()), name),
+            None => known.path(inode, &mut BTreeSet::new())?,
+        };
+        room = room.saturating_sub(path.len());
+        Some(path)
     };
     let paths: Vec<_> = log.actions.iter().map(path_of).collect();
     for (action, path) in log.actions.iter_mut().zip(paths) {

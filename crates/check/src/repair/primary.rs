@@ -51,10 +51,17 @@ impl Round<'_> {
         if self.take_first(&rooted, log)? {
             return Ok(true);
         }
-        // Those that lead to no root may be what an older file system left.
+        // Those that lead to no root may be what an older file system left, unless the primary
+        // superblock has their UUID.
+        let is_own = |copy: &Backup| copy.superblock().s_uuid == primary.s_uuid;
+        if unrooted.iter().any(is_own) && self.take_first(&unrooted, log)? {
+            return Ok(true);
+        }
+        let made = |copy: &Backup| copy.superblock().s_mkfs_time.get();
+        let youngest = unrooted.iter().map(made).max().unwrap_or(0);
         let copies = backup::scattered(self.device).into_iter();
         let (rooted, copies): (Vec<Backup>, Vec<Backup>) =
-            copies.partition(|copy| copy.is_at_home() && self.leads_to_root(copy));
+            copies.partition(|copy| copy.is_at_home() && made(copy) >= youngest && self.leads_to_root(copy));
         if self.take_first(&rooted, log)? || self.take_first(&unrooted, log)? {
             return Ok(true);
         }

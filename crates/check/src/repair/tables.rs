@@ -11,7 +11,7 @@ mod conflicts;
 mod copies;
 mod numbered;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use blockyard_device::DeviceError;
@@ -65,38 +65,56 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     }
     let kept = conflicts::places(ed).into_iter().filter(|(_, group)| !groups.contains(group));
     let kept: Vec<u64> = kept.map(|(place, _)| place).collect();
-    let (mut placed, mut missing) = (BTreeMap::new(), Vec::new());
+    let (mut placed, mut missing) = (Placed::default(), Vec::new());
     for group in groups {
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(group.raw()));
         let found = if tries == 0 { find(ed, group, &placed, &kept) } else { None };
         match found {
-            Some(place) => put_found(ed, group, place, &mut placed)?,
+            Some(place) => {
+                put_table(ed, group, place)?;
+                let what = format!("inode table found at block {place}");
+                ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Nothing, what);
+                placed.insert(group, place);
+            }
             None if tries <= 1 => missing.push(group),
             None => {}
         }
     }
     // Only now is it known which blocks the tables take that were found.
+    let (table, mut next) = (ed.volume().geometry.inode_table_blocks(), 0);
     for group in missing {
-        let Some(place) = free_run(ed, allowed(ed, group), &placed) else { continue };
+        let mut range = allowed(ed, group);
+        // Before that, nothing was free for the group before.
+        if range.contains(&next) {
+            range.start = next;
+        }
+        let Some(place) = free_run(ed, range, &placed) else { continue };
+        next = place.raw() + table;
         put_table(ed, group, place)?;
         let what = format!("inode table created empty at block {place}");
         ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Removed, what);
         placed.insert(group, place);
     }
-    Ok(!placed.is_empty())
+    Ok(!placed.of.is_empty())
 }
 
-fn put_found(
-    ed: &mut Editor<'_, '_>,
-    group: GroupNr,
-    place: BlockNr,
-    placed: &mut BTreeMap<GroupNr, BlockNr>,
-) -> Result<(), DeviceError> {
-    put_table(ed, group, place)?;
-    let what = format!("inode table found at block {place}");
-    ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Nothing, what);
-    placed.insert(group, place);
-    Ok(())
+/// The tables that got their places.
+#[derive(Default)]
+struct Placed {
+    of: BTreeMap<GroupNr, BlockNr>,
+    starts: BTreeSet<u64>,
+}
+
+impl Placed {
+    fn insert(&mut self, group: GroupNr, place: BlockNr) {
+        self.of.insert(group, place);
+        self.starts.insert(place.raw());
+    }
+
+    /// Whether one of the tables, of `table` blocks each, has a block of a range.
+    fn touches(&self, range: Range<u64>, table: u64) -> bool {
+        self.starts.range((range.start + 1).saturating_sub(table)..range.end).next().is_some()
+    }
 }
 
 /// Whether the first table seems to lie elsewhere. It does if the block here lies in the journal,
@@ -131,21 +149,17 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
 
 /// Where the table of a group lies: the best of the possible places. `placed` are the tables that
 /// got their places before, and `kept` those that stay, in order, which no other may overlap.
-fn find(
-    ed: &Editor<'_, '_>,
-    group: GroupNr,
-    placed: &BTreeMap<GroupNr, BlockNr>,
-    kept: &[u64],
-) -> Option<BlockNr> {
+fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed, kept: &[u64]) -> Option<BlockNr> {
     if group == FIRST {
         return find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed));
     }
     let table = ed.volume().geometry.inode_table_blocks();
     let is_free = |place: &BlockNr| {
         let next = kept.partition_point(|other| *other + table <= place.raw());
-        kept.get(next).is_none_or(|other| *other >= place.raw() + table)
+        let end = place.raw() + table;
+        kept.get(next).is_none_or(|other| *other >= end) && !placed.touches(place.raw()..end, table)
     };
-    let rated: Vec<(i64, BlockNr)> = usual_places(ed, group, placed)
+    let rated: Vec<(i64, BlockNr)> = usual_places(ed, group, &placed.of)
         .into_iter()
         .filter(is_free)
         .map(|place| (rate(ed, group, place), place))
@@ -169,14 +183,12 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
     let leader = GroupNr::new(group.raw() - group.raw() % flex);
     let inside = u64_from_u32(group.raw() % flex);
     let mut places = Vec::new();
-    // After the bitmaps of the groups whose tables lie together, with or without superblock and
-    // descriptors before them. The last of such groups may be fewer.
+    // After superblock and descriptors, if there are any, and the bitmaps of the groups whose
+    // tables lie together. The last of such groups may be fewer.
     let together = u64_from_u32(flex.min(geometry.groups() - leader.raw()));
-    let heads = volume.backup_area(leader).into_iter().map(|(block, count)| block.raw() + count);
-    let heads = heads.into_iter().chain([geometry.group_first_block(leader).raw()]);
-    for head in heads {
-        places.extend([together, u64_from_u32(flex)].map(|groups| head + 2 * groups + inside * table));
-    }
+    let area = volume.backup_area(leader).into_iter().next();
+    let head = area.map_or(geometry.group_first_block(leader).raw(), |(block, count)| block.raw() + count);
+    places.extend([together, u64_from_u32(flex)].map(|groups| head + 2 * groups + inside * table));
     if let Some(first) = known(FIRST) {
         let shift = geometry.group_first_block(leader).raw() - geometry.group_first_block(FIRST).raw();
         places.push(first.raw() + shift + inside * table);
@@ -396,14 +408,9 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
 
 /// The first run of blocks in a range that is neither metadata nor marked in a bitmap: for a table
 /// of which nothing is left.
-fn free_run(
-    ed: &Editor<'_, '_>,
-    allowed: Range<u64>,
-    placed: &BTreeMap<GroupNr, BlockNr>,
-) -> Option<BlockNr> {
+fn free_run(ed: &Editor<'_, '_>, allowed: Range<u64>, placed: &Placed) -> Option<BlockNr> {
     let table = ed.volume().geometry.inode_table_blocks();
-    let is_placed =
-        |block: BlockNr| placed.values().any(|at| (at.raw()..at.raw() + table).contains(&block.raw()));
+    let is_placed = |block: BlockNr| placed.touches(block.raw()..block.raw() + 1, table);
     // Which blocks are those of files is not known yet, and a bitmap may be lost.
     let is_filled = |block| is_placed(block) || holds_bytes(ed, block);
     first_run(ed, allowed.clone(), is_filled).or_else(|| first_run(ed, allowed, is_placed))

@@ -69,7 +69,11 @@ pub(super) fn refuse_occupied(directory: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(name)?,
     };
-    let is_empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    // One that belongs to root holds nothing of this user's.
+    let is_empty = |path: &Path| match std::fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    };
     for entry in entries {
         let entry = entry.with_context(name)?;
         if entry.file_name() != "lost+found" || !is_empty(&entry.path()) {

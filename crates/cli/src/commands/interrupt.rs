@@ -15,7 +15,7 @@ static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The work was interrupted by a signal; what was begun has been finished or taken back.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; nothing half made is left")]
+#[error("interrupted; no file is half made")]
 pub(crate) struct Interrupted {
     signal: u8,
 }

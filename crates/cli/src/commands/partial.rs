@@ -119,8 +119,12 @@ pub(super) fn complete(file: impl Into<tempfile::TempPath>, path: &Path) -> Resu
     match std::fs::metadata(path) {
         Ok(old) => {
             // The owner first: a change of it clears bits of the mode.
-            let _ = std::os::unix::fs::chown(&file, Some(old.uid()), Some(old.gid()));
-            std::fs::set_permissions(&file, old.permissions()).with_context(|| file.display().to_string())?;
+            let is_kept = std::os::unix::fs::chown(&file, Some(old.uid()), Some(old.gid())).is_ok();
+            // With an access control list, the bits of the group are its mask.
+            let has_list = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]).is_ok();
+            let group = if is_kept && !has_list { 0o070 } else { 0 };
+            let mode = PermissionsExt::from_mode(old.mode() & (0o707 | group));
+            std::fs::set_permissions(&file, mode).with_context(|| file.display().to_string())?;
         }
         Err(_) => set_mode(&file, 0o666)?,
     }

@@ -7,11 +7,11 @@ use super::{
 };
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
-use blockyard_disk::InodeNr;
 use blockyard_disk::dirblock::{self, DirLayout, Entries};
 use blockyard_disk::dirhash::{HashSeed, HashVersion};
 use blockyard_disk::htree::{Index, IndexKind, RootInfo};
 use blockyard_disk::inode::FileType;
+use blockyard_disk::{Corruption, CorruptionKind, InodeNr};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -68,7 +68,13 @@ impl DirectoryStore for Store {
     }
     fn load(&self, logical: u32, role: Role) -> Result<Block> {
         let block = self.blocks.borrow()[logical as usize].clone();
-        assert_eq!(block.0.borrow().1, role, "block {logical}");
+        let stored = block.0.borrow().1;
+        // Who reads all blocks because the index is damaged cannot know which are leaves. The
+        // checksum of a node is not that of a leaf.
+        if role == Role::Leaf && stored == Role::Index(IndexKind::Node) {
+            return Err(Error::Corrupt(Corruption::new(CorruptionKind::BlockTwoKinds)));
+        }
+        assert_eq!(stored, role, "block {logical}");
         Ok(block)
     }
     fn prepare(&self, _: &Block) -> Result<()> {
@@ -407,6 +413,42 @@ fn a_damaged_index_hides_no_name() {
         names.extend(batch.entries.into_iter().map(|entry| (entry.name, entry.inode.raw())));
     }
     assert_eq!(names, whole);
+}
+
+/// The same for each node of an index of two levels.
+#[test]
+fn a_damaged_node_of_an_index_hides_no_name() {
+    let rules = rules(1024, true, true, false);
+    let store = Store::new(&rules);
+    let mut directory = Directory::new(&store, &rules, false);
+    for number in 0..8000u32 {
+        let name = format!("name-{number}").into_bytes();
+        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
+    }
+    let whole = read_all(&directory, 500);
+    let mut nodes = 0;
+    for logical in 1..store.blocks() {
+        let block = store.blocks.borrow()[logical as usize].clone();
+        let sound = block.read(<[u8]>::to_vec);
+        if sound[..6] != [0, 0, 0, 0, 0, 4] {
+            continue;
+        }
+        nodes += 1;
+        // A pointer to nowhere, or no node at all.
+        for damaged in [[&sound[..20], &[0xFF; 4], &sound[24..]].concat(), vec![0; 1024]] {
+            block.write(|bytes| bytes.copy_from_slice(&damaged));
+            let (mut cookie, mut names) = (0, Vec::new());
+            loop {
+                let batch = directory.read(cookie, 500);
+                let Some(last) = batch.entries.last() else { break };
+                cookie = last.cookie;
+                names.extend(batch.entries.into_iter().map(|entry| (entry.name, entry.inode.raw())));
+            }
+            assert_eq!(names, whole, "block {logical}");
+        }
+        block.write(|bytes| bytes.copy_from_slice(&sound));
+    }
+    assert!(nodes >= 2, "{nodes} nodes");
 }
 
 /// One damaged block hid every name of its directory.

@@ -9,7 +9,6 @@
 //! A damaged block hides only its own names: those of the other blocks are returned, and the damage
 //! is told beside them.
 
-use super::tree::Path;
 use super::{DAMAGED_MAX, Directory, DirectoryStore, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
@@ -111,9 +110,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// together.
     fn read_tree(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
         let first = major_of_place(from);
+        let given = batch.entries.len();
         let path = self.path(|_| first);
         let Some(mut path) = batch.pass_over(path)? else {
-            return self.read_without_index(from, at_least, batch);
+            return self.read_without_index(from, at_least, &self.rules.default_hasher(), batch);
         };
         loop {
             let hasher = path.hasher;
@@ -124,9 +124,15 @@ impl<S: DirectoryStore> Directory<'_, S> {
                     Ok(names) => found.extend(names.into_iter().flatten()),
                     Err(error) => break Err(error),
                 }
-                match self.advance_past_damage(&mut path, batch) {
-                    Ok(Some(key)) if key & CONTINUES != 0 => {}
-                    next => break next,
+                match batch.pass_over(self.advance(&mut path)) {
+                    // The index no longer leads to the leaves below or behind its damaged block.
+                    Ok(None) => {
+                        batch.entries.truncate(given);
+                        return self.read_without_index(from, at_least, &hasher, batch);
+                    }
+                    Ok(Some(Some(key))) if key & CONTINUES != 0 => {}
+                    Ok(Some(next)) => break Ok(next),
+                    Err(error) => break Err(error),
                 }
             };
             // What was found is given even if reading cannot go on.
@@ -138,30 +144,24 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 
     /// Reads the names of all blocks in the order of the index, which is damaged. Each call
-    /// searches the whole directory. If the root is damaged, the hash function is taken to be the
-    /// usual one.
-    fn read_without_index(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
-        let hasher = self.rules.default_hasher();
+    /// searches the whole directory. If no path leads through the index, the hash function is taken
+    /// to be the usual one.
+    fn read_without_index(
+        &self,
+        from: u64,
+        at_least: usize,
+        hasher: &DirHasher,
+        batch: &mut Batch,
+    ) -> Result<()> {
         let mut found = Vec::new();
         let read = (1..self.store.blocks()).try_for_each(|logical| {
             // Blocks of the index are passed over like damaged leaves.
-            let names = batch.pass_over(self.hashed_names(logical, &hasher, from))?;
+            let names = batch.pass_over(self.hashed_names(logical, hasher, from))?;
             found.extend(names.into_iter().flatten());
             Ok::<_, Error>(())
         });
         give(&mut found, at_least, &mut batch.entries);
         read
-    }
-
-    /// As [`Directory::advance`]. The leaves below a damaged index block are passed over.
-    fn advance_past_damage(&self, path: &mut Path<S::Block>, batch: &mut Batch) -> Result<Option<u32>> {
-        loop {
-            // After an error, the path stands at the entry that leads to the damaged block.
-            let next = self.advance(path);
-            if let Some(next) = batch.pass_over(next)? {
-                return Ok(next);
-            }
-        }
     }
 
     /// The names of one leaf at or behind a position, with their positions.

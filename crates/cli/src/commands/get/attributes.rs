@@ -58,7 +58,11 @@ impl LeftOut {
 }
 
 /// Whether the host has more space for the file at `path` than its attributes can take.
-fn has_space(path: &Path) -> bool {
+fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
+    let error = host::host_error(failed).map(|host| host.cause().kind());
+    if error == Some(std::io::ErrorKind::QuotaExceeded) {
+        return false;
+    }
     let free = rustix::fs::statvfs(folder(path)).map_or(0, |at| at.f_bavail.saturating_mul(at.f_frsize));
     free > 1 << 20
 }
@@ -80,7 +84,7 @@ impl Copy<'_> {
                 match host::set_xattr(path, &attribute.name, &attribute.value, self.is_root) {
                     Ok(Kept::Yes) => {}
                     Ok(Kept::No) => self.left_out.attributes += 1,
-                    Err(failed) if is_full(&failed) && !has_space(path) => return Err(failed),
+                    Err(failed) if is_full(&failed) && !has_space(&failed, path) => return Err(failed),
                     // The file without this attribute is better than no file.
                     Err(failed) => {
                         let what =
