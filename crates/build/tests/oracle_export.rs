@@ -62,10 +62,16 @@ fn filled(folder: &Path, profile: &str) -> PathBuf {
         "touch 'line
 end' old; touch -d '1969-12-31 23:59:59.25 UTC' old; setfattr -n 'user.a=b%c' -v 'x=y' old
          mkdir -p flags; touch flags/append flags/fixed flags/plain; chattr +ad flags/append; chattr +iA flags/fixed
-         chattr +jt flags/plain; truncate -s 1M all-hole; chown 3000000:4000000000 all-hole; ln -s \"$(printf %0150d 7)\" long-link
+         chattr +t flags/plain; truncate -s 1M all-hole; chown 3000000:4000000000 all-hole; ln -s \"$(printf %0150d 7)\" long-link
          setcap cap_net_raw+ep four-bytes 2>/dev/null || setfattr -n security.note -v x four-bytes
          mkdir -p deep/er; touch \"deep/er/$(printf %0200d 1)\"; ln \"deep/er/$(printf %0200d 1)\" deep/er/alias",
     );
+    drop(mount);
+    if profile == "ext4" {
+        // Journal data, no tail, extents. Not every root may set the first with chattr.
+        let request = ["-w", "-R", "sif flags/plain flags 0x8C000", path.to_str().unwrap()];
+        assert!(blockyard_testkit::run("debugfs", &request).status.success());
+    }
     path
 }
 
