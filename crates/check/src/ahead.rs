@@ -37,6 +37,7 @@ impl Ahead {
             // It is wanted alone, or one of the blocks after it cannot be read.
             return volume.block(block);
         }
+        debug_assert!(self.first <= block.raw(), "block {block} before {}", self.first);
         let at = usize_from_u64((block.raw() - self.first) << bits);
         Ok(self.bytes[at..at + volume.block_size()].to_vec())
     }
@@ -50,6 +51,7 @@ impl Ahead {
         let bits = volume.geometry.block_bits();
         let end = volume.geometry.blocks_count().raw();
         let count = (more + 1).min(BYTES_MAX >> bits).min(end.saturating_sub(block.raw()));
+        debug_assert!(count > 0, "block {block} lies outside of the file system");
         self.first = block.raw();
         self.bytes.resize(usize_from_u64(count << bits), 0);
         if volume.device.read_at(block.raw() << bits, &mut self.bytes).is_err() {

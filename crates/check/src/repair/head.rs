@@ -213,6 +213,7 @@ fn inode_size(overlay: &dyn BlockDevice, sb: &RawSuperblock) -> Result<Option<u1
     let mut right = Vec::new();
     for bits in 7..=10u32.saturating_add(sb.s_log_block_size.get()).min(15) {
         let size = 1u16 << bits;
+        debug_assert!(size.is_power_of_two() && size >= 128, "{size} bytes for an inode");
         let trial = OverlayDevice::new(overlay);
         editor::change_superblock(&trial, |sb| sb.s_inode_size.set(size))?;
         if size != sb.s_inode_size.get() && landmark::leads_to_root(&trial) {

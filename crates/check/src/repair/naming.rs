@@ -82,6 +82,7 @@ impl<'a, L: Fn(InodeNr) -> Option<&'a OldName>> Known<'a, L> {
 
 /// The path of a name in a directory.
 fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    debug_assert!(!directory.is_empty(), "a directory without a path");
     let above = if directory == b"/" { b"" } else { directory };
     [above, b"/", name].concat()
 }

@@ -102,6 +102,7 @@ impl Round<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut Sink::default()) else {
             return false;
         };
+        debug_assert_eq!(volume.sb.s_uuid, backup.superblock().s_uuid, "another superblock than the backup");
         backup.lay_descriptors(&volume, &overlay);
         landmark::has_root(&mut volume)
     }

@@ -88,7 +88,8 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         if range.contains(&next) {
             range.start = next;
         }
-        let Some(place) = free_run(ed, range, &placed) else { continue };
+        let Some(place) = free_run(ed, range.clone(), &placed) else { continue };
+        debug_assert!(range.contains(&place.raw()), "a table of group {group} at {place}");
         next = place.raw() + table;
         put_table(ed, group, place)?;
         let what = format!("inode table created empty at block {place}");
@@ -113,6 +114,7 @@ impl Placed {
 
     /// Whether one of the tables, of `table` blocks each, has a block of a range.
     fn touches(&self, range: Range<u64>, table: u64) -> bool {
+        debug_assert!(range.start < range.end && table > 0, "{range:?}, {table} blocks a table");
         self.starts.range((range.start + 1).saturating_sub(table)..range.end).next().is_some()
     }
 }
