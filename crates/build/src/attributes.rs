@@ -73,14 +73,14 @@ impl Homes {
             else {
                 continue;
             };
-            // Linux has the target of such a link in place of the block map even if the link counts
-            // blocks of values. e2fsck takes it for a block map then.
+            // Linux keeps a short target in place of the block map, even if the link counts blocks
+            // of values. e2fsck then takes the target for a block map.
             let is_fast = id.is_some_and(|id| tree.node(id).is_fast_symlink());
             let has_value_inodes = room.has_value_inodes && !is_fast;
             let Some(parted) = parted(list, Room { has_value_inodes, ..room }) else {
                 let path = id.map_or_else(|| tree.host_path(b""), |id| tree.host_path_of(id));
                 let hint = match (room.has_value_inodes, is_fast) {
-                    (true, true) => ", and a short symbolic link has no values elsewhere",
+                    (true, true) => "; a short symbolic link cannot have values in other inodes",
                     (true, false) | (false, true) => "",
                     (false, false) => "; ask for -O ea_inode",
                 };

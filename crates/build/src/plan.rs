@@ -32,8 +32,8 @@ const BLOCKS_FIRST: u64 = 16;
 /// many.
 const STEPS_MAX: usize = 200;
 
-/// The share of its size, one in so many, by which an image may exceed the smallest one that was
-/// looked for. Each attempt that comes nearer lays out the content once more.
+/// An image may exceed the smallest one by its own size divided by this. Each attempt to come
+/// nearer lays out the content once more.
 const NEAR: u64 = 256;
 
 /// Blocks of metadata that a smaller image may save beside those that are free.
@@ -298,7 +298,7 @@ impl How<'_> {
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
         // If the block size is 0, the first attempt fails.
         let mut blocks = first.max((2 * journal).checked_div(block).unwrap_or(0));
-        // The largest size that is known to be too small, or not wanted.
+        // Smaller sizes are not tried: they are known to be too small, or can hardly fit.
         let mut below = blocks.saturating_sub(1);
         // Whether the previous size was too small for any file system with these options.
         let mut is_refused = false;
@@ -336,8 +336,7 @@ impl How<'_> {
         Err(Error::Mkfs(mkfs::Error::Size("no size was found that holds the content".to_owned())))
     }
 
-    /// A layout near the smallest one, found by bisection between a size that is too small or not
-    /// wanted and one that fits.
+    /// A layout near the smallest one: bisects between a size that is not tried and one that fits.
     fn nearer(&self, tree: &mut Tree, room: Room, below: u64, fits: (u64, Found)) -> Result<Found> {
         let block = self.block_size();
         let (mut below, (mut blocks, mut found)) = (below, fits);
@@ -351,7 +350,7 @@ impl How<'_> {
                 Err(error) => return Err(error),
             }
         }
-        // The last attempt may have been another, and numbers the inodes of the tree.
+        // The last attempt may have numbered the inodes for another size.
         found.order = Order::number(tree, found.order.first, self.ahead, self.builder.placement);
         Ok(found)
     }

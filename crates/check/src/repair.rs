@@ -203,9 +203,9 @@ pub struct RepairOptions {
     pub cut_at: Option<u64>,
 }
 
-/// Size of the file system on a device in bytes; `None` when its superblock is unusable. The
-/// superblock says it. If the device is too short for that, but not for what a backup says, the
-/// backup counts.
+/// Size of the file system on a device in bytes. The superblock says it. If the device is too short
+/// for that, but not for what a backup says, the backup counts. If the superblock is unusable, the
+/// backups count if they agree. Otherwise `None`.
 ///
 /// If this size is more than the device has, the image was cut short
 /// ([`DEVICE_SHORT`](crate::Code::DEVICE_SHORT)). A repair needs the whole length. So make the file

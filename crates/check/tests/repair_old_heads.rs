@@ -12,7 +12,7 @@ use blockyard_check::claimed_bytes;
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_disk::Checksums;
 use blockyard_disk::superblock::RawSuperblock;
-use blockyard_testkit::{require, run};
+use blockyard_testkit::{LoopMount, require, run};
 use support::small::{self, debugfs, repair};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -108,6 +108,32 @@ fn tables_are_found_when_all_descriptors_are_lost() {
         repair(&image);
         assert_kept(&image, options);
     }
+}
+
+/// A log holds copies of the first block of the first table, and behind them copies of many inodes.
+#[test]
+fn a_copy_of_the_table_in_the_journal_is_not_the_table() {
+    if !require(&[&TOOLS[..], &["root", "mount"]].concat()) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = with_many(folder.path(), &["-t", "ext3", "-b", "1024"], "64M");
+    let mount = LoopMount::new(&image, "").unwrap();
+    for number in 0..1500 {
+        std::fs::write(mount.path().join(format!("many/{}/f{number}", number % MANY)), "few").unwrap();
+        if number % 100 == 0 {
+            assert!(run("sync", &["-f", mount.path().to_str().unwrap()]).status.success());
+        }
+    }
+    drop(mount);
+    // Group 0 and the groups with a backup.
+    for group in [0, 1, 3, 5, 7] {
+        write(&image, (group * 8192 + 2) << 10, &[0; 1024]);
+    }
+    repair(&image);
+    assert_kept(&image, "ext3");
+    let files = debugfs(&image, "ls -p many/7");
+    assert!(files.contains("/f7/") && files.contains("/f1447/"), "{files}");
 }
 
 /// A backup says how long the file must be made.

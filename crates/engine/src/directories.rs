@@ -324,7 +324,8 @@ impl Directories {
 
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
     /// false. A damaged block hides only its own names, and is an error at the end of the
-    /// directory, whatever the position.
+    /// directory. A listing that begins behind the damage gets this error only if an earlier
+    /// listing met the damage.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,

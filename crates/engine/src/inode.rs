@@ -97,8 +97,8 @@ pub(crate) struct Inode {
     /// it, so that replacing a file by truncation leaves no empty file after a crash. Relaxed: a
     /// hint.
     pub(crate) written_at_close: AtomicBool,
-    /// A listing of this directory met an error, which is told at its end. Relaxed: who reads the
-    /// end has got an answer from the thread that met the error.
+    /// A listing of this directory met an error, which is told at its end. Relaxed: whoever
+    /// continues a listing got the position from an answer that came after this was set.
     pub(crate) hides_names: AtomicBool,
     /// Accessed since the table's hand passed. Relaxed: a hint.
     touched: AtomicBool,

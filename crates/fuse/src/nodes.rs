@@ -8,8 +8,8 @@
 //! a number other than the root's is in the table <=> the kernel was told of it more often than it
 //! forgot it.
 //!
-//! A listing also tells the kernel the number of an inode that cannot be read. The kernel only
-//! forgets such a number again, so that nothing is held for it.
+//! A listing also tells the kernel the number of an inode that cannot be read. The kernel forgets
+//! such a number at once. So nothing is held for it.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ impl NodeNr {
 /// An inode that the kernel was told of.
 #[derive(Default)]
 struct Remembered {
-    /// `None` if the inode could not be read whenever the kernel was told of it.
+    /// `None` if the kernel was told only of the number, because the inode could not be read.
     node: Option<Node>,
     /// Look-ups that the kernel has not forgotten.
     lookups: u64,

@@ -61,9 +61,9 @@ pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
         let Ok(block) = volume.block(place) else { continue };
         let mut broken = false;
         let names = entries(ed, &block, &mut broken);
-        // A block with other content is not a whole chain of entries.
         // Only the first block of a directory says whose it is.
         let own = names.iter().find(|name| name.bytes == b".").map(|own| InodeNr::new(own.inode));
+        // A block with other content is not a whole chain of entries.
         let wanted = names.into_iter().filter(|name| !broken && nameless.contains(&name.inode));
         keep(ed, own, &wanted.collect::<Vec<_>>());
     }

@@ -84,12 +84,13 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     let (table, mut next) = (ed.volume().geometry.inode_table_blocks(), 0);
     for group in missing {
         let mut range = allowed(ed, group);
-        // Before that, nothing was free for the group before.
+        // The group before got the first place that suits. The search goes on behind it.
         if range.contains(&next) {
             range.start = next;
         }
-        let Some(place) = free_run(ed, range.clone(), &placed) else { continue };
-        debug_assert!(range.contains(&place.raw()), "a table of group {group} at {place}");
+        let found = free_run(ed, range, &placed).or_else(|| free_run(ed, allowed(ed, group), &placed));
+        let Some(place) = found else { continue };
+        debug_assert!(allowed(ed, group).contains(&place.raw()), "a table of group {group} at {place}");
         next = place.raw() + table;
         put_table(ed, group, place)?;
         let what = format!("inode table created empty at block {place}");
@@ -186,7 +187,7 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
     let inside = u64_from_u32(group.raw() % flex);
     let mut places = Vec::new();
     // After superblock and descriptors, if there are any, and the bitmaps of the groups whose
-    // tables lie together. The last of such groups may be fewer.
+    // tables lie together. The last flex group may have fewer groups.
     let together = u64_from_u32(flex.min(geometry.groups() - leader.raw()));
     let area = volume.backup_area(leader).into_iter().next();
     let head = area.map_or(geometry.group_first_block(leader).raw(), |(block, count)| block.raw() + count);
@@ -408,8 +409,8 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     slot.raw().i_links_count.get() >= 2 && landmark::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
 }
 
-/// The first run of blocks in a range that is neither metadata nor marked in a bitmap: for a table
-/// of which nothing is left.
+/// A run of blocks in a range that is neither metadata nor marked in a bitmap, if possible one of
+/// zeroes: for a table of which nothing is left.
 fn free_run(ed: &Editor<'_, '_>, allowed: Range<u64>, placed: &Placed) -> Option<BlockNr> {
     let table = ed.volume().geometry.inode_table_blocks();
     let is_placed = |block: BlockNr| placed.touches(block.raw()..block.raw() + 1, table);

@@ -200,7 +200,7 @@ impl Args {
             Ok(())
         };
         if !self.is_printed() {
-            host::refuse_occupied(&self.dest)?;
+            host::refuse_entries(&self.dest)?;
             let made = partial::folder_beside(&self.dest)?;
             let done = tree.write_container_watched(made.path(), &options, watch)?;
             interrupt::check()?;

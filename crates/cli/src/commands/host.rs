@@ -1,7 +1,7 @@
 //! Files of the host, for `put` and `get`: data without holes, extended attributes, permissions,
 //! times, flags.
 
-use std::fs::{File, Metadata};
+use std::fs::{DirEntry, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -64,19 +64,27 @@ impl<T, E: Into<io::Error>> OnHost<T> for Result<T, E> {
 /// Refuses a directory in which copies could replace files. The empty lost+found of a new file
 /// system is no obstacle.
 pub(super) fn refuse_occupied(directory: &Path) -> Result<()> {
+    // A lost+found that this user cannot read belongs to someone else, and is taken for empty.
+    let is_empty = |path: &Path| match std::fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    };
+    refuse(directory, |entry| entry.file_name() != "lost+found" || !is_empty(&entry.path()))
+}
+
+/// Refuses a directory with any entry: it is to be replaced.
+pub(super) fn refuse_entries(directory: &Path) -> Result<()> {
+    refuse(directory, |_| true)
+}
+
+fn refuse(directory: &Path, is_obstacle: impl Fn(&DirEntry) -> bool) -> Result<()> {
     let name = || directory.display().to_string();
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(name)?,
     };
-    // One that belongs to root holds nothing of this user's.
-    let is_empty = |path: &Path| match std::fs::read_dir(path) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) => error.kind() == ErrorKind::PermissionDenied,
-    };
     for entry in entries {
-        let entry = entry.with_context(name)?;
-        if entry.file_name() != "lost+found" || !is_empty(&entry.path()) {
+        if is_obstacle(&entry.with_context(name)?) {
             bail!("{}: is not empty; give an empty directory or a new name", name());
         }
     }

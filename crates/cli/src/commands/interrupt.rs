@@ -1,7 +1,7 @@
 //! INT, TERM and HUP during a copy: the command stops at the next piece, in an orderly way, and
 //! leaves nothing half made.
 //!
-//! A second signal, of whatever kind, ends the command at once.
+//! A second signal, of whatever kind, ends the command at once, unless it comes within [`APART`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The work was interrupted by a signal; what was begun has been finished or taken back.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; no file is half made")]
+#[error("interrupted")]
 pub(crate) struct Interrupted {
     signal: u8,
 }

@@ -112,13 +112,14 @@ pub(super) fn folder_beside(path: &Path) -> Result<TempDir> {
     builder().tempdir_in(place(path)).with_context(|| place(path).display().to_string())
 }
 
-/// Renames a file to its final name. It gets the mode of the file that it replaces, and its owner
-/// as far as the host allows.
+/// Renames a file to its final name. If it replaces a file, it gets that file's owner, if the host
+/// allows, and permissions, without set-id bits. Those of the group go if it may be another group
+/// or there is an access control list.
 pub(super) fn complete(file: impl Into<tempfile::TempPath>, path: &Path) -> Result<()> {
     let file = file.into();
     match std::fs::metadata(path) {
         Ok(old) => {
-            // The owner first: a change of it clears bits of the mode.
+            // The owner first: the group gets its bits only if it is the old group.
             let is_kept = std::os::unix::fs::chown(&file, Some(old.uid()), Some(old.gid())).is_ok();
             // With an access control list, the bits of the group are its mask.
             let has_list = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]).is_ok();

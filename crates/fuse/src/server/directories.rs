@@ -30,8 +30,8 @@ pub struct Listed<'a> {
     /// Attributes, if they were requested and the name is not `.` or `..`. The kernel then
     /// remembers the inode.
     pub attributes: Option<Metadata>,
-    /// Attributes were requested, but the inode cannot be read. The kernel must be told of it such
-    /// that it forgets the number once. It asks for the name if a program does, and gets the error.
+    /// Attributes were requested, but the inode cannot be read. The answer must make the kernel
+    /// forget the number at once. A program that needs the inode gets the error from a look-up.
     pub is_unreadable: bool,
 }
 
@@ -39,11 +39,11 @@ impl Server {
     /// Passes the entries of a directory, including `.` and `..`, to `add`, from position `from` (0
     /// at first) on. Stops when `add` returns true, because there was no room for that entry. Also
     /// stops before entries that share one position, if there might not be room for all of them.
-    /// Stops at an error too: it is returned if the kernel asks for the entries behind the others.
+    /// Stops at an error too. If `add` took an entry before, this call succeeds, and the next one
+    /// returns the error.
     ///
     /// # Errors
-    /// `ENOTDIR`; a device error; `EUCLEAN` behind all entries that can be read. `add` took no
-    /// entry then.
+    /// `ENOTDIR`; a device error; `EUCLEAN` for damage. `add` took no entry then.
     pub fn list(&self, node: NodeNr, from: u64, add: impl FnMut(&Listed<'_>) -> bool) -> Answer<()> {
         self.list_entries(node, from, HEADER_PLAIN, add)
     }

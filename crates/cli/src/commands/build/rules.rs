@@ -11,7 +11,7 @@ use super::super::owner::number;
 pub(super) struct RuleArgs {
     /// Leave out names that match a pattern, with everything below them: *, ? and [...] as in tar.
     /// The match may begin at any name in a path; with a leading slash, only at the root.
-    /// Directories that are left out are not opened
+    /// Directories of the host that are left out are not opened
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Glob>,
     /// Keep only names that match a pattern, everything below them, and the directories that lead
