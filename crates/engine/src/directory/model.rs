@@ -374,15 +374,21 @@ fn cookies_survive_changes() {
     assert_eq!((seen.len(), once.len()), (20, 20));
 }
 
+/// A directory with `count` files: `name-0` and so on.
+fn with_names<'a>(store: &'a Store, rules: &'a DirectoryRules, count: u32) -> Directory<'a, Store> {
+    let mut directory = Directory::new(store, rules, false);
+    for number in 0..count {
+        let name = format!("name-{number}").into_bytes();
+        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
+    }
+    directory
+}
+
 #[test]
 fn damaged_blocks_are_errors_that_name_the_place() {
     let rules = rules(1024, true, true, false);
     let store = Store::new(&rules);
-    let mut directory = Directory::new(&store, &rules, false);
-    for number in 0..200u32 {
-        let name = format!("name-{number}").into_bytes();
-        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
-    }
+    let mut directory = with_names(&store, &rules, 200);
     for logical in 1..store.blocks() {
         store.blocks.borrow()[logical as usize].write(|bytes| bytes[4..6].copy_from_slice(&[3, 0]));
     }
@@ -396,11 +402,7 @@ fn damaged_blocks_are_errors_that_name_the_place() {
 fn a_damaged_index_hides_no_name() {
     let rules = rules(1024, true, true, false);
     let store = Store::new(&rules);
-    let mut directory = Directory::new(&store, &rules, false);
-    for number in 0..200u32 {
-        let name = format!("name-{number}").into_bytes();
-        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
-    }
+    let directory = with_names(&store, &rules, 200);
     let mut whole = read_all(&directory, 7);
     whole.retain(|(name, _)| name != b"..");
     store.blocks.borrow()[0].write(|bytes| bytes.fill(0));
@@ -420,11 +422,7 @@ fn a_damaged_index_hides_no_name() {
 fn a_damaged_node_of_an_index_hides_no_name() {
     let rules = rules(1024, true, true, false);
     let store = Store::new(&rules);
-    let mut directory = Directory::new(&store, &rules, false);
-    for number in 0..8000u32 {
-        let name = format!("name-{number}").into_bytes();
-        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
-    }
+    let directory = with_names(&store, &rules, 8000);
     let whole = read_all(&directory, 500);
     let mut nodes = 0;
     for logical in 1..store.blocks() {
@@ -457,11 +455,7 @@ fn a_damaged_block_hides_only_its_own_names() {
     for may_index in [true, false] {
         let rules = rules(1024, true, may_index, false);
         let store = Store::new(&rules);
-        let mut directory = Directory::new(&store, &rules, false);
-        for number in 0..200u32 {
-            let name = format!("name-{number}").into_bytes();
-            directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
-        }
+        let directory = with_names(&store, &rules, 200);
         let whole = read_all(&directory, 7);
         for logical in u32::from(may_index)..store.blocks() {
             let block = store.blocks.borrow()[logical as usize].clone();
