@@ -323,9 +323,9 @@ impl Directories {
     }
 
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
-    /// false. A damaged block hides only its own names, and is an error at the end of the
-    /// directory. A listing that begins behind the damage gets this error only if an earlier
-    /// listing met the damage.
+    /// false. A damaged block hides only its own names, and the listing ends with an error. One
+    /// that begins behind the damage ends with this error only if an earlier listing met the
+    /// damage.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,
@@ -353,8 +353,8 @@ impl Directories {
         }
     }
 
-    /// Called at the end of a listing that began at a position. If an earlier part of the directory
-    /// could not be listed, the error is that of this part.
+    /// Ends a listing that met no error. If it did not begin at the start, and an earlier listing
+    /// met an error, the whole directory is read again, and its first error is returned.
     fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore, from: u64) -> Result<()> {
         if from == 0 || !inode.hides_names.load(Ordering::Relaxed) {
             return Ok(());

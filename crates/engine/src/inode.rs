@@ -97,8 +97,9 @@ pub(crate) struct Inode {
     /// it, so that replacing a file by truncation leaves no empty file after a crash. Relaxed: a
     /// hint.
     pub(crate) written_at_close: AtomicBool,
-    /// A listing of this directory met an error, which is told at its end. Relaxed: whoever
-    /// continues a listing got the position from an answer that came after this was set.
+    /// A listing of this directory met an error, so one that continues it must report the error at
+    /// its end. Relaxed: whoever continues a listing got the position from an answer that came
+    /// after this was set.
     pub(crate) hides_names: AtomicBool,
     /// Accessed since the table's hand passed. Relaxed: a hint.
     touched: AtomicBool,

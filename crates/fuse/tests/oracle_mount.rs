@@ -365,8 +365,8 @@ fn a_damaged_inode_hides_no_other_name() {
     drop(mounted);
 }
 
-/// `ls -l`, `cp -a` and `tar` left such a file out and ended with 0. Files that are made meanwhile
-/// are not affected by what the kernel forgets.
+/// `ls -l`, `cp -a` and `tar` once left such a file out and ended with 0. The kernel forgets the
+/// number of the damaged inode at once. This does not affect files that are made meanwhile.
 #[test]
 fn a_damaged_inode_hides_not_even_its_own_name() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -410,7 +410,7 @@ fn a_damaged_inode_hides_not_even_its_own_name() {
     drop(mounted);
 }
 
-/// One damaged block of a directory hid all its names.
+/// One damaged block of a directory once hid all its names.
 #[test]
 fn a_damaged_block_of_a_directory_hides_only_its_own_names() {
     if !can_mount() || !require(&["debugfs"]) {

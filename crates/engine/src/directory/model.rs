@@ -69,8 +69,8 @@ impl DirectoryStore for Store {
     fn load(&self, logical: u32, role: Role) -> Result<Block> {
         let block = self.blocks.borrow()[logical as usize].clone();
         let stored = block.0.borrow().1;
-        // Who reads all blocks because the index is damaged cannot know which are leaves. The
-        // checksum of a node is not that of a leaf.
+        // If the index is damaged, nodes are read as leaves, too. On a device this fails, because
+        // the checksum of a node lies elsewhere than that of a leaf.
         if role == Role::Leaf && stored == Role::Index(IndexKind::Node) {
             return Err(Error::Corrupt(Corruption::new(CorruptionKind::BlockTwoKinds)));
         }
@@ -449,7 +449,7 @@ fn a_damaged_node_of_an_index_hides_no_name() {
     assert!(nodes >= 2, "{nodes} nodes");
 }
 
-/// One damaged block hid every name of its directory.
+/// One damaged block once hid every name of its directory.
 #[test]
 fn a_damaged_block_hides_only_its_own_names() {
     for may_index in [true, false] {

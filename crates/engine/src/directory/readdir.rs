@@ -6,8 +6,8 @@
 //! meanwhile. Other directories are read in byte order. Names that agree in both hash words share a
 //! position and are always returned together.
 //!
-//! A damaged block hides only its own names: those of the other blocks are returned, and the damage
-//! is told beside them.
+//! A damaged block hides only its own names: those of the other blocks are returned, together with
+//! the error.
 
 use super::{DAMAGED_MAX, Directory, DirectoryStore, Role};
 use crate::extents::NodeBlock;
@@ -93,7 +93,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Without its first block, a directory has no `..` to tell.
+    /// Reads `.` and `..`. If the first block, which holds `..`, is damaged, only `.` is returned.
     fn read_dots(&self, cookie: u64, batch: &mut Batch) -> Result<()> {
         let parent = batch.pass_over(self.parent())?;
         let dots = [(&b"."[..], Some(self.store.inode()), 1), (&b".."[..], parent, 2)];
@@ -143,9 +143,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Reads the names of all blocks in the order of the index, which is damaged. Each call
-    /// searches the whole directory. If no path leads through the index, the hash function is taken
-    /// to be the usual one.
+    /// Reads the names of all blocks, because the index is damaged, and returns them in the same
+    /// order as the index would. Each call reads the whole directory. `hasher` is that of the
+    /// index, or the file system's usual one if no path leads through the index.
     fn read_without_index(
         &self,
         from: u64,

@@ -27,9 +27,10 @@ impl Volume {
         let _ = self.note_in_superblock(ctx);
     }
 
-    /// Does what [`OnDamage`] requires after an operation found damage: nothing, or it is logged,
-    /// the superblock records it and, if the policy is not to continue, the instance becomes
-    /// read-only. Call it without locks of a rank above that of an inode's content.
+    /// Does what [`OnDamage`] requires after an operation found damage. This may be nothing.
+    /// Otherwise the damage is logged, and unless the instance is read-only, the superblock records
+    /// it. If the policy is not to continue, the instance becomes read-only. Call this without
+    /// locks of a rank above that of an inode's content.
     pub(crate) fn note_damage(&self, ctx: &OpContext, found: &Corruption) {
         if self.options().on_damage == OnDamage::Tell {
             return;
@@ -64,7 +65,8 @@ impl Volume {
         }
     }
 
-    /// Logs damage: each kind once for an inode, a block and a group.
+    /// Logs damage, each kind once for each place. Places differ by group, inode or block on the
+    /// device. Logical block and offset do not count.
     fn log_damage(&self, found: &Corruption) {
         let place = Place { logical: None, offset: None, ..found.at };
         let what = Corruption { at: place, ..*found };
