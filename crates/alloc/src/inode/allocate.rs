@@ -168,8 +168,8 @@ impl<B: Backend> InodeAllocator<B> {
         (self.config.first_inode - 1).saturating_sub(before)
     }
 
-    /// The index in a group's table where the never-used inodes begin; without descriptor
-    /// checksums, which alone tell, the end of the table.
+    /// The index in a group's table where the never-used inodes begin. Only file systems with
+    /// descriptor checksums record it; for others it is the end of the table.
     fn never_used_from(&self, state: &GroupState) -> u32 {
         let per_group = self.geometry.inodes_per_group();
         if self.config.descriptor_checksums { state.used_prefix(per_group) } else { per_group }

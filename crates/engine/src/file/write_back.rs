@@ -22,14 +22,14 @@ use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The limit in bytes for a piece of an unwritten extent together with the remainders of the extent
-/// ([`Tree::initialised_with`]). Shorter remainders are zeroed rather than kept as extents of their
-/// own (Linux's `extent_max_zeroout_kb`).
+/// When a piece of an unwritten extent is written, a short remainder of the extent is zeroed rather
+/// than kept as an extent of its own (Linux's `extent_max_zeroout_kb`). This is the most bytes that
+/// the piece and the remainder may have together ([`Tree::initialised_with`]).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Where the beginning of a run is written to.
 struct Target<'a> {
-    /// The blocks of the run that are written and mapped at once.
+    /// The blocks of the run that are written and mapped in one go.
     piece: Range<u32>,
     /// The piece's first block on the device.
     physical: u64,
@@ -271,7 +271,7 @@ impl LockedFile<'_> {
     }
 
     /// Writes back all files in order: this one, whose content lock the caller holds, and others if
-    /// nobody uses them now. Each file's next sync reports its errors.
+    /// nobody uses them now. The next fsync of a file reports its errors.
     pub(super) fn write_back_beside(&mut self) -> Result<()> {
         for other in self.files.dirty_files(i64::MAX) {
             if Arc::ptr_eq(&other, self.inode) {
@@ -336,7 +336,7 @@ impl LockedFile<'_> {
                 };
                 let written = self.write_run(run);
                 if let Err(Error::NoSpace) = written {
-                    // This must precede the commit.
+                    // This must precede the commit that comes before the next try.
                     self.end_io_beside()?;
                 }
                 written
