@@ -302,7 +302,7 @@ mod tests {
         drop(file);
         let folder = scratch.path().to_owned();
         std::mem::forget(scratch);
-        // A process that another test is just starting may hold the note for a moment.
+        // A process that another test is just starting may hold the note's lock for a moment.
         assert!(patiently(|| {
             clean_leftovers();
             !folder.exists() && !path.exists()

@@ -76,7 +76,7 @@ probe().then(seen => JSON.stringify(seen), error => JSON.stringify({ error: Stri
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// Renders the page and returns the probe's results. A busy machine may need several tries: the
-/// browser prints the page when its time is over, whether the probe is done or not.
+/// browser prints the page when its time is over, even if the probe is not done.
 fn look_at(page: &Path, browser: &str) -> Value {
     let seen = (0..3).find_map(|_| try_to_look_at(page, browser)).expect("the browser prints a probe");
     assert_eq!(seen["error"], Value::Null, "{seen}");

@@ -186,9 +186,9 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Lets one test at a time look for a free loop device, until what it returns is dropped. Of two
-/// that find the same device free, the second opens it exclusively for a moment before it is
-/// refused. In that moment mke2fs would say that the device is in use.
+/// Lets one test at a time look for a free loop device, until the result is dropped. Otherwise two
+/// tests may find the same device free. The kernel refuses it to the second one. But for a moment
+/// the second one has it open exclusively, and then mke2fs would say that it is in use.
 fn one_at_a_time() -> Option<File> {
     let control = File::open("/dev/loop-control").ok()?;
     control.lock().ok()?;

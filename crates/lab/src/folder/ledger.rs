@@ -52,7 +52,8 @@ struct Place {
 }
 
 impl Drop for Place {
-    /// Closing the file is not enough: a process that is just being started holds it for a moment.
+    /// Closing the file is not enough: a process that is just being started has a copy of it for a
+    /// moment, which would keep the lock.
     fn drop(&mut self) {
         let _ = flock(&self.cells, FlockOperation::Unlock);
     }
