@@ -56,8 +56,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Fitted to the published column of 64 KiB: memory and loss to fallocate's reads; calls a
-    /// second to fallocate's time and to the share of slow reads, before the mix had unlinks.
+    /// Fitted to the published column of 64 KiB. Pages and their loss were fitted to fallocate's
+    /// reads. The calls a second were fitted to fallocate's time and to the share of slow reads;
+    /// the mix had no unlinks then.
     pub const CALIBRATED: Self =
         Self { pages: 5000, spike_every: 30_000, fill: 0.85, calls_per_s: 56.0, turnovers: 1 };
 }

@@ -47,14 +47,14 @@ pub(super) struct DeviceStack {
 /// An operation of a worker.
 struct Operation {
     worker: usize,
-    /// When it began, from the beginning of the measurement on.
+    /// When it began, counted from the beginning of the measurement.
     began: Duration,
     /// How long it waited for the device.
     waited: Duration,
     /// CPU time.
     work: Duration,
     bytes: u64,
-    /// Where its fetches stand, if it had any.
+    /// The index of its fetches in the stack's `fetched`, if it had any.
     fetched: Option<usize>,
 }
 
@@ -182,7 +182,7 @@ impl DeviceStack {
         (reads, most)
     }
 
-    /// Adds the metadata that an operation read.
+    /// Adds to `reads` the metadata pages that an operation read.
     fn count(&self, operation: &[Run], content: &[Range<u64>], reads: &mut MetadataReads) {
         let page = self.metered.page();
         for Run { first, pages } in operation {
