@@ -73,8 +73,8 @@ impl Homes {
             else {
                 continue;
             };
-            // Linux keeps a short target in place of the block map, even if the link counts blocks
-            // of values. e2fsck then takes the target for a block map.
+            // Linux keeps a short target in place of the block map, even if the link's count of
+            // blocks includes those of values. e2fsck then takes the target for a block map.
             let is_fast = id.is_some_and(|id| tree.node(id).is_fast_symlink());
             let has_value_inodes = room.has_value_inodes && !is_fast;
             let Some(parted) = parted(list, Room { has_value_inodes, ..room }) else {

@@ -25,18 +25,18 @@ use std::time::Duration;
 /// Two GiB: files of this size and more need the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 
-/// The first size to try: a file system with its own files and little more.
+/// The first size to try, in blocks: a file system with its own files and little more.
 const BLOCKS_FIRST: u64 = 16;
 
 /// The most attempts to find a size. Each attempt gets closer, and no content needs nearly this
 /// many.
 const STEPS_MAX: usize = 200;
 
-/// An image may exceed the smallest one by its own size divided by this. Each attempt to come
-/// nearer lays out the content once more.
+/// How near the search for a size comes: the image may exceed the smallest one by 1/`NEAR` of its
+/// own size. Each further attempt would lay out the content once more.
 const NEAR: u64 = 256;
 
-/// Blocks of metadata that a smaller image may save beside those that are free.
+/// How many blocks of metadata a smaller image may save, in addition to the free blocks.
 const SAVED: u64 = 64;
 
 /// The size of the image.
@@ -289,16 +289,17 @@ struct How<'a> {
 
 impl How<'_> {
     /// The smallest image of at least `first` blocks for the content. Each attempt adds what the
-    /// previous one lacked. The first one that fits may still have more room than it should,
-    /// because a larger image has larger tables.
+    /// previous one lacked. The first size that fits may still be too large, because a larger image
+    /// has larger tables. So smaller sizes are tried, too.
     fn smallest(&self, tree: &mut Tree, room: Room, first: u64) -> Result<Found> {
         let block = self.block_size();
-        // A requested journal may take at most half of the blocks. A file system that is too small
-        // for any journal would be made without one.
+        // A requested journal may take at most half of the free blocks. Smaller sizes are not
+        // tried, because a file system that is too small for any journal would be made without one.
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
         // If the block size is 0, the first attempt fails.
         let mut blocks = first.max((2 * journal).checked_div(block).unwrap_or(0));
-        // Smaller sizes are not tried: they are known to be too small, or can hardly fit.
+        // This size and smaller ones are not tried: they are below `first`, known to be too small,
+        // or unlikely to fit.
         let mut below = blocks.saturating_sub(1);
         // Whether the previous size was too small for any file system with these options.
         let mut is_refused = false;
@@ -336,7 +337,8 @@ impl How<'_> {
         Err(Error::Mkfs(mkfs::Error::Size("no size was found that holds the content".to_owned())))
     }
 
-    /// A layout near the smallest one: bisects between a size that is not tried and one that fits.
+    /// A layout near the smallest one. Bisects between `below`, which is not tried, and a size that
+    /// fits.
     fn nearer(&self, tree: &mut Tree, room: Room, below: u64, fits: (u64, Found)) -> Result<Found> {
         let block = self.block_size();
         let (mut below, (mut blocks, mut found)) = (below, fits);
@@ -660,8 +662,8 @@ impl Plan {
         &self.missing
     }
 
-    /// Names whose modification times the image cannot hold; they get the nearest that it can.
-    /// `None` if there are none.
+    /// Names whose modification times the image cannot hold. They get the nearest possible time.
+    /// `None` if there are no such names.
     #[must_use]
     pub const fn moved_times(&self) -> Option<&MovedTimes> {
         self.moved_times.as_ref()

@@ -35,7 +35,7 @@ impl Glob {
         std::iter::once(&*path).chain(after_slashes).any(|end| self.0.matches_with(end, HOW))
     }
 
-    /// Whether the match may begin only at the root.
+    /// Whether a match must begin at the root.
     fn is_anchored(&self) -> bool {
         self.0.as_str().starts_with('/')
     }
@@ -101,7 +101,7 @@ impl FromStr for OwnerMap {
             [from, to, count] if count > 0 => (from, to, count),
             _ => return Err(malformed()),
         };
-        // Above the largest id is the number that means no owner.
+        // The largest number is no id: it means that there is no owner.
         if to.checked_add(count - 1).is_none_or(|last| last == NO_OWNER) {
             return Err(format!("{text}: the range of new ids ends beyond the largest, {}", NO_OWNER - 1));
         }
@@ -134,8 +134,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Only the patterns that leave out names wherever the names are. They also hold for a tree
-    /// whose root is not the root of the image.
+    /// Only those patterns of `exclude` that may match anywhere in a tree. They also hold for a
+    /// tree whose root is not the root of the image.
     #[must_use]
     pub fn anywhere(&self) -> Self {
         let exclude = self.exclude.iter().filter(|glob| !glob.is_anchored()).cloned().collect();
@@ -146,7 +146,8 @@ impl Rules {
         !self.exclude.is_empty() || !self.include.is_empty()
     }
 
-    /// Whether neither a name nor anything below it is kept, whatever its type.
+    /// Whether a name is sure to be left out, with everything below it. Its type need not be
+    /// known.
     pub(crate) fn skips(&self, path: &[u8]) -> bool {
         let may_be_kept = || {
             self.include.is_empty()

@@ -1,5 +1,5 @@
-//! Modification times that the inodes of an image cannot hold. They become the nearest time that
-//! the inodes hold, as on Linux, and are counted.
+//! Modification times that the inodes of an image cannot hold. Each becomes the nearest time that
+//! an inode can hold, as on Linux. They are counted.
 
 use crate::shape::Shape;
 use crate::tree::{Node, NodeId, Tree};
@@ -19,7 +19,7 @@ pub struct MovedTimes {
     pub count: u64,
     /// The first one.
     pub path: PathBuf,
-    /// The times that the inodes hold, in seconds since 1970.
+    /// The times that the inodes can hold, in seconds since 1970.
     pub possible: RangeInclusive<i64>,
 }
 

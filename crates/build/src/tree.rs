@@ -89,8 +89,8 @@ pub(crate) struct Directory {
     pub(crate) linked: Vec<(u32, SourceInode)>,
 }
 
-/// Inode flags that are kept: they say how to treat a file, not how it is stored. Those that
-/// need more than the flag are left out: projects, direct access to memory, compression.
+/// Inode flags that are kept: they say how to treat a file, not how it is stored. Flags that need
+/// support elsewhere are left out: those for projects, direct access (DAX) and compression.
 pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::SYNC)
@@ -103,8 +103,8 @@ pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR);
 
-/// The id that is nobody's: to system calls it means that the owner does not change, and Linux
-/// takes a file that has it for one without an owner.
+/// A number that no user or group has. To system calls it means that the owner does not change. To
+/// Linux, a file with this number has no owner.
 pub(crate) const NO_OWNER: u32 = u32::MAX;
 
 /// An inode of the source: device and number.

@@ -68,7 +68,8 @@ end' old; touch -d '1969-12-31 23:59:59.25 UTC' old; setfattr -n 'user.a=b%c' -v
     );
     drop(mount);
     if profile == "ext4" {
-        // Journal data, no tail, extents. Not every root may set the first with chattr.
+        // Journal data, no tail, extents. chattr cannot set the first one everywhere: that needs a
+        // capability which root may lack.
         let request = ["-w", "-R", "sif flags/plain flags 0x8C000", path.to_str().unwrap()];
         assert!(blockyard_testkit::run("debugfs", &request).status.success());
     }
@@ -102,7 +103,7 @@ fn what_is_built_of_an_export_is_the_image() {
         assert_eq!(mounted, original.names());
         let bytes = archive(&original);
         assert_eq!(differences(&original, &of_archive(&bytes)), [], "{profile}");
-        // Journaling of data was once left out. A file system without a journal has none.
+        // The flag for journaling of data was once left out. ext2 has no journal and no such flag.
         let flags: &[u8] = if profile == "ext4" { b"=journal-data,notail\n" } else { b"notail\n" };
         assert!(bytes.windows(flags.len()).any(|part| part == flags), "{profile}");
         let expected = image(original);

@@ -45,7 +45,7 @@ fn same(change: &str, rules: &Rules) {
     }
     let folder = with(change);
     let source = folder.path().join("source");
-    // What the rules leave out may be read, or not.
+    // It makes no difference whether what the rules leave out was read.
     for mut tree in [Tree::read(&source, 2).unwrap(), Tree::read_by(&source, 2, rules).unwrap()] {
         tree.apply(rules);
         assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
@@ -102,7 +102,7 @@ fn what_is_left_out_is_not_read() {
         (&[], &["/a/deep"], 3),
         (&[], &["/b*"], 3),
         (&["file"], &["/a/*"], 2),
-        // It could be anywhere.
+        // Something named `deep` could be anywhere.
         (&[], &["deep"], 7),
     ];
     for (exclude, include, count) in cases {

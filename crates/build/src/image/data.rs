@@ -29,9 +29,9 @@ const SHARED_MIN: u64 = 64 << 10;
 
 /// What is read and written in one step.
 enum Batch {
-    /// Files, by index in `Order::files`, whose data fills one part of the row.
+    /// Files, by index in `Order::files`, whose data fills one part of the row of free blocks.
     Files { files: Range<usize>, row: Range<u64> },
-    /// Blocks of one file, and their position in the row.
+    /// Blocks of one file, and their position in that row.
     Part { inode: usize, blocks: Range<u64>, at: u64 },
 }
 

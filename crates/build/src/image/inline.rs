@@ -25,7 +25,6 @@ struct Part {
 }
 
 impl InlineFiles {
-    /// Reads the content.
     pub(super) fn read(plan: &Plan, threads: usize) -> Result<Self> {
         let count = if plan.shape.has_inline_data { plan.order.inodes.len().div_ceil(TOGETHER) } else { 0 };
         let parts: Vec<Mutex<Part>> = (0..count).map(|_| Mutex::default()).collect();

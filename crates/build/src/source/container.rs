@@ -82,8 +82,8 @@ impl Tree {
             })
     }
 
-    /// Whether a directory of the host may be a container image, by the names in it. If not,
-    /// [`Tree::is_container_image`] says no as well.
+    /// Whether a directory of the host may be a container image, by the names in it. If this says
+    /// no, so does [`Tree::is_container_image`].
     #[must_use]
     pub fn may_be_container_image(folder: &Path) -> bool {
         [OCI_MARK, DOCKER_INDEX].iter().any(|mark| folder.join(OsStr::from_bytes(mark)).exists())

@@ -25,7 +25,7 @@ const PATH_LONGEST: usize = 4000;
 /// Linux's limit in bytes for a list of attribute names, and for a value.
 const XATTR_MAX: usize = 64 << 10;
 
-/// Size in bytes of the first attempt to read a list of names.
+/// Size in bytes of the buffer for the first attempt to read a list of names.
 const NAMES_INLINE: usize = 512;
 
 /// Flags for opening directories.
@@ -44,10 +44,10 @@ impl Tree {
         Self::read_by(top, threads, &Rules::default())
     }
 
-    /// As [`Tree::read`], but what the rules leave out for certain is neither opened nor looked at:
-    /// it may be unreadable, large, or changing. That is everything excluded. If only some names
-    /// are included, it is also every directory where no such name can be, by a pattern with a
-    /// leading slash. [`Tree::apply`] does what else the rules say.
+    /// As [`Tree::read`], but skips names that the rules are sure to leave out. These may be
+    /// unreadable, large, or changing: they are neither opened nor looked at. They are all excluded
+    /// names and, if every pattern to include has a leading slash, also the names that no such
+    /// pattern matches or leads through. [`Tree::apply`] must follow for the rest of the rules.
     ///
     /// # Errors
     /// As [`Tree::read`].
@@ -170,8 +170,8 @@ impl Tree {
     }
 }
 
-/// Splits a path into parts that are short enough. They are few, because each is opened on its own,
-/// and a tree of depth n can have almost n paths that need this.
+/// Splits a path into as few parts as possible, each short enough to be opened. Each part costs a
+/// system call, and in a deep tree almost every directory has such a path.
 fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), path);
     while rest.len() > PATH_LONGEST {
@@ -197,7 +197,7 @@ fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Ow
 struct Reader<'a> {
     tree: &'a Tree,
     number: u32,
-    /// Names that they leave out are skipped.
+    /// Names that these are sure to leave out are skipped.
     rules: &'a Rules,
     /// The directory's path with a trailing slash. Names are appended to it, to read attributes by
     /// path.

@@ -1,5 +1,5 @@
 //! A tree built from paths in any order, as archives deliver them. It can combine several sources:
-//! later sources go over earlier ones.
+//! later sources are laid over earlier ones.
 
 use crate::error::{Error, Result};
 use crate::left_out::LeftOut;
@@ -104,7 +104,7 @@ impl Staging {
         Self { source: source.to_owned(), number: 0, inodes: vec![Inode::new(what)], left_out: None }
     }
 
-    /// Starts another source, which goes over the previous ones.
+    /// Starts another source, which is laid over the previous ones.
     pub(super) fn begin(&mut self, source: &Path) {
         source.clone_into(&mut self.source);
         self.number += 1;
@@ -121,7 +121,7 @@ impl Staging {
         LeftOut::join(&mut self.left_out, tree.left_out());
     }
 
-    /// An error about an entry, which is reported below the source's name.
+    /// An error about an entry. Its path is reported below the source's name.
     pub(super) fn refused(&self, path: &[u8], reason: impl Into<String>) -> Error {
         let mut place = self.source.clone().into_os_string();
         place.push("/");

@@ -48,8 +48,9 @@ impl Format {
     }
 }
 
-/// The members of a gzip stream, one after the other. As for gzip and tar, zeroes may follow the
-/// last one, such as the padding of a tape or a device. There is no decoder after the last member.
+/// The members of a gzip stream, one after the other. As with gzip and tar, zeroes may follow the
+/// last one, such as the padding of a tape or a device. Holds the decoder of the current member;
+/// `None` after the last one.
 struct GzipMembers<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for GzipMembers<R> {
@@ -69,7 +70,8 @@ impl<R: BufRead> Read for GzipMembers<R> {
     }
 }
 
-/// Whether nothing but zeroes follows a member. Reads them.
+/// Whether nothing but zeroes follows a member. Reads these zeroes; it is an error if anything
+/// follows them.
 fn is_last_member(stream: &mut impl BufRead) -> io::Result<bool> {
     let mut is_padded = false;
     loop {
@@ -298,7 +300,7 @@ mod tests {
     #[test]
     fn zeroes_may_follow_the_last_member_of_gzip() {
         let read = |parts: &[&[u8]]| {
-            // A small buffer, so that the zeroes do not come at once.
+            // A small buffer, so that the zeroes arrive in several pieces.
             let stream = BufReader::with_capacity(16, std::io::Cursor::new(parts.concat()));
             let mut back = Vec::new();
             decompressed(stream, |stream| stream.read_to_end(&mut back)).unwrap().map(|_| back)

@@ -108,7 +108,7 @@ impl<R: Read> Entries<R> {
             return Err(pax::malformed("a size"));
         }
         self.expect(if has_content { size } else { 0 });
-        // The header of a file with holes has another name.
+        // For a file with holes, the header has only a stand-in for the name.
         let path = extensions.sparse_name.take().or(extensions.path.take()).or(said.path);
         let path = below_root(path.unwrap_or_else(|| header.path_bytes().into_owned()));
         let link = extensions.link.take().or(said.link);
