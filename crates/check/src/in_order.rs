@@ -36,8 +36,8 @@ mod tests {
         let done = pool.install(|| {
             map_in_order(&items, |&item| {
                 let before = begun.fetch_add(1, Ordering::SeqCst);
-                // Of the items before this one, at most those of the other threads have not begun.
-                // How many after it have begun is open: this thread may have been interrupted.
+                // At most three earlier items have not begun: one for each other thread. Any number
+                // of later ones may have begun, because this thread may have been interrupted.
                 assert!(before + 4 > item, "item {item} began as number {before}");
                 std::thread::sleep(std::time::Duration::from_micros(u64_from_usize(item % 7 * 10)));
                 item * 2

@@ -284,7 +284,7 @@ pub fn measure(
     measure_and_name(device, journal, options, &mut asked)
 }
 
-/// As [`measure`]; also finds paths.
+/// As [`measure`]; also finds the paths that are asked for.
 fn measure_and_name(
     device: &dyn BlockDevice,
     journal: Option<&dyn BlockDevice>,

@@ -191,8 +191,8 @@ pub struct RepairOptions {
     /// The time for deletions and the superblock, in seconds since 1970.
     pub now: u64,
     /// Codes of findings that are not repaired. A code of pass 5 stands for all of that pass,
-    /// because bitmaps and counts are written together. If other repairs need that pass, the plan
-    /// has actions with declined codes.
+    /// because bitmaps and counts are written together. If other repairs need that pass, it is done
+    /// all the same, and the plan has actions with declined codes.
     pub declined: BTreeSet<Code>,
     /// What else is done because the user asked for it.
     pub wishes: BTreeSet<Wish>,
@@ -205,7 +205,7 @@ pub struct RepairOptions {
 
 /// Size of the file system on a device in bytes. The superblock says it. If the device is too short
 /// for that, but not for what a backup says, the backup counts. If the superblock is unusable, the
-/// backups count if they agree. Otherwise `None`.
+/// backups count, provided that they agree. `None` if nothing says a size.
 ///
 /// If this size is more than the device has, the image was cut short
 /// ([`DEVICE_SHORT`](crate::Code::DEVICE_SHORT)). A repair needs the whole length. So make the file

@@ -125,9 +125,9 @@ fn report_hash(entry: &RawEntry<'_>, site: Site, sink: &mut Sink) {
     sink.add(Code::XATTR_HASH, site.at_offset(entry.at), format!("{:#010x}", entry.hash));
 }
 
-/// The first entry with a wrong hash, unless an entry up to it has no name index or overlaps what
-/// comes before. In this order e2fsck goes through the entries, and at a wrong hash it drops the
-/// block.
+/// The first entry with a wrong hash. `None` if that entry, or one before it, has the name index 0
+/// or overlaps something before it. e2fsck reads the entries in this order, and drops the block at
+/// the first wrong hash.
 fn wrong_hash_before_overlap(bytes: &[u8]) -> Option<RawEntry<'_>> {
     let mut taken: Vec<Range<usize>> = Vec::new();
     for entry in RawEntries::new(bytes, Home::Block).map_while(Result::ok) {

@@ -324,7 +324,7 @@ fn attributes_that_go_or_are_there_after_all() {
     });
 }
 
-/// Byte offset of the attribute block of `one`, after it got three attributes.
+/// Gives `one` three attributes. Returns the byte offset of its attribute block.
 fn with_attributes(image: &Path) -> u64 {
     for request in ["user.aa first-value", "user.bbb second-value", "user.cccc third-value"] {
         debugfs(image, &format!("ea_set one {request}"));
@@ -436,9 +436,8 @@ fn encrypt_with_a_wrong_extra_size(image: &Path) -> String {
     file
 }
 
-/// The flag was once cleared along with the correction of the extra size.
 /// The context of an encrypted file claims that its value is in an impossible inode. Once, the
-/// repair kept flag and entry, so that it never ended clean.
+/// repair kept both the flag and the entry, so it never ended clean.
 #[test]
 fn a_context_with_its_value_in_an_impossible_inode_is_none() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -454,6 +453,7 @@ fn a_context_with_its_value_in_an_impossible_inode_is_none() {
     blockyard_testkit::e2fsck_clean(&image);
 }
 
+/// The flag was once cleared along with the correction of the extra size.
 #[test]
 fn an_encrypted_file_stays_encrypted_when_its_extra_size_is_corrected() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

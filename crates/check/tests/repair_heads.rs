@@ -107,7 +107,8 @@ fn a_wrong_total_stays_where_its_repair_is_declined() {
     assert!(!mends(&declined));
 }
 
-/// Bitmaps and counts are written together. Once, the accepted ones took the declined one along.
+/// Bitmaps and counts are written together. Once, a declined correction was made along with the
+/// accepted ones.
 #[test]
 fn declining_one_correction_of_bitmaps_and_counts_declines_all() {
     if !require(&["mke2fs", "debugfs"]) {

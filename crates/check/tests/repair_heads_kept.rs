@@ -347,8 +347,8 @@ fn heads_with_a_guessed_number_of_inodes_cost_no_file() {
     }
 }
 
-/// The descriptor of a group without inodes in use puts its table over that of group 0, behind a
-/// correct checksum, and no copy says otherwise. The findings name group 0, but its table stays.
+/// The descriptor of a group without inodes in use places its table over that of group 0. Its
+/// checksum is correct, and no copy says otherwise. The findings name group 0, but its table stays.
 #[test]
 fn a_table_that_another_overlaps_stays() {
     if !require(&TOOLS) {
@@ -391,7 +391,7 @@ fn tables_that_a_third_one_overlaps_stay() {
         let text = stats.split("inode table at ").nth(group + 1).unwrap();
         text.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     };
-    assert!(debugfs(&image, "imap <140>").contains("group 2"), "the inodes fill two groups and more");
+    assert!(debugfs(&image, "imap <140>").contains("group 2"), "the inodes fill more than two groups");
     let requests = |lines: &str| {
         let script = folder.path().join("script");
         std::fs::write(&script, lines).unwrap();

@@ -57,7 +57,7 @@ fn list(entries: [Entry<'_>; 2]) -> Vec<u8> {
     area
 }
 
-/// What a repair moves to lost+found is named by the path that it had, as far as it is known.
+/// Actions on what moves to lost+found name the path that it had, as far as it is known.
 #[test]
 fn lost_files_are_told_with_their_old_paths() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -71,7 +71,7 @@ fn lost_files_are_told_with_their_old_paths() {
         debugfs(&image, &format!("mkdir {made}"));
     }
     debugfs(&image, &format!("write {} /a/b/c/file", content.display()));
-    // Nothing leads to the directory c any more, whose inode is gone, too.
+    // Now c has neither a path nor an inode, and b and the file have lost their directories.
     debugfs(&image, "clri /a/b/c");
     debugfs(&image, "clri /a");
     let device = FileDevice::open(&image).unwrap();

@@ -1,6 +1,6 @@
 //! Superblocks and descriptors that are wrong, stale or lost while all inodes are there: a repair
-//! keeps every directory. Images that somebody made by hand found these causes; there is one for
-//! each test.
+//! keeps every directory. Images that somebody damaged by hand showed these cases, one for each
+//! test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,9 +16,8 @@ use blockyard_testkit::{LoopMount, require, run};
 use support::small::{self, debugfs, repair};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The tools that the tests need.
 const TOOLS: [&str; 3] = ["mke2fs", "debugfs", "e2fsck"];
-/// Directories in `many`, in more than one block of inodes.
+/// How many directories `many` has. Their inodes fill more than one block.
 const MANY: usize = 90;
 
 fn with_many(folder: &Path, options: &[&str], size: &str) -> PathBuf {
@@ -34,7 +33,7 @@ fn write(image: &Path, at: u64, bytes: &[u8]) {
     FileDevice::open(image).unwrap().write_at(at, bytes).unwrap();
 }
 
-/// With another size of inodes than the right one there is no root, and all files were lost.
+/// With a wrong size of inodes there is no root. Once, all files were lost then.
 #[test]
 fn the_size_of_inodes_is_the_one_that_leads_to_the_root() {
     if !require(&TOOLS) {
@@ -56,8 +55,8 @@ fn the_size_of_inodes_is_the_one_that_leads_to_the_root() {
     }
 }
 
-/// A file system was made over an older one, whose backups are in the usual places, and its own are
-/// not. Then its superblock is lost.
+/// A file system was made over an older one. The backups of the older one are in the usual places,
+/// those of the new one are not. Then the superblock is lost.
 #[test]
 fn backups_of_an_older_file_system_are_not_taken() {
     if !require(&TOOLS) {
@@ -72,7 +71,7 @@ fn backups_of_an_older_file_system_are_not_taken() {
         let tree = folder.path().join("tree");
         let (path, tree) = (image.to_str().unwrap(), tree.to_str().unwrap());
         std::fs::remove_file(&image).unwrap();
-        // The age decides if the older one's root is still there, too.
+        // If the root of the older one is still there, too, the age decides.
         for (time, options) in [("1600000000", old), ("1700000000", &[new, &["-d", tree]].concat())] {
             let time = format!("E2FSPROGS_FAKE_TIME={time}");
             let make = [&time, "mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard"];
@@ -85,8 +84,8 @@ fn backups_of_an_older_file_system_are_not_taken() {
     }
 }
 
-/// Without flex_bg a table lies in its own group. One of which nothing was left was made anew where
-/// it may not lie.
+/// Without flex_bg a table must lie in its own group. Once, a table of which nothing was left was
+/// made again outside of its group.
 #[test]
 fn tables_are_found_when_all_descriptors_are_lost() {
     if !require(&TOOLS) {
@@ -102,7 +101,7 @@ fn tables_are_found_when_all_descriptors_are_lost() {
     ] {
         let all = [&["-t", "ext4", "-b", "1024", "-O", options], more].concat();
         let image = with_many(folder.path(), &all, size);
-        // More blocks than the descriptors take would be the bitmaps.
+        // Only the blocks of the descriptors: the bitmaps come next.
         let blocks: u64 = if options.contains("^64bit") || size == "64M" { 1 } else { 3 };
         write(&image, 2048, &vec![0; usize::try_from(blocks << 10).unwrap()]);
         repair(&image);
@@ -110,7 +109,8 @@ fn tables_are_found_when_all_descriptors_are_lost() {
     }
 }
 
-/// A log holds copies of the first block of the first table, and behind them copies of many inodes.
+/// The journal holds copies of the first block of the first table, followed by copies of many other
+/// inodes.
 #[test]
 fn a_copy_of_the_table_in_the_journal_is_not_the_table() {
     if !require(&[&TOOLS[..], &["root", "mount"]].concat()) {

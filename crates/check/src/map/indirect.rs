@@ -132,8 +132,8 @@ fn walk_table(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, word: u32, level: u3
     }
 }
 
-/// How many pointers after the first one name the blocks after its block, in order; at most
-/// [`FOLLOWERS_MAX`].
+/// How many of the pointers after the first one point to the blocks right after its block, in
+/// order; at most [`FOLLOWERS_MAX`].
 fn followers(pointers: &[u8]) -> u64 {
     let mut words =
         pointers.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));

@@ -194,7 +194,7 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     let area = &mut slot.bytes_mut()[at..];
     let list = salvage(area, Home::Inode);
     let (before, lost) = (area.to_vec(), lost(area, Home::Inode, &list));
-    // e2fsck does not find it either if its value is in an inode of its own.
+    // An attribute whose value is in another inode does not count: e2fsck does not find it.
     let is_there = list.find(index, name).is_some_and(|found| found.value.inode().is_none());
     if !is_there || !list.write_inode_area(area) {
         return false;

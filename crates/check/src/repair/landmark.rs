@@ -24,7 +24,7 @@ pub(super) fn has_root(volume: &mut Volume<'_>) -> bool {
     }
     volume.inode(InodeNr::ROOT).is_ok_and(|bytes| {
         let slot = InodeSlot::new(&bytes[..]);
-        // Without a checksum, any inline directory in the root looks like the root.
+        // Without checksums, every inline directory whose parent is the root looks like the root.
         let is_proved =
             volume.checksums.fs_seed().is_some() || !slot.raw().flags().contains(InodeFlags::INLINE_DATA);
         is_proved && is_sound_directory(volume, InodeNr::ROOT, &slot)

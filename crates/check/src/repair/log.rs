@@ -57,9 +57,9 @@ pub struct Action {
     pub what: String,
     /// What it costs.
     pub cost: Cost,
-    /// The path that the inode had before the repair, as far as it is known; or else the one that
-    /// it has afterwards. If the action is about a name, the name's own path. `<N>` at the start of
-    /// a path stands for inode N, which has no path.
+    /// The path that the inode had before the repair, if it is known, or else the one that it has
+    /// afterwards. If the action is about a name, the name's own path. A path that begins with
+    /// `<N>` begins at the directory with inode number N, whose own path is unknown.
     pub path: Option<Vec<u8>>,
     /// The name in the directory `site.inode`, if the action is about a single name.
     pub name: Option<Vec<u8>>,

@@ -63,7 +63,7 @@ pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
         let names = entries(ed, &block, &mut broken);
         // Only the first block of a directory says whose it is.
         let own = names.iter().find(|name| name.bytes == b".").map(|own| InodeNr::new(own.inode));
-        // A block with other content is not a whole chain of entries.
+        // If the chain of entries is broken, the block holds something else.
         let wanted = names.into_iter().filter(|name| !broken && nameless.contains(&name.inode));
         keep(ed, own, &wanted.collect::<Vec<_>>());
     }

@@ -302,8 +302,8 @@ fn last_pass(
     ed.log.spare = spare.map(|run| run.start..run.end.min(end)).collect();
     bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);
     let needs_all = ed.log.rewrite_all == RewriteAll::Yes;
-    // Bitmaps and counts are written together, so whoever declines a part of that declines all. If
-    // other repairs need it, the plan shows what was declined.
+    // Bitmaps and counts are written together, so declining a part of them declines all. If other
+    // repairs need them written, the plan shows the declined findings, too.
     let mut found = errors_of(ed, &ledger);
     if needs_all {
         found = sorted(ledger.errors().cloned().collect());

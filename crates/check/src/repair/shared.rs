@@ -73,7 +73,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
 
 /// What became of an inode with shared blocks.
 enum Parted {
-    /// Its content stays where it is. These blocks of it, by their place in the file, are shared.
+    /// Its content stays where it is. These logical blocks of it are shared.
     Keeps(Vec<u64>),
     /// It was changed, or has no content in blocks of its own.
     Done,
