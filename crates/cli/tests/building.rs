@@ -157,7 +157,7 @@ fn a_file_with_content_of_any_kind_is_not_replaced() {
         let made = build(folder.path(), &["tree", name]);
         assert!(made.status.success(), "{name}: {}", text(&made.stderr));
     }
-    // What replaces it may be read by nobody else either.
+    // Others may not read what replaces it, either.
     fs::set_permissions(path("notes"), fs::Permissions::from_mode(0o600)).unwrap();
     assert!(build(folder.path(), &["-F", "tree", "notes"]).status.success());
     assert_eq!(fs::metadata(path("notes")).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -469,7 +469,7 @@ fn several_sources_and_rules_make_one_image() {
     assert!(text(&alone.stderr).contains("no image"), "{}", text(&alone.stderr));
 }
 
-/// Directories that are left out were once opened first: one that others own failed the build.
+/// Once, directories that are left out were opened all the same. If that failed, so did the build.
 #[test]
 fn a_directory_that_cannot_be_read_can_be_left_out() {
     if !blockyard_testkit::require(&["root", "setpriv"]) {
@@ -479,7 +479,7 @@ fn a_directory_that_cannot_be_read_can_be_left_out() {
     let closed = folder.path().join("tree/closed");
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
-    // Without these capabilities root may read only what its permissions say.
+    // Without these capabilities root may read only what permissions allow.
     let powerless = ["--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"];
     let build = |arguments: &[&str]| {
         let mut command = Command::new("setpriv");
@@ -507,7 +507,8 @@ fn a_directory_that_cannot_be_read_can_be_left_out() {
     assert_eq!(shown(folder.path(), &["ls", "added.img", "/srv/tree"]), "below\nsmall\n");
 }
 
-/// What stores a container image is read, whatever the rules say about the files in its layers.
+/// The files that store a container image are read, whatever the rules say: rules are about the
+/// files in its layers.
 #[test]
 fn rules_leave_the_store_of_a_container_image_alone() {
     let folder = tree();

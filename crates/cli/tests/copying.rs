@@ -302,7 +302,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// The host's file system may be smaller in what attributes it takes. Each file is still there, and
+/// The host's file system may take only smaller attributes. Each file is copied all the same, and
 /// the failure is told.
 #[test]
 fn an_attribute_that_the_host_has_no_room_for_costs_no_file() {
@@ -331,7 +331,7 @@ fn an_attribute_that_the_host_has_no_room_for_costs_no_file() {
             assert_eq!(std::fs::read(to.join(format!("f{number}"))).unwrap(), b"content");
         }
     }
-    // A new file system is an empty directory for both.
+    // A new file system counts as an empty directory, although it has a lost+found.
     drop(mounted);
     mke2fs(&host, &["-t", "ext4", "-O", "ea_inode"], "16M");
     let mounted = LoopMount::new(&host, "").unwrap();

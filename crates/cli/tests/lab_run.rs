@@ -492,8 +492,8 @@ fn without_permission_nothing_runs() {
     let path = image(folder.path(), "16M");
     // The other user must be able to reach the program too.
     let program = folder.path().join("blockyard");
-    // Another process makes the copy. If this one did, a program that another test starts could
-    // have it open for writing for a moment, and it could not run.
+    // Another process makes the copy. If this one did, a child that another test starts could have
+    // the copy open for writing for a moment, and meanwhile the copy could not run.
     assert!(
         Command::new("cp").arg(env!("CARGO_BIN_EXE_blockyard")).arg(&program).status().unwrap().success()
     );

@@ -261,8 +261,8 @@ fn without_permission_nothing_happens() {
     std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o600)).unwrap();
     // Others may not be able to reach the build folder.
     let program = folder.path().join("blockyard");
-    // Another process makes the copy. If this one did, a program that another test starts could
-    // have it open for writing for a moment, and it could not run.
+    // Another process makes the copy. If this one did, a child that another test starts could have
+    // the copy open for writing for a moment, and meanwhile the copy could not run.
     assert!(Command::new("cp").arg(BLOCKYARD).arg(&program).status().unwrap().success());
     let nobody = |arguments: &[&str]| {
         Command::new("setpriv")

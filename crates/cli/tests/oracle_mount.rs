@@ -294,8 +294,8 @@ fn a_remount_finds_a_path_with_blanks() {
     place.wait_for_end();
 }
 
-/// After damage had made the file system read-only, the log said every second that the work in the
-/// background failed. Two threads do this work.
+/// Once, after damage had made the file system read-only, the log said every second that the work
+/// in the background failed. Two threads do this work.
 #[test]
 fn what_stays_wrong_is_logged_once() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -317,7 +317,7 @@ fn what_stays_wrong_is_logged_once() {
     assert!(count <= 2, "{text}");
 }
 
-/// A mount that goes on after damage did not log it.
+/// Once, a mount that goes on after damage did not log it.
 #[test]
 fn damage_is_logged_once() {
     if !can_mount() || !require(&["debugfs"]) {

@@ -196,7 +196,7 @@ fn files_are_salvaged_from_an_image_that_was_cut_short() {
     assert_eq!(code(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]), 0);
     assert!(std::fs::read(there.join("kept")).unwrap() == std::fs::read(&content).unwrap());
     assert!(std::fs::read(&image).unwrap() == before, "salvage wrote to the image");
-    // What is there is not replaced.
+    // A file that is already there is not replaced.
     std::fs::write(there.join("kept"), "mine").unwrap();
     let refused = blockyard(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(8));

@@ -84,8 +84,8 @@ pub(crate) struct Args {
     /// bytes of the file if known. The cost is removed (a name or an inode), cut (a part of content
     /// or attributes), doubtful (content may be damaged or another file's), or moved (a name or a
     /// place). Corrected metadata is not listed. A lost inode table is one line, and so is each
-    /// name that led to it. The list is durable before anything is written; a file that has content
-    /// already is refused
+    /// name that led to it. The list is durable before the image is written to; a file that has
+    /// content already is refused
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
     /// Save overwritten blocks in this file, for `blockyard undo` [default with -y and with

@@ -61,8 +61,8 @@ impl<T, E: Into<io::Error>> OnHost<T> for Result<T, E> {
     }
 }
 
-/// Refuses a directory in which copies could replace files. The empty lost+found of a new file
-/// system is no obstacle.
+/// Refuses a directory in which copies could replace files. A missing one is accepted, and the
+/// empty lost+found of a new file system is no obstacle.
 pub(super) fn refuse_occupied(directory: &Path) -> Result<()> {
     // A lost+found that this user cannot read belongs to someone else, and is taken for empty.
     let is_empty = |path: &Path| match std::fs::read_dir(path) {
@@ -72,7 +72,7 @@ pub(super) fn refuse_occupied(directory: &Path) -> Result<()> {
     refuse(directory, |entry| entry.file_name() != "lost+found" || !is_empty(&entry.path()))
 }
 
-/// Refuses a directory with any entry: it is to be replaced.
+/// Refuses a directory with any entry, because it is to be replaced. A missing one is accepted.
 pub(super) fn refuse_entries(directory: &Path) -> Result<()> {
     refuse(directory, |_| true)
 }

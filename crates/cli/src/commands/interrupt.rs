@@ -1,7 +1,8 @@
 //! INT, TERM and HUP during a copy: the command stops at the next piece, in an orderly way, and
 //! leaves nothing half made.
 //!
-//! A second signal, of whatever kind, ends the command at once, unless it comes within [`APART`].
+//! A second signal, of whatever kind, ends the command at once, unless it comes within [`APART`] of
+//! the first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,8 +28,8 @@ impl Interrupted {
     }
 }
 
-/// A second signal counts only after this time. Programs such as timeout send one signal twice: to
-/// the command, and to its process group.
+/// A second signal counts only if it comes at least this time after the first. Programs such as
+/// timeout send one signal twice: to the command, and to its process group.
 const APART: Duration = Duration::from_millis(500);
 
 /// From here on, [`check`] reports signals.

@@ -112,16 +112,16 @@ pub(super) fn folder_beside(path: &Path) -> Result<TempDir> {
     builder().tempdir_in(place(path)).with_context(|| place(path).display().to_string())
 }
 
-/// Renames a file to its final name. If it replaces a file, it gets that file's owner, if the host
-/// allows, and permissions, without set-id bits. Those of the group go if it may be another group
-/// or there is an access control list.
+/// Renames a file to its final name. If it replaces a file, it gets that file's permissions without
+/// the set-id bits, and that file's owner if the host allows. The group gets no permissions if it
+/// may not be the old group, or if the old file has an access control list.
 pub(super) fn complete(file: impl Into<tempfile::TempPath>, path: &Path) -> Result<()> {
     let file = file.into();
     match std::fs::metadata(path) {
         Ok(old) => {
             // The owner first: the group gets its bits only if it is the old group.
             let is_kept = std::os::unix::fs::chown(&file, Some(old.uid()), Some(old.gid())).is_ok();
-            // With an access control list, the bits of the group are its mask.
+            // With an access control list, the bits of the group are the list's mask.
             let has_list = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]).is_ok();
             let group = if is_kept && !has_list { 0o070 } else { 0 };
             let mode = PermissionsExt::from_mode(old.mode() & (0o707 | group));

@@ -346,7 +346,7 @@ fn questions<'d>(
     }
 }
 
-/// The name of a kind of finding with several codes.
+/// What a question says that is about several codes: those of pass 5.
 const LAST_PASS: &str = "bitmaps and counts of groups are wrong";
 
 /// A kind of finding: how many changes repair it, what one of them costs at most, and the paths
@@ -538,7 +538,7 @@ fn carry_out(
     }
     let ready = write_lost(lost, &plan.actions, output).and_then(|()| device.grow(&args.image));
     if let Err(error) = ready {
-        // Nothing was written, so there is nothing to undo, and nothing is lost.
+        // The image was not written to, so there is nothing to undo, and nothing is lost.
         let of_journal = undo.as_deref().filter(|_| devices.journal().is_some()).map(journal_undo);
         let is_file = |path: &&PathBuf| std::fs::symlink_metadata(path).is_ok_and(|there| there.is_file());
         let list = args.lost.clone().filter(|path| is_file(&path));
@@ -612,8 +612,8 @@ fn refuse_existing(args: &Args, path: &Path) -> anyhow::Result<()> {
             bail!("{}: exists already; name another file with -z", there.display());
         }
         bail!(
-            "{there}: is the undo file of an earlier repair. If that was interrupted, name another file with -z, \
-             and this repair goes on. Or take it back with blockyard undo; or remove the file if you do not want to",
+            "{there}: is the undo file of an earlier repair. To go on after an interrupted repair, name another \
+             file with -z. To take the repair back, use blockyard undo. To keep what it did, remove this file",
             there = there.display()
         );
     }

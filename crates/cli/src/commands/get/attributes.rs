@@ -57,7 +57,8 @@ impl LeftOut {
     }
 }
 
-/// Whether the host has more space for the file at `path` than its attributes can take.
+/// Whether the host has more space for the file at `path` than an attribute can take. Then an
+/// attribute that failed for lack of space was too large.
 fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     let error = host::host_error(failed).map(|host| host.cause().kind());
     if error == Some(std::io::ErrorKind::QuotaExceeded) {

@@ -143,9 +143,10 @@ pub(crate) struct Args {
     /// lab device replay)
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
-    /// Write what each operation on --device read and how long it took to this new file, a JSON
-    /// object a line: worker, began_us, waited_us (for the device), us (with CPU time), bytes, and
-    /// pages read of bitmap, descriptor, inode_table, map and directory; one cell only
+    /// Write to this new file what each operation on --device read, and how long it took: one JSON
+    /// object a line with worker, began_us, waited_us (for the device), us (with CPU time), bytes,
+    /// and the pages read of each kind: bitmap, descriptor, inode_table, map, directory; one cell
+    /// only
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_operations: Option<PathBuf>,
     /// Run on aged images too (not in virtual time, and so not e1-patches): PROFILE[:N][:P%],
