@@ -148,3 +148,32 @@ fn a_cut_file_without_a_superblock_is_as_long_as_a_backup_says() {
     std::fs::File::options().write(true).open(&image).unwrap().set_len(30 << 20).unwrap();
     assert_eq!(claimed_bytes(&FileDevice::open_read_only(&image).unwrap()), Some(32 << 20));
 }
+
+/// Neither file system has a root, but the damaged superblock still says which one it was.
+#[test]
+fn without_a_root_the_backups_of_the_same_file_system_come_first() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = with_many(folder.path(), &["-t", "ext4", "-b", "1024", "-g", "8192"], "96M");
+    let path = image.to_str().unwrap();
+    let (older, own) = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222");
+    std::fs::remove_file(&image).unwrap();
+    let made = |options: &[&str]| {
+        let made = run("mke2fs", &[&["-q", "-F", "-t", "ext4", "-E", "nodiscard"], options].concat());
+        assert!(made.status.success(), "{options:?}: {made:?}");
+    };
+    made(&["-b", "1024", "-U", older, path, "300M"]);
+    let older_root = small::slot_at(&image, "<1>", 1024);
+    made(&["-b", "4096", "-U", own, path, "300M"]);
+    // The first block of the first inode table.
+    write(&image, small::slot_at(&image, "<1>", 4096), &[0; 4096]);
+    write(&image, older_root, &[0; 1024]);
+    // The number of inodes, so that the primary superblock cannot be used.
+    write(&image, 1024, &[0xff; 4]);
+    repair(&image);
+    let head = run("dumpe2fs", &["-h", path]);
+    let head = String::from_utf8_lossy(&head.stdout).into_owned();
+    assert!(head.contains(own) && !head.contains(older), "{head}");
+}

@@ -53,8 +53,9 @@ impl Round<'_> {
         }
         // Those that lead to no root may be what an older file system left, unless the primary
         // superblock has their UUID.
-        let is_own = |copy: &Backup| copy.superblock().s_uuid == primary.s_uuid;
-        if unrooted.iter().any(is_own) && self.take_first(&unrooted, log)? {
+        let (own, unrooted): (Vec<Backup>, Vec<Backup>) =
+            unrooted.into_iter().partition(|copy| copy.superblock().s_uuid == primary.s_uuid);
+        if self.take_first(&own, log)? {
             return Ok(true);
         }
         let made = |copy: &Backup| copy.superblock().s_mkfs_time.get();

@@ -56,7 +56,11 @@ impl Lost {
         match self.file {
             Opened::New(mut file) => {
                 file.write_all(list).and_then(|()| file.as_file().sync_all()).with_context(name)?;
-                partial::complete(file.into_temp_path(), &path)
+                partial::complete(file.into_temp_path(), &path)?;
+                // Makes the name durable, too.
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let folder = File::open(folder.unwrap_or(Path::new("."))).with_context(name)?;
+                folder.sync_all().with_context(name)
             }
             Opened::There(mut file) => {
                 let is_file = file.metadata().with_context(name)?.is_file();
@@ -71,6 +75,17 @@ impl Lost {
     }
 }
 
+/// Takes back a list that may have been written. A file that a link leads to is emptied, as it was
+/// before.
+pub(super) fn withdraw(path: &Path) {
+    let is_file = |found: std::io::Result<std::fs::Metadata>| found.is_ok_and(|there| there.is_file());
+    if is_file(std::fs::symlink_metadata(path)) {
+        let _ = std::fs::remove_file(path);
+    } else if is_file(std::fs::metadata(path)) {
+        let _ = File::create(path);
+    }
+}
+
 /// Whether two paths name the same file, even if it does not exist yet.
 fn is_same(one: &Path, other: &Path) -> bool {
     let inode = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
@@ -82,4 +97,23 @@ fn is_same(one: &Path, other: &Path) -> bool {
         Some((folder.unwrap_or(Path::new(".")).canonicalize().ok()?, path.file_name()?.to_owned()))
     };
     place(one).is_some_and(|one| place(other) == Some(one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_taken_back_through_a_link_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let (list, link) = (folder.path().join("list"), folder.path().join("link"));
+        std::os::unix::fs::symlink(&list, &link).unwrap();
+        for path in [&list, &link] {
+            open(path, &[]).unwrap().complete(b"/home/a: lost\n").unwrap();
+            assert_eq!(std::fs::read(&list).unwrap(), b"/home/a: lost\n");
+            withdraw(path);
+            assert!(std::fs::read(&list).unwrap_or_default().is_empty(), "{}", path.display());
+        }
+        assert!(link.is_symlink() && list.is_file(), "links and what they lead to stay");
+    }
 }

@@ -540,10 +540,11 @@ fn carry_out(
     if let Err(error) = ready {
         // The image was not written to, so there is nothing to undo, and nothing is lost.
         let of_journal = undo.as_deref().filter(|_| devices.journal().is_some()).map(journal_undo);
-        let is_file = |path: &&PathBuf| std::fs::symlink_metadata(path).is_ok_and(|there| there.is_file());
-        let list = args.lost.clone().filter(|path| is_file(&path));
-        for path in [undo, of_journal, list].into_iter().flatten() {
+        for path in [undo, of_journal].into_iter().flatten() {
             let _ = std::fs::remove_file(path);
+        }
+        if let Some(list) = &args.lost {
+            lost::withdraw(list);
         }
         return Err(error);
     }
