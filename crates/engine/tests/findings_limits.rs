@@ -525,6 +525,47 @@ fn projects_are_inherited_and_keep_their_names() {
     }
 }
 
+/// Setting the flag for direct access (`chattr +x`) succeeded without effect. Linux keeps it, passes it
+/// on to files and directories, and refuses it for data in the inode or the journal.
+#[test]
+fn direct_access_is_kept_passed_on_and_refused_as_by_linux() {
+    const DAX: u32 = 0x200_0000;
+    const JOURNALED: u32 = 0x8_4000;
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let (small, large) = (scratch.path().join("small"), scratch.path().join("large"));
+    std::fs::write(&small, [6; 60]).unwrap();
+    std::fs::write(&large, [6; 5000]).unwrap();
+    let base = formatted(&ext4(4096).features("inline_data").inode_size(256), 32 << 20);
+    let commands = [
+        "mkdir dir".to_owned(),
+        format!("write {} inline", small.display()),
+        format!("write {} journaled", large.display()),
+        format!("set_inode_field journaled flags {JOURNALED:#x}"),
+    ];
+    let device = Arc::new(debugged(&base, scratch.path(), &commands));
+    let fs = open_on(&device, OpenOptions::default());
+    let flags = |inode| fs.attributes(inode).unwrap().flags;
+    for name in ["inline", "journaled"] {
+        let inode = fs.lookup(ROOT, name.as_bytes()).unwrap();
+        let before = flags(inode);
+        let refused = fs.set_flags(&context(), inode, before | DAX);
+        assert!(matches!(refused, Err(Error::NotSupported(_))), "{name}: {refused:?}");
+        assert_eq!(flags(inode), before, "{name}");
+    }
+    let dir = fs.lookup(ROOT, b"dir").unwrap();
+    fs.set_flags(&context(), dir, flags(dir) | DAX).unwrap();
+    let link = fs.symlink(&context(), dir, b"link", &[b'x'; 100]).unwrap();
+    let below = [dir, file(&fs, dir, "file"), directory(&fs, dir, "sub"), link];
+    assert_eq!(below.map(|inode| flags(inode) & DAX != 0), [true, true, true, false]);
+    let sub = below[2];
+    fs.set_flags(&context(), sub, flags(sub) & !DAX).unwrap();
+    assert_eq!(flags(sub) & DAX, 0);
+    judge(fs, &device);
+}
+
 /// A mode and the access control list disagreed: a change of one did not change the other.
 #[test]
 fn a_mode_and_its_access_control_list_agree() {

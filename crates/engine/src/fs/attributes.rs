@@ -129,6 +129,7 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DAX)
     .union(OF_DIRECTORIES);
 
 /// Flags that only directories have.
@@ -147,6 +148,15 @@ const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::SNAPFILE_SHRUNK)
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::from_bits_retain(0x8080_0000));
+
+/// The flags of an inode with which Linux refuses DAX (observed on 6.18): journaled data, and data of
+/// a file in the inode. A directory in its inode may have it, for the files that inherit it.
+const fn excludes_dax(kind: FileType) -> InodeFlags {
+    match kind {
+        FileType::Directory => InodeFlags::JOURNAL_DATA,
+        _ => InodeFlags::JOURNAL_DATA.union(InodeFlags::INLINE_DATA),
+    }
+}
 
 /// Metadata blocks that a change of one inode touches.
 const CREDITS: usize = 2;
@@ -295,8 +305,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for an inode that is neither a file nor a directory (the kernel
-    /// takes an immutable symbolic link for damaged), for flags of directories on files, and for
-    /// new flags that nobody may set; [`Error::ReadOnly`]; as [`FileSystem::attributes`].
+    /// takes an immutable symbolic link for damaged), for flags of directories on files, for new
+    /// flags that nobody may set, and for direct access (`x`) to data in the inode or the journal;
+    /// [`Error::ReadOnly`]; as [`FileSystem::attributes`].
     pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;
@@ -313,6 +324,9 @@ impl FileSystem {
         core.check_alive(inode.number())?;
         if asked.difference(core.flags()).intersects(NEVER_SET) {
             return Err(Error::NotSupported("flags that nobody may set"));
+        }
+        if asked.contains(InodeFlags::DAX) && core.flags().intersects(excludes_dax(inode.kind())) {
+            return Err(Error::NotSupported("direct access to data in the inode or the journal"));
         }
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
         let new = core.flags().difference(SETTABLE) | wanted;

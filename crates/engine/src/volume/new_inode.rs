@@ -35,6 +35,7 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::DAX)
     .union(InodeFlags::PROJINHERIT);
 
 /// The only flags that an inode inherits if it is neither a directory nor a regular file.
