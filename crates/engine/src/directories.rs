@@ -1,7 +1,7 @@
 //! Directories of an open file system: gives the algorithms of [`crate::directory`] their blocks.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::directory::{Directory, DirectoryRules, DirectoryStore, Names, Role};
+use crate::directory::{Directory, DirectoryRules, DirectoryStore, ListingDamage, Names, Role};
 use crate::extents::NodeBlock;
 use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
@@ -20,7 +20,6 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::xattr::{Attribute, AttributeList, Home, Value};
 use blockyard_disk::{BlockNr, Compat, Corruption, CorruptionKind, Incompat, InodeNr, LogicalBlock};
-use blockyard_sync::Ordering;
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -148,6 +147,10 @@ impl DirectoryStore for DirBlocks<'_> {
 
     fn names(&self) -> Option<Names<'_>> {
         self.inode.names().map(|directory| Names { directory, cache: &self.directories.volume.names })
+    }
+
+    fn damage(&self) -> &ListingDamage {
+        &self.inode.damage
     }
 
     fn set_role(&self, block: &DirBlock, role: Role) {
@@ -337,7 +340,6 @@ impl Directories {
         loop {
             let batch = self.in_directory(inode, core, |directory| Ok(directory.read(cookie, BATCH)))?;
             if let Some(error) = batch.error {
-                inode.hides_names.store(true, Ordering::Relaxed);
                 found.get_or_insert(error);
             }
             let Some(last) = batch.entries.last() else {
@@ -353,10 +355,12 @@ impl Directories {
         }
     }
 
-    /// Ends a listing that met no error. If it did not begin at the start, and an earlier listing
-    /// met an error, the whole directory is read again, and its first error is returned.
+    /// Called at the end of a listing that began at a position. If an earlier part of the directory
+    /// could not be listed, the error is that of this part. If all of it can be listed now, later
+    /// listings need not look for damage.
     fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore, from: u64) -> Result<()> {
-        if from == 0 || !inode.hides_names.load(Ordering::Relaxed) {
+        let met = inode.damage.met();
+        if met == 0 {
             return Ok(());
         }
         let mut cookie = 0;
@@ -365,7 +369,10 @@ impl Directories {
             match (batch.error, batch.entries.last()) {
                 (Some(error), _) => return Err(error),
                 (None, Some(last)) => cookie = last.cookie,
-                (None, None) => return Ok(()),
+                (None, None) => {
+                    inode.damage.is_gone(met);
+                    return Ok(());
+                }
             }
         }
     }

@@ -9,12 +9,14 @@
 //! their hash ([`tree`]). Without `dir_index`, or with several linear blocks already, the directory
 //! grows by linear blocks ([`linear`]). Blocks are never freed while the directory lives. Names of
 //! a directory of more than one block are cached with their inode numbers ([`dentries`]), so most
-//! lookups need none of its blocks.
+//! lookups need none of its blocks. What the listings of a directory find out about its damage is
+//! remembered ([`damage`]).
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several
 //! blocks are appended together or not at all. So running out of space leaves the directory as it
 //! was.
 
+mod damage;
 mod dentries;
 mod linear;
 mod readdir;
@@ -23,6 +25,7 @@ mod tree;
 #[cfg(test)]
 mod model;
 
+pub(crate) use damage::ListingDamage;
 pub(crate) use dentries::{Dentries, Dentry, DentryCache, Names};
 pub(crate) use readdir::DirectoryEntry;
 
@@ -74,6 +77,9 @@ pub(crate) trait DirectoryStore {
 
     /// The dentry cache of this directory; `None` if it has none.
     fn names(&self) -> Option<Names<'_>>;
+
+    /// What listings of this directory remember of its damage.
+    fn damage(&self) -> &ListingDamage;
 }
 
 /// What all directories of one file system share.

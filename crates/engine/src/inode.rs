@@ -21,7 +21,7 @@ pub(crate) use table::InodeTable;
 
 use crate::cache::{Buffer, MetaCache};
 use crate::data::{FileData, ReadAhead, Waiting};
-use crate::directory::{Dentries, Dentry, DentryCache};
+use crate::directory::{Dentries, Dentry, DentryCache, ListingDamage};
 use crate::epoch::Epoch;
 use crate::features::NewFeatures;
 use crate::groups::Groups;
@@ -97,10 +97,8 @@ pub(crate) struct Inode {
     /// it, so that replacing a file by truncation leaves no empty file after a crash. Relaxed: a
     /// hint.
     pub(crate) written_at_close: AtomicBool,
-    /// A listing of this directory met an error, so one that continues it must report the error at
-    /// its end. Relaxed: whoever continues a listing got the position from an answer that came
-    /// after this was set.
-    pub(crate) hides_names: AtomicBool,
+    /// The damage of a directory, which a listing tells at its end.
+    pub(crate) damage: ListingDamage,
     /// Accessed since the table's hand passed. Relaxed: a hint.
     touched: AtomicBool,
     /// The allocator's state of this inode.
@@ -382,7 +380,7 @@ impl Inode {
             opens: OpenCounts::none(),
             dirty_since: DirtySince::default(),
             written_at_close: AtomicBool::new(false),
-            hides_names: AtomicBool::new(false),
+            damage: ListingDamage::none(),
             touched: AtomicBool::new(false),
             space: InodeAlloc::new(),
         }

@@ -11,7 +11,7 @@ mod trial;
 use blockyard_device::{BlockDevice, FaultyDevice, MemoryDevice};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::usize_from_u64;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::{Compat, RoCompat};
 use blockyard_engine::{
     Error, Fallocate, NewInode, OpContext, OpenOptions, RenameMode, SetAttributes, XattrMode, mkfs,
@@ -523,6 +523,45 @@ fn projects_are_inherited_and_keep_their_names() {
     for (inode, project) in [(plain, 0), (ours, 1234), (sub, 1234), (below, 1234), (link, 1234)] {
         assert_eq!(reader.inode(inode).unwrap().slot().project(), project, "inode {inode}");
     }
+}
+
+/// Once a listing had met damage, every later one searched the whole directory for it, even if the
+/// device returned the right bytes again.
+#[test]
+fn damage_that_is_gone_is_not_looked_for_again() {
+    let (base, fs) = fresh(&ext4(1024).features("^has_journal"), 16 << 20);
+    let dir = directory(&fs, ROOT, "dir");
+    // Twice the blocks that the smallest cache holds.
+    for number in 0..1500 {
+        file(&fs, dir, format!("a-name-{number}-{}", "x".repeat(200)));
+    }
+    fs.close(&context()).unwrap();
+    let mut image = vec![0; 16 << 20];
+    base.read_at(0, &mut image).unwrap();
+    let name = b"a-name-77-x";
+    let at = image.windows(name.len()).position(|bytes| bytes == name).unwrap() / 1024 * 1024;
+    let place = u64_from_usize(at);
+    base.write_at(place, &[0; 1024]).unwrap();
+    let device = Arc::new(FaultyDevice::new(base.duplicate()));
+    let fs = open_on(&device, OpenOptions { cache_bytes: 1, ..OpenOptions::default() });
+    let dir = fs.lookup(ROOT, b"dir").unwrap();
+    let mut positions = Vec::new();
+    let listed = fs.read_dir(dir, 0, |entry| {
+        positions.push(entry.next);
+        true
+    });
+    assert!(matches!(listed, Err(Error::Corrupt(_))), "{listed:?}");
+    assert!(positions.len() > 1400 && positions.len() < 1502, "{} names", positions.len());
+    device.write_at(place, &image[at..at + 1024]).unwrap();
+    let last = positions[positions.len() - 1];
+    let reads_at_the_end = || {
+        let before = device.counts().reads;
+        fs.read_dir(dir, last, |_| true).unwrap();
+        device.counts().reads - before
+    };
+    let (once, again) = (reads_at_the_end(), reads_at_the_end());
+    assert!(once > 200 && again < once / 4, "{once} reads, then {again}");
+    fs.close(&context()).unwrap();
 }
 
 /// Setting the flag for direct access (`chattr +x`) succeeded without effect. Linux keeps it, passes it

@@ -3,7 +3,8 @@
 #![allow(clippy::as_conversions)]
 
 use super::{
-    Dentries, Dentry, DentryCache, Directory, DirectoryEntry, DirectoryRules, DirectoryStore, Names, Role,
+    Dentries, Dentry, DentryCache, Directory, DirectoryEntry, DirectoryRules, DirectoryStore, ListingDamage,
+    Names, Role,
 };
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
@@ -38,9 +39,12 @@ impl NodeBlock for Block {
 struct Store {
     names: Arc<Dentries>,
     cache: DentryCache,
+    damage: ListingDamage,
     blocks: RefCell<Vec<Block>>,
     block_size: usize,
     budget: Cell<usize>,
+    /// Blocks that were read.
+    loads: Cell<usize>,
 }
 
 impl Store {
@@ -48,9 +52,11 @@ impl Store {
         let store = Self {
             names: Arc::new(Dentries::new(OWN)),
             cache: DentryCache::new(1 << 20),
+            damage: ListingDamage::none(),
             blocks: RefCell::default(),
             block_size: rules.layout.block_size,
             budget: Cell::new(usize::MAX),
+            loads: Cell::new(0),
         };
         let (_, block) = store.append(1).unwrap().pop().unwrap();
         block.write(|bytes| dirblock::init_dots(bytes, rules.layout, OWN.raw(), InodeNr::ROOT.raw()));
@@ -67,6 +73,7 @@ impl DirectoryStore for Store {
         self.blocks.borrow().len() as u32
     }
     fn load(&self, logical: u32, role: Role) -> Result<Block> {
+        self.loads.set(self.loads.get() + 1);
         let block = self.blocks.borrow()[logical as usize].clone();
         let stored = block.0.borrow().1;
         // If the index is damaged, nodes are read as leaves, too. On a device this fails, because
@@ -97,6 +104,9 @@ impl DirectoryStore for Store {
     }
     fn names(&self) -> Option<Names<'_>> {
         Some(Names { directory: &self.names, cache: &self.cache })
+    }
+    fn damage(&self) -> &ListingDamage {
+        &self.damage
     }
 }
 
@@ -415,6 +425,66 @@ fn a_damaged_index_hides_no_name() {
         names.extend(batch.entries.into_iter().map(|entry| (entry.name, entry.inode.raw())));
     }
     assert_eq!(names, whole);
+}
+
+/// Each batch of such a listing searched the whole directory.
+#[test]
+fn a_directory_with_a_damaged_index_is_searched_once() {
+    let rules = rules(1024, true, true, false);
+    let store = Store::new(&rules);
+    let directory = with_names(&store, &rules, 8000);
+    store.blocks.borrow()[0].write(|bytes| bytes.fill(0));
+    let blocks = store.blocks() as usize;
+    for _ in 0..2 {
+        store.loads.set(0);
+        let (mut cookie, mut names, mut batches) = (0, 0, 0);
+        loop {
+            let batch = directory.read(cookie, 100);
+            batches += 1;
+            let Some(last) = batch.entries.last() else { break };
+            cookie = last.cookie;
+            names += batch.entries.iter().filter(|entry| entry.name.starts_with(b"name-")).count();
+        }
+        assert_eq!(names, 8000);
+        // The search, each leaf once, and with each batch the root and the leaf where it goes on.
+        let most = 2 * blocks + 3 * batches;
+        assert!(store.loads.get() <= most, "{} loads of {blocks} blocks", store.loads.get());
+    }
+}
+
+/// What a listing remembers of a damaged index serves it while other names come and go.
+#[test]
+fn cookies_survive_changes_beside_a_damaged_node() {
+    let rules = rules(1024, true, true, false);
+    let store = Store::new(&rules);
+    let mut directory = with_names(&store, &rules, 8000);
+    let is_node = |logical: &u32| {
+        store.blocks.borrow()[*logical as usize].read(|bytes| bytes[..6] == [0, 0, 0, 0, 0, 4])
+    };
+    let node = (1..store.blocks()).find(is_node).unwrap();
+    store.blocks.borrow()[node as usize].write(|bytes| bytes[20..24].fill(0xFF));
+    let (mut cookie, mut seen, mut entered, mut refused) = (0, Vec::new(), 0, 0);
+    for round in 0.. {
+        let batch = directory.read(cookie, 40);
+        let Some(last) = batch.entries.last() else { break };
+        cookie = last.cookie;
+        seen.extend(batch.entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(b"name-")));
+        for extra in 0..10 {
+            let name = format!("comes-{round}-{extra}").into_bytes();
+            match directory.insert(&name, InodeNr::new(5000), FileType::Regular) {
+                Ok(()) => entered += 1,
+                Err(_) => refused += 1,
+            }
+            if extra % 2 == 0 && directory.lookup(&name).is_ok_and(|entry| entry.is_some()) {
+                directory.remove(&name).unwrap();
+            }
+        }
+    }
+    assert!(entered > 100 && refused > 100, "{entered} names entered, {refused} refused");
+    let count = seen.len();
+    seen.sort();
+    seen.dedup();
+    assert_eq!((count, seen.len()), (8000, 8000));
 }
 
 /// The same for each node of an index of two levels.

@@ -9,6 +9,7 @@
 //! A damaged block hides only its own names: those of the other blocks are returned, together with
 //! the error.
 
+use super::damage::{Leaf, Leaves};
 use super::{DAMAGED_MAX, Directory, DirectoryStore, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
@@ -18,6 +19,8 @@ use blockyard_disk::dirhash::{DirHasher, NameHash};
 use blockyard_disk::htree::CONTINUES;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{high32, u64_from_usize};
+use std::sync::Arc;
+
 /// Cookies 1 and 2 stand behind `.` and `..`. The cookie behind another entry, whose position is
 /// `p`, is `p + FIRST_PLACE + 1`.
 const FIRST_PLACE: u64 = 2;
@@ -68,8 +71,14 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// directory ends first or cannot be read further. None at all means one of these two.
     pub(crate) fn read(&self, cookie: u64, at_least: usize) -> Batch {
         let mut batch = Batch::default();
+        if cookie == 0 && self.store.damage().met() > 0 {
+            self.store.damage().forget_leaves();
+        }
         if let Err(error) = self.read_into(&mut batch, cookie, at_least) {
             batch.error.get_or_insert(error);
+        }
+        if batch.error.is_some() {
+            self.store.damage().note();
         }
         batch
     }
@@ -143,9 +152,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Reads the names of all blocks, because the index is damaged, and returns them in the same
-    /// order as the index would. Each call reads the whole directory. `hasher` is that of the
-    /// index, or the file system's usual one if no path leads through the index.
+    /// Reads the names of all leaves in the order of the index, which is damaged. If no path leads
+    /// through the index, the hash function is taken to be the usual one.
     fn read_without_index(
         &self,
         from: u64,
@@ -153,15 +161,52 @@ impl<S: DirectoryStore> Directory<'_, S> {
         hasher: &DirHasher,
         batch: &mut Batch,
     ) -> Result<()> {
+        let kept = self.store.damage().leaves().filter(|kept| kept.are_of(self.store.blocks(), hasher));
+        let (leaves, mut read) = match kept {
+            Some(leaves) => (leaves, Ok(())),
+            None => self.search_leaves(hasher, batch),
+        };
         let mut found = Vec::new();
-        let read = (1..self.store.blocks()).try_for_each(|logical| {
-            // Blocks of the index are passed over like damaged leaves.
-            let names = batch.pass_over(self.hashed_names(logical, hasher, from))?;
-            found.extend(names.into_iter().flatten());
-            Ok::<_, Error>(())
-        });
+        for (logical, is_apart) in leaves.at_or_behind(from) {
+            match batch.pass_over(self.hashed_names(logical, hasher, from)) {
+                Ok(names) => found.extend(names.into_iter().flatten()),
+                Err(error) => {
+                    read = Err(error);
+                    break;
+                }
+            }
+            if is_apart {
+                give(&mut found, at_least, &mut batch.entries);
+                if batch.entries.len() >= at_least {
+                    break;
+                }
+            }
+        }
+        // What was found is given even if reading cannot go on.
         give(&mut found, at_least, &mut batch.entries);
         read
+    }
+
+    /// Searches the whole directory for leaves, and keeps them for the next batches. If the search
+    /// cannot go on, it returns those that it found, and the error.
+    fn search_leaves(&self, hasher: &DirHasher, batch: &mut Batch) -> (Arc<Leaves>, Result<()>) {
+        let blocks = self.store.blocks();
+        let mut found = Vec::new();
+        let searched = (1..blocks).try_for_each(|logical| {
+            // Blocks of the index are passed over like damaged leaves.
+            let names = batch.pass_over(self.hashed_names(logical, hasher, 0))?;
+            let places = || names.iter().flatten().map(|entry| entry.cookie - FIRST_PLACE - 1);
+            if let (Some(first), Some(last)) = (places().min(), places().max()) {
+                found.push(Leaf { logical, first, last });
+            }
+            Ok::<_, Error>(())
+        });
+        let leaves = Arc::new(Leaves::new(found, blocks, *hasher));
+        // After too much damage, the next batch would find no more. A device may answer again.
+        if matches!(searched, Ok(()) | Err(Error::Corrupt(_))) {
+            self.store.damage().keep_leaves(&leaves);
+        }
+        (leaves, searched)
     }
 
     /// The names of one leaf at or behind a position, with their positions.

@@ -1,0 +1,107 @@
+//! What the listings of one directory remember of its damage.
+//!
+//! A damaged index no longer leads to all leaves, so a listing must search the directory for them.
+//! It does so once: the first batch that needs the leaves keeps them here, and the batches behind
+//! it read on where they are.
+//!
+//! A listing that begins forgets the leaves. So those that a batch uses were found after its
+//! listing began: every name that was there all the time is between the first and the last position
+//! of its leaf. Only a split moves names, and it adds a block, which [`Leaves::are_of`] sees.
+
+use blockyard_disk::dirhash::DirHasher;
+use blockyard_sync::{AtomicU64, Mutex, Ordering, rank};
+use std::sync::Arc;
+
+/// The damage of one directory, for its listings.
+pub(crate) struct ListingDamage {
+    /// Batches that met damage since the last listing that met none. Relaxed: whoever continues a
+    /// listing got the position from an answer that came after this was counted.
+    met: AtomicU64,
+    leaves: Mutex<Option<Arc<Leaves>>>,
+}
+
+impl ListingDamage {
+    /// No damage was met yet.
+    pub(crate) fn none() -> Self {
+        Self { met: AtomicU64::new(0), leaves: Mutex::new(rank::LEAF, None) }
+    }
+
+    /// How many batches have met damage; 0 if the directory is not known to be damaged.
+    pub(crate) fn met(&self) -> u64 {
+        self.met.load(Ordering::Relaxed)
+    }
+
+    /// A batch met damage.
+    pub(super) fn note(&self) {
+        self.met.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The whole directory was read without damage. `met` is the number from before that: damage
+    /// that others met meanwhile still counts.
+    pub(crate) fn is_gone(&self, met: u64) {
+        if self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.forget_leaves();
+        }
+    }
+
+    pub(super) fn leaves(&self) -> Option<Arc<Leaves>> {
+        self.leaves.lock().clone()
+    }
+
+    pub(super) fn keep_leaves(&self, leaves: &Arc<Leaves>) {
+        *self.leaves.lock() = Some(Arc::clone(leaves));
+    }
+
+    pub(super) fn forget_leaves(&self) {
+        *self.leaves.lock() = None;
+    }
+}
+
+/// A block with names, and the positions of the first and the last of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf {
+    pub(super) logical: u32,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+/// The leaves of a directory that have names, in the order of their first names.
+pub(super) struct Leaves {
+    /// `last` is that of this leaf and of all before it.
+    leaves: Vec<Leaf>,
+    /// Blocks that the directory had.
+    blocks: u32,
+    /// What the positions were computed with.
+    hasher: DirHasher,
+}
+
+impl Leaves {
+    pub(super) fn new(mut leaves: Vec<Leaf>, blocks: u32, hasher: DirHasher) -> Self {
+        leaves.sort_by_key(|leaf| leaf.first);
+        let mut last = 0;
+        for leaf in &mut leaves {
+            debug_assert!(leaf.first <= leaf.last && leaf.logical < blocks, "{leaf:?} of {blocks} blocks");
+            last = last.max(leaf.last);
+            leaf.last = last;
+        }
+        Self { leaves, blocks, hasher }
+    }
+
+    /// Whether these are the leaves of a directory of so many blocks, by the positions that a hash
+    /// function gives to its names.
+    pub(super) fn are_of(&self, blocks: u32, hasher: &DirHasher) -> bool {
+        self.blocks == blocks && self.hasher == *hasher
+    }
+
+    /// The blocks that may have names at or behind a position. With each comes whether its names
+    /// and those of the blocks before it are all before the names of the next block. This is so for
+    /// each leaf of a sound index, except where one hash fills several.
+    pub(super) fn at_or_behind(&self, place: u64) -> impl Iterator<Item = (u32, bool)> {
+        let start = self.leaves.partition_point(|leaf| leaf.last < place);
+        let rest = &self.leaves[start..];
+        rest.iter().enumerate().map(move |(at, leaf)| {
+            let is_apart = rest.get(at + 1).is_none_or(|next| leaf.last < next.first);
+            (leaf.logical, is_apart)
+        })
+    }
+}
