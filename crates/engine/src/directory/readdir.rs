@@ -122,7 +122,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let given = batch.entries.len();
         let path = self.path(|_| first);
         let Some(mut path) = batch.pass_over(path)? else {
-            return self.read_without_index(from, at_least, &self.rules.default_hasher(), batch);
+            return self.read_without_index(from, at_least, &self.likely_hasher(), batch);
         };
         loop {
             let hasher = path.hasher;
@@ -152,8 +152,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Reads the names of all leaves in the order of the index, which is damaged. If no path leads
-    /// through the index, the hash function is taken to be the usual one.
+    /// Reads the names of all leaves in the order of the index, which is damaged.
     fn read_without_index(
         &self,
         from: u64,

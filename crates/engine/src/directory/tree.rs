@@ -37,9 +37,8 @@ pub(super) struct Path<B> {
 const SPLITS_MAX: usize = 4;
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// The path to the leaf where names of this hash begin. `major` computes the hash with the
-    /// function that the root names.
-    pub(super) fn path(&self, major: impl FnOnce(&DirHasher) -> u32) -> Result<Path<S::Block>> {
+    /// The root of the index, its fields and the hash function that it names.
+    fn root(&self) -> Result<(S::Block, RootInfo, DirHasher)> {
         let root = self.store.load(0, Role::Index(IndexKind::Root))?;
         let info = root
             .read(|bytes| RootInfo::verify(bytes, &self.rules.layout, self.rules.large))
@@ -48,6 +47,18 @@ impl<S: DirectoryStore> Directory<'_, S> {
             .rules
             .hasher_of(&info)
             .ok_or(Error::NotSupported("a directory whose names are hashed by SipHash (encrypted)"))?;
+        Ok((root, info, hasher))
+    }
+
+    /// The hash function that the root names; the usual one if the root cannot be read.
+    pub(super) fn likely_hasher(&self) -> DirHasher {
+        self.root().map_or_else(|_| self.rules.default_hasher(), |(_, _, hasher)| hasher)
+    }
+
+    /// The path to the leaf where names of this hash begin. `major` computes the hash with the
+    /// function that the root names.
+    pub(super) fn path(&self, major: impl FnOnce(&DirHasher) -> u32) -> Result<Path<S::Block>> {
+        let (root, info, hasher) = self.root()?;
         let major = major(&hasher);
         let mut levels = Vec::with_capacity(usize::from(info.indirect_levels) + 1);
         let (mut level, mut below) = self.level(root, 0, IndexKind::Root, |index| index.find(major))?;
