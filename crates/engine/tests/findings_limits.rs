@@ -561,7 +561,6 @@ fn damage_that_is_gone_is_not_looked_for_again() {
     };
     let (once, again) = (reads_at_the_end(), reads_at_the_end());
     assert!(once > 200 && again < once / 4, "{once} reads, then {again}");
-    fs.close(&context()).unwrap();
 }
 
 /// Setting the flag for direct access (`chattr +x`) succeeded without effect. Linux keeps it, passes it
