@@ -343,7 +343,7 @@ impl Directories {
                 found.get_or_insert(error);
             }
             let Some(last) = batch.entries.last() else {
-                return found.map_or_else(|| self.check_listed(inode, core, from), Err);
+                return found.map_or_else(|| self.check_listed(inode, core), Err);
             };
             cookie = last.cookie;
             for entry in batch.entries {
@@ -355,10 +355,10 @@ impl Directories {
         }
     }
 
-    /// Called at the end of a listing that began at a position. If an earlier part of the directory
+    /// Called at the end of a listing that met no error. If an earlier part of the directory
     /// could not be listed, the error is that of this part. If all of it can be listed now, later
     /// listings need not look for damage.
-    fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore, from: u64) -> Result<()> {
+    fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<()> {
         let met = inode.damage.met();
         if met == 0 {
             return Ok(());
