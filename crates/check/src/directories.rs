@@ -6,9 +6,11 @@
 mod block;
 mod fetch;
 mod index;
+mod unscanned;
 
 pub(crate) use block::ROOT_OF_AN_INDEX;
 pub(crate) use index::NODES_BEHIND;
+pub(crate) use unscanned::groups_named;
 
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
@@ -79,8 +81,7 @@ impl Visit<'_, '_> {
 
 /// Walks all directories.
 pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> Tree {
-    let all = facts.groups.iter().flat_map(|group| &group.directories);
-    let known = all.clone().count();
+    let known: usize = facts.groups.iter().map(|group| group.directories.len()).sum();
     let mut tree = Tree {
         directories: Vec::with_capacity(known),
         children: Vec::with_capacity(known),
@@ -92,18 +93,7 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         volume.watch.tell(Part::Directories, 1, count);
         visited
     };
-    // Directories that together map more than twice the blocks of the file system share blocks,
-    // which was reported. A directory that would exceed this is skipped, which bounds the time.
-    let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
-    let is_affordable = |fact: &&DirFact| {
-        let cost = mapped_blocks(fact);
-        let affordable = cost <= budget;
-        budget -= if affordable { cost } else { 0 };
-        affordable
-    };
-    let mut affordable = Vec::with_capacity(known);
-    affordable.extend(all.filter(is_affordable));
-    fetch::sort_by_place(&mut affordable);
+    let affordable = affordable(volume, facts);
     let earlier = ledger.findings().count();
     let visit_unit = |unit: &&[&DirFact]| {
         let fetched = Fetched::read(volume, unit);
@@ -129,6 +119,25 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         "a directory or its parent has an impossible number"
     );
     tree
+}
+
+/// The directories that are walked, in the order of their lowest blocks.
+///
+/// Directories that together map more than twice the blocks of the file system share blocks, which
+/// is reported. A directory that would exceed this is left out, which bounds the time.
+fn affordable<'f>(volume: &Volume<'_>, facts: &'f Facts) -> Vec<&'f DirFact> {
+    let all = facts.groups.iter().flat_map(|group| &group.directories);
+    let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
+    let is_affordable = |fact: &&DirFact| {
+        let cost = mapped_blocks(fact);
+        let affordable = cost <= budget;
+        budget -= if affordable { cost } else { 0 };
+        affordable
+    };
+    let mut affordable = Vec::with_capacity(all.clone().count());
+    affordable.extend(all.filter(is_affordable));
+    fetch::sort_by_place(&mut affordable);
+    affordable
 }
 
 /// Blocks that a directory maps.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{BlockCount, InodeNr, RoCompat};
@@ -200,16 +201,13 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     xattr_blocks::claim(scan.map, &references);
     ed.walked = Walked::Yes;
     let notes: Vec<Finding> = ledger.findings().filter(|note| ed.log.accepts(note.code)).cloned().collect();
-    if resize::repair(ed, &notes)? {
+    let found = sorted(notes.iter().filter(|finding| inode::is_to_be_mended(finding)).cloned().collect());
+    let is_wrong = !found.is_empty()
+        || !ledger.unkept().is_empty()
+        || notes.iter().any(|note| resize::is_about_resize(note.code));
+    if (is_wrong && open_named(ed, &facts)?) || resize::repair(ed, &notes)? {
         return Ok(true);
     }
-    let found = sorted(
-        ledger
-            .findings()
-            .filter(|finding| inode::is_to_be_mended(finding) && ed.log.accepts(finding.code))
-            .cloned()
-            .collect(),
-    );
     ed.log.crowd = ledger.errors_if_crowded();
     if !found.is_empty() || !ledger.unkept().is_empty() {
         let decided = ed.log.actions.len();
@@ -225,20 +223,25 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     ledger.absorb(sink);
     let found = errors_of(ed, &ledger);
     if !found.is_empty() {
-        blocks::repair(ed, &references, &found)?;
+        if !open_named(ed, &facts)? {
+            blocks::repair(ed, &references, &found)?;
+        }
         return Ok(true);
     }
     if !volume.ro_compat.contains(RoCompat::SHARED_BLOCKS) {
         shared::report(scan, &references, &mut ledger);
     }
     let found = errors_of(ed, &ledger);
-    if !found.is_empty() && parted::repair(ed, &found)? {
+    if !found.is_empty() && (open_named(ed, &facts)? || parted::repair(ed, &found)?) {
         return Ok(true);
     }
     let tree = directories::check(volume, &facts, &mut ledger);
     let found = errors_of(ed, &ledger);
     if !found.is_empty() {
-        return mend_directories(ed, &facts, &found);
+        if !open_named(ed, &facts)? {
+            mend_directories(ed, &facts, &found)?;
+        }
+        return Ok(true);
     }
     let faults = tree::check_connectivity(volume, &facts, &tree, &mut ledger);
     tree::check_bad_blocks(volume, &facts, &mut ledger);
@@ -257,6 +260,20 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
         return Ok(true);
     }
     after_links(ed, &at, ledger, before)
+}
+
+/// Opens the tables with inodes that directories name and that were not scanned; returns whether
+/// there are any. This comes before every repair that allocates blocks. Until these inodes are
+/// scanned, the blocks of their files look free.
+fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
+    let volume = ed.volume();
+    let mut groups = directories::groups_named(volume, facts);
+    groups.retain(|group| {
+        let is_uninit = volume.group_of(*group).flags.contains(GroupFlags::INODE_UNINIT);
+        ed.log.accepts(if is_uninit { Code::UNINIT_INODE } else { Code::UNUSED_AREA_INODE })
+    });
+    bitmaps::open_tables(ed, &groups)?;
+    Ok(!groups.is_empty())
 }
 
 /// The steps that need files and directories in their final state: the journal, wishes, quota
@@ -374,29 +391,21 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding], unkept: &[Unkept]) ->
     Ok(())
 }
 
-fn mend_directories(ed: &mut Editor<'_, '_>, facts: &Facts, found: &[Finding]) -> Result<bool, Error> {
-    let geometry = &ed.volume().geometry;
-    let mut tables = BTreeSet::new();
+fn mend_directories(ed: &mut Editor<'_, '_>, facts: &Facts, found: &[Finding]) -> Result<(), Error> {
+    let is_unscanned = |code| matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE);
+    debug_assert!(!found.iter().any(|finding| is_unscanned(finding.code)), "tables are opened first");
     let mut directories: BTreeMap<InodeNr, (Code, Writing)> = BTreeMap::new();
     for finding in found {
         let Some(inode) = finding.site.inode else { continue };
-        if matches!(finding.code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE) {
-            let named = finding.detail.rsplit(' ').next().and_then(|text| text.parse().ok());
-            tables.extend(named.map(|nr: u32| geometry.locate_inode(InodeNr::new(nr)).0));
-        }
         let entry = directories.entry(inode).or_insert((finding.code, Writing::InPlace));
         if directory::needs_rebuilding(finding.code) {
             entry.1 = Writing::Anew;
         }
     }
-    if !tables.is_empty() {
-        bitmaps::open_tables(ed, &tables)?;
-        return Ok(true);
-    }
     for (inode, (code, writing)) in directories {
         directory::repair(ed, &Mending { facts, inode, code }, &Change::default(), writing)?;
     }
-    Ok(true)
+    Ok(())
 }
 
 impl From<DeviceError> for Error {
