@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use blockyard_check::{Action, Code, RepairOptions, plan};
-use blockyard_device::FileDevice;
+use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use support::small::debugfs;
 
@@ -18,6 +19,8 @@ use support::small::debugfs;
 const TOOLS: [&str; 3] = ["mke2fs", "debugfs", "e2fsck"];
 /// Bytes of a block.
 const BLOCK: u64 = 1024;
+/// Blocks of a group.
+const GROUP: u64 = 8192;
 
 /// Files for an image.
 struct Files {
@@ -69,6 +72,48 @@ fn repair(image: &Path, what: &str) {
     assert!(plan.is_complete(), "{what}: {:?}", plan.after);
     plan.apply(&device).unwrap();
     e2fsck_clean(image);
+}
+
+fn write(image: &Path, block: u64, bytes: &[u8]) {
+    FileDevice::open(image).unwrap().write_at(block * BLOCK, bytes).unwrap();
+}
+
+/// Loses the descriptors, their copies, all bitmaps, and the tables without inodes, of which
+/// garbage is left.
+fn lose_places(image: &Path) {
+    let mut table = [0; 4 * 64];
+    FileDevice::open(image).unwrap().read_at(2 * BLOCK, &mut table).unwrap();
+    for (group, raw) in table.chunks_exact(64).enumerate() {
+        let desc = RawGroupDesc::from_disk(raw);
+        write(image, desc.block_bitmap().raw(), &[0; 1024]);
+        write(image, desc.inode_bitmap().raw(), &[0; 1024]);
+        // All files have their inodes in the first group.
+        assert_eq!(desc.flags().contains(GroupFlags::INODE_UNINIT), group > 0, "group {group}");
+        if group > 0 {
+            write(image, desc.inode_table().raw(), &[0xA5; 64 * 1024]);
+        }
+    }
+    for group in [0, 1, 3] {
+        write(image, group * GROUP + 2, &[0; 1024]);
+    }
+}
+
+/// No bitmap says which blocks are in use, and the journal is the only long run of zeroes: empty
+/// tables were laid over it, and then there was no room for bitmaps.
+#[test]
+fn empty_tables_take_no_blocks_of_files() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = Files { count: 93, blocks: 300, step: 1 };
+    for features in ["^flex_bg,^resize_inode", "^resize_inode"] {
+        let options = ["-t", "ext4", "-b", "1024", "-N", "1024", "-O", features];
+        let image = files.image(folder.path(), &options);
+        lose_places(&image);
+        repair(&image, features);
+        files.assert_kept(folder.path(), &image, features);
+    }
 }
 
 /// `mke2fs -S` leaves descriptors that call all tables unused, and the repair opens a table when it

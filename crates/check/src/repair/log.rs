@@ -89,7 +89,10 @@ pub(crate) enum Outcome {
 pub(crate) enum Tried {
     Inode,
     Shared,
+    /// To find the table of a group.
     Table,
+    /// To place an empty table for a group.
+    EmptyTable,
     Directory,
     Quota,
 }

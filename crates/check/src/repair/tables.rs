@@ -6,6 +6,10 @@
 //! tables are tried where mke2fs puts them. Copies of table blocks lie in journals, and stale ones
 //! anywhere. So candidates are rated by how many inodes in them are what they should be at their
 //! places, and the best is taken. (By reserved inodes, it is the first that fits.)
+//!
+//! A table of which nothing is left is made empty. Tables without inodes come last, when the inodes
+//! of the others say which blocks are in use: an empty table over a file's blocks would destroy
+//! them.
 
 mod conflicts;
 mod copies;
@@ -26,9 +30,12 @@ use super::bitmaps::put_descriptor;
 use super::editor::Editor;
 use super::landmark;
 use super::log::{Cost, Tried};
+use crate::block_map::BlockMap;
 use crate::code::Code;
-use crate::finding::{Finding, Site};
+use crate::finding::{Finding, Ledger, Site};
+use crate::inode::Scan;
 use crate::map::Run;
+use crate::{inodes, xattr_blocks};
 
 /// Bytes read at a time while looking for a table.
 const CHUNK: u64 = 1 << 20;
@@ -64,46 +71,93 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         }
     }
     let kept = conflicts::places(ed).into_iter().filter(|(_, group)| !groups.contains(group));
-    let kept: Vec<u64> = kept.map(|(place, _)| place).collect();
-    let (mut placed, mut missing) = (Placed::default(), Vec::new());
+    let kept = Placed { starts: kept.map(|(place, _)| place).collect(), of: BTreeMap::new() };
+    let (mut placed, mut missing) = (kept.clone(), Vec::new());
+    let decided = ed.log.actions.len();
     for group in groups {
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(group.raw()));
-        let found = if tries == 0 { find(ed, group, &placed, &kept) } else { None };
+        let found = if tries == 0 { find(ed, group, &placed) } else { None };
+        if let Some(found) = &found {
+            placed.insert(group, found.place);
+        }
         match found {
-            Some(place) => {
-                put_table(ed, group, place)?;
-                let what = format!("inode table found at block {place}");
-                ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Nothing, what);
-                placed.insert(group, place);
-            }
-            None if tries <= 1 => missing.push(group),
-            None => {}
+            Some(Found { place, holds: Holds::Inodes }) => put_found(ed, group, place)?,
+            _ => missing.push(group),
         }
     }
-    // Only now is it known which blocks the tables take that were found.
+    if ed.log.actions.len() > decided {
+        // Tables without inodes wait for the next round. It reads the tables that were found, and
+        // so knows which blocks are in use.
+        return Ok(true);
+    }
+    place_empty(ed, missing, kept)
+}
+
+fn put_found(ed: &mut Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), DeviceError> {
+    put_table(ed, group, place)?;
+    let what = format!("inode table found at block {place}");
+    ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Nothing, what);
+    Ok(())
+}
+
+/// Places tables without inodes: each where mke2fs puts it if nothing there speaks against it, or
+/// else in its first free run of blocks if there is one. Returns whether any got a place. `placed`
+/// are the tables that stay.
+fn place_empty(
+    ed: &mut Editor<'_, '_>,
+    groups: Vec<GroupNr>,
+    mut placed: Placed,
+) -> Result<bool, DeviceError> {
+    let try_again = |group: GroupNr| (group, ed.log.try_again(Tried::EmptyTable, InodeNr::new(group.raw())));
+    let groups: Vec<(GroupNr, u32)> = groups.into_iter().map(try_again).filter(|one| one.1 <= 1).collect();
+    if groups.is_empty() {
+        return Ok(false);
+    }
+    let (decided, claimed) = (ed.log.actions.len(), claims(ed));
     let (table, mut next) = (ed.volume().geometry.inode_table_blocks(), 0);
-    for group in missing {
+    let is_claimed = |block| claimed.is_claimed(claimed.cluster(BlockNr::new(block)));
+    let is_unclaimed = |place: &BlockNr| !(place.raw()..place.raw() + table).any(is_claimed);
+    for (group, tries) in groups {
+        let usual = if tries == 0 { best_usual(ed, group, &placed, is_unclaimed) } else { None };
+        if let Some((_, place)) = usual {
+            put_found(ed, group, place)?;
+            placed.insert(group, place);
+            continue;
+        }
         let mut range = allowed(ed, group);
         // The group before got the first place that suits. The search goes on behind it.
         if range.contains(&next) {
             range.start = next;
         }
-        let found = free_run(ed, range, &placed).or_else(|| free_run(ed, allowed(ed, group), &placed));
-        let Some(place) = found else { continue };
+        let free = |range| free_run(ed, range, &placed, &claimed);
+        let Some(place) = free(range).or_else(|| free(allowed(ed, group))) else { continue };
         debug_assert!(allowed(ed, group).contains(&place.raw()), "a table of group {group} at {place}");
+        debug_assert!(is_unclaimed(&place), "a table over a file's blocks at {place}");
         next = place.raw() + table;
         put_table(ed, group, place)?;
         let what = format!("inode table created empty at block {place}");
         ed.add(Code::INODE_TABLE_PLACE, Site::group(group), Cost::Removed, what);
         placed.insert(group, place);
     }
-    Ok(!placed.of.is_empty())
+    Ok(ed.log.actions.len() > decided)
 }
 
-/// The tables that got their places.
-#[derive(Default)]
+/// What the inodes of all tables in their places claim: their content, their maps and their
+/// attributes. The bitmaps that say so may be lost.
+fn claims(ed: &Editor<'_, '_>) -> BlockMap {
+    let map = BlockMap::new(&ed.volume().geometry);
+    let scan = Scan { volume: ed.volume(), system: ed.scan.system, map: &map, orphans: ed.scan.orphans };
+    let facts = inodes::gather(&scan, &mut Ledger::default());
+    xattr_blocks::claim(&map, &xattr_blocks::references(&facts));
+    map
+}
+
+/// The tables that have their places.
+#[derive(Clone)]
 struct Placed {
+    /// Those that got their places in this round.
     of: BTreeMap<GroupNr, BlockNr>,
+    /// The first blocks of all.
     starts: BTreeSet<u64>,
 }
 
@@ -150,18 +204,42 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
     put_descriptor(ed, group, &desc)
 }
 
-/// Where the table of a group lies: the best of the possible places. `placed` are the tables that
-/// got their places before, and `kept` those that stay, in order, which no other may overlap.
-fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed, kept: &[u64]) -> Option<BlockNr> {
+/// Where a table lies.
+struct Found {
+    place: BlockNr,
+    holds: Holds,
+}
+
+/// What is in a table.
+enum Holds {
+    /// Inodes, which say that it is this group's.
+    Inodes,
+    /// Nothing that says more for it than against it.
+    Nothing,
+}
+
+/// Where the table of a group lies: the best of the possible places that overlap no table that has
+/// its place.
+fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed) -> Option<Found> {
     if group == FIRST {
-        return find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed));
+        let place = find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed))?;
+        return Some(Found { place, holds: Holds::Inodes });
     }
+    let (rating, place) = best_usual(ed, group, placed, |_| true)?;
+    Some(Found { place, holds: if rating > 0 { Holds::Inodes } else { Holds::Nothing } })
+}
+
+/// The best of the places that mke2fs gives the table of a group that is not the first, with its
+/// rating, which is not negative. `None` if there is none that suits and overlaps no table that has
+/// its place.
+fn best_usual(
+    ed: &Editor<'_, '_>,
+    group: GroupNr,
+    placed: &Placed,
+    suits: impl Fn(&BlockNr) -> bool,
+) -> Option<(i64, BlockNr)> {
     let table = ed.volume().geometry.inode_table_blocks();
-    let is_free = |place: &BlockNr| {
-        let next = kept.partition_point(|other| *other + table <= place.raw());
-        let end = place.raw() + table;
-        kept.get(next).is_none_or(|other| *other >= end) && !placed.touches(place.raw()..end, table)
-    };
+    let is_free = |place: &BlockNr| !placed.touches(place.raw()..place.raw() + table, table) && suits(place);
     let rated: Vec<(i64, BlockNr)> = usual_places(ed, group, &placed.of)
         .into_iter()
         .filter(is_free)
@@ -169,7 +247,7 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed, kept: &[u64]) -> O
         .collect();
     let best = rated.iter().map(|one| one.0).max()?;
     // The first of the best. A rating of 0 is enough: the table there may hold no inodes.
-    rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)
+    rated.into_iter().find(|one| one.0 == best && best >= 0)
 }
 
 /// Where mke2fs puts the table of a group that is not the first. `placed` are the tables that got
@@ -409,14 +487,21 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     slot.raw().i_links_count.get() >= 2 && landmark::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
 }
 
-/// A run of blocks in a range that is neither metadata nor marked in a bitmap, if possible one of
-/// zeroes: for a table of which nothing is left.
-fn free_run(ed: &Editor<'_, '_>, allowed: Range<u64>, placed: &Placed) -> Option<BlockNr> {
+/// A run of blocks in a range that is neither metadata, nor marked in a bitmap, nor claimed, if
+/// possible one of zeroes: for a table of which nothing is left.
+fn free_run(
+    ed: &Editor<'_, '_>,
+    allowed: Range<u64>,
+    placed: &Placed,
+    claimed: &BlockMap,
+) -> Option<BlockNr> {
     let table = ed.volume().geometry.inode_table_blocks();
-    let is_placed = |block: BlockNr| placed.touches(block.raw()..block.raw() + 1, table);
-    // Which blocks are those of files is not known yet, and a bitmap may be lost.
-    let is_filled = |block| is_placed(block) || holds_bytes(ed, block);
-    first_run(ed, allowed.clone(), is_filled).or_else(|| first_run(ed, allowed, is_placed))
+    let is_taken = |block: BlockNr| {
+        placed.touches(block.raw()..block.raw() + 1, table) || claimed.is_claimed(claimed.cluster(block))
+    };
+    // The inodes of tables that were not found may have content, too.
+    let is_filled = |block| is_taken(block) || holds_bytes(ed, block);
+    first_run(ed, allowed.clone(), is_filled).or_else(|| first_run(ed, allowed, is_taken))
 }
 
 fn holds_bytes(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
