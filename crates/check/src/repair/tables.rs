@@ -118,7 +118,9 @@ fn place_empty(
     let is_claimed = |block| claimed.is_claimed(claimed.cluster(BlockNr::new(block)));
     let is_unclaimed = |place: &BlockNr| !(place.raw()..place.raw() + table).any(is_claimed);
     for (group, tries) in groups {
-        let usual = if tries == 0 { best_usual(ed, group, &placed, is_unclaimed) } else { None };
+        // The first table is not empty: it has the root.
+        let may_be_usual = tries == 0 && group != FIRST;
+        let usual = if may_be_usual { best_usual(ed, group, &placed, is_unclaimed) } else { None };
         if let Some((_, place)) = usual {
             put_found(ed, group, place)?;
             placed.insert(group, place);
@@ -238,6 +240,7 @@ fn best_usual(
     placed: &Placed,
     suits: impl Fn(&BlockNr) -> bool,
 ) -> Option<(i64, BlockNr)> {
+    debug_assert_ne!(group, FIRST, "the first table is found by its inodes");
     let table = ed.volume().geometry.inode_table_blocks();
     let is_free = |place: &BlockNr| !placed.touches(place.raw()..place.raw() + table, table) && suits(place);
     let rated: Vec<(i64, BlockNr)> = usual_places(ed, group, &placed.of)
