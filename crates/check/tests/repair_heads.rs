@@ -240,6 +240,34 @@ fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     }
 }
 
+/// As above, with large blocks and without descriptors. mke2fs leaves much room between the bitmaps
+/// there, and puts the root and the first part of the journal into it. Once, the end of the table
+/// was sought behind the rest of the journal. A block of zeroes may look like the inode bitmap.
+#[test]
+fn a_superblock_is_inferred_for_large_blocks_without_bitmaps() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (size, inodes) in [(8192u64, 32_768), (16_384, 16_384), (32_768, 8192), (65_536, 4096)] {
+        let image = small::made(folder.path(), &["-t", "ext4", "-b", &size.to_string()], "256M");
+        let device = FileDevice::open(&image).unwrap();
+        let mut places = [0; 8];
+        device.read_at(size, &mut places).unwrap();
+        let bitmaps = places.chunks_exact(4).map(|place| u32::from_le_bytes(place.try_into().unwrap()));
+        let zeroes = vec![0; usize::try_from(size).unwrap()];
+        for block in bitmaps.map(u64::from).chain([0, 1]) {
+            device.write_at(block * size, &zeroes).unwrap();
+        }
+        drop(device);
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "blocks of {size}");
+        let count = debugfs(&image, "show_super_stats -h");
+        let count = count.lines().find_map(|line| line.strip_prefix("Inode count:")).unwrap();
+        assert_eq!(count.trim(), inodes.to_string(), "blocks of {size}");
+    }
+}
+
 /// In the place of a map, device nodes have numbers of devices. Here these look like blocks in the
 /// middle of the inode table.
 #[test]

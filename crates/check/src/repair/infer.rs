@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::checksum::crc32c_raw;
-use blockyard_disk::extent::{self, RawExtent, RawExtentHeader};
+use blockyard_disk::extent::{self, RawExtent, RawExtentHeader, RawExtentIndex};
 use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::jbd2::{RawHeader, RawJournalSuperblock};
@@ -34,13 +34,20 @@ const ROOTS_MAX: usize = 256;
 const SLOTS_MAX: u32 = 8192;
 /// The most clusters of a group with large blocks: counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
+/// A group has fewer inodes than this, by at least those of a block: mke2fs makes no more, and
+/// e2fsck refuses more.
+const INODES_PER_GROUP_LIMIT: usize = 65_536;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
 /// How many blocks before the first table are searched for its inode bitmap. There is room for the
 /// bitmaps of a flex group of more than 64 groups, after descriptors and blocks reserved for them.
 const BITMAP_DISTANCE_MAX: u64 = 4096;
+/// The most inodes whose maps tell where the tables end.
+const BEHIND_MAX: u32 = 512;
 /// In an inode bitmap, one bit in this many may be wrong.
 const WRONG_SHARE_MAX: usize = 32;
+/// The most groups whose tables mke2fs puts together by default.
+const FLEX_GROUPS: u64 = 16;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
 const CRC32C: u8 = 1;
@@ -171,6 +178,29 @@ fn first_block(raw: &RawInode) -> Option<u64> {
     Some(first.start().raw()).filter(|block| *block > 0)
 }
 
+/// The blocks that `i_block` names: extents, block numbers, and blocks that hold more of the map.
+fn named_blocks(raw: &RawInode) -> Vec<u64> {
+    if raw.flags().contains(InodeFlags::INLINE_DATA) {
+        return Vec::new();
+    }
+    if !raw.flags().contains(InodeFlags::EXTENTS) {
+        return raw.block_words().into_iter().filter(|word| *word > 0).map(u64_from_u32).collect();
+    }
+    let header = RawExtentHeader::read_from_prefix(&raw.i_block).ok();
+    let Some((header, rest)) = header.filter(|(header, _)| header.eh_magic.get() == extent::MAGIC) else {
+        return Vec::new();
+    };
+    let start = |entry: &[u8]| {
+        if header.eh_depth.get() == 0 {
+            RawExtent::read_from_bytes(entry).ok().map(|extent| extent.start().raw())
+        } else {
+            RawExtentIndex::read_from_bytes(entry).ok().map(|index| index.leaf().raw())
+        }
+    };
+    let entries = rest.chunks_exact(RawExtent::SIZE).take(usize::from(header.eh_entries.get()));
+    entries.filter_map(start).collect()
+}
+
 /// Whether a block begins as the root's does: entries for `.` and `..`, both of inode 2.
 fn names_root(device: &dyn BlockDevice, block: u64, bits: u32) -> bool {
     let mut head = [0; 24];
@@ -234,35 +264,57 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
         count > usize_from_u32(FIRST_INODE)
             && count.is_multiple_of(8)
             && count.is_multiple_of(per_block)
-            && count <= 8 * table.block_size()
+            && count <= (8 * table.block_size()).min(INODES_PER_GROUP_LIMIT - per_block)
     };
     let described = if described { first_descriptor(device, table) } else { None };
     let bitmap = described.and_then(|(desc, _)| read_block(device, table, desc.inode_bitmap().raw()));
     let padded = bitmap.or_else(|| inode_bitmap(device, table, fits)).map(|bitmap| unpadded(&bitmap));
     let begin = table.at >> table.bits;
-    let room = |block: &u64| usize_from_u64(block - begin).saturating_mul(per_block);
-    // Blocks behind the table that the first inodes map. Other kinds of inodes have something else
-    // in the place of the map.
-    let behind = |slots: usize| {
-        let slots = (1..=u32_from_usize(slots.min(512))).filter_map(|inode| table.slot(device, inode));
-        let used = slots.filter(|slot| {
-            let is_mapped =
-                matches!(slot.raw().file_type(), None | Some(FileType::Regular | FileType::Directory));
-            is_mapped && slot.raw().i_links_count.get() > 0
-        });
-        let blocks = used.filter_map(|slot| first_block(slot.raw())).filter(|block| *block > begin);
-        blocks.collect::<BTreeSet<u64>>()
-    };
+    let room = |block: u64, tables: u64| usize_from_u64((block - begin) / tables).saturating_mul(per_block);
     // The padding may be damaged. But a table ends before the blocks of its inodes. One of these
     // may be wrong.
     let has_room = |count: &usize| {
-        let blocks = behind(*count);
-        blocks.iter().nth(1).or(blocks.first()).is_none_or(|block| *count <= room(block))
+        let blocks = blocks_behind(device, table, u32_from_usize(*count));
+        blocks.iter().nth(1).or(blocks.first()).is_none_or(|block| *count <= room(*block, 1))
     };
     let padded = padded.filter(has_room);
-    let ends = behind(512).into_iter().take(2).map(|block| room(&block) / 8 * 8);
+    let behind = blocks_behind(device, table, BEHIND_MAX);
+    let ends = together(device, table)
+        .into_iter()
+        .flat_map(|tables| behind.iter().take(2).map(move |block| room(*block, tables) / 8 * 8));
     let found = padded.into_iter().chain(ends).find(|count| fits(*count))?;
     Some(u32_from_usize(found))
+}
+
+/// For each of the first `slots` inodes, the first block behind the beginning of the table that the
+/// inode maps. The first block of a file may lie before the table: with large blocks, mke2fs leaves
+/// much room between the bitmaps. Other kinds of inodes have something else in the place of the
+/// map.
+fn blocks_behind(device: &dyn BlockDevice, table: &Table, slots: u32) -> BTreeSet<u64> {
+    let begin = table.at >> table.bits;
+    let slots = (1..=slots.min(BEHIND_MAX)).filter_map(|inode| table.slot(device, inode));
+    let used = slots.filter(|slot| {
+        let is_mapped =
+            matches!(slot.raw().file_type(), None | Some(FileType::Regular | FileType::Directory));
+        is_mapped && slot.raw().i_links_count.get() > 0
+    });
+    let first_behind =
+        |slot: InodeSlot<Vec<u8>>| named_blocks(slot.raw()).into_iter().filter(|block| *block > begin).min();
+    used.filter_map(first_behind).collect()
+}
+
+/// How many tables may lie one behind the other, the better number first. Of the groups whose
+/// tables lie together, an inode has the same place in one long table as in its own. Without
+/// flex_bg the table stands alone. So one table is never wrong unless more groups follow.
+fn together(device: &dyn BlockDevice, table: &Table) -> Vec<u64> {
+    let root = table.slot(device, InodeNr::ROOT.raw());
+    if root.is_none_or(|root| !root.raw().flags().contains(InodeFlags::EXTENTS)) {
+        return vec![1];
+    }
+    let ratio = cluster_ratio(device, table, BEHIND_MAX);
+    let groups = groups(device.size() >> table.bits, table, ratio);
+    debug_assert!(groups > 0, "the table lies in a group");
+    if groups > FLEX_GROUPS { vec![FLEX_GROUPS, 1] } else { vec![1, groups] }
 }
 
 /// Bits of a bitmap before its padding: the bytes at its end that have all bits set.
@@ -272,7 +324,8 @@ fn unpadded(bitmap: &[u8]) -> usize {
 
 /// The inode bitmap of the first group, if no descriptor names it. Of the blocks before the table,
 /// it is the one whose bits say best which slots are in use; `None` if each has too many wrong bits
-/// or does not fit. `fits` says how many inodes a group may have.
+/// or does not fit. It marks at least half of the slots in use: where few are, a block of zeroes has
+/// few wrong bits, too. `fits` says how many inodes a group may have.
 fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) -> bool) -> Option<Vec<u8>> {
     let slots = 1..=(8 * u32_from_usize(table.block_size())).min(SLOTS_MAX);
     let is_used = |inode| table.slot(device, inode).is_some_and(|slot| slot.raw().i_links_count.get() > 0);
@@ -285,7 +338,10 @@ fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) ->
         let count = unpadded(&bitmap).min(used.len());
         let is_set = |index: usize| bitmap[index / 8] >> (index % 8) & 1 == 1;
         let wrong = (0..count).filter(|index| is_set(*index) != used[*index]).count();
-        (fits(unpadded(&bitmap)) && wrong <= count / WRONG_SHARE_MAX).then_some((wrong, bitmap))
+        let in_use = (0..count).filter(|index| used[*index]).count();
+        let missed = (0..count).filter(|index| used[*index] && !is_set(*index)).count();
+        let is_likely = wrong <= count / WRONG_SHARE_MAX && 2 * missed <= in_use;
+        (fits(unpadded(&bitmap)) && is_likely).then_some((wrong, bitmap))
     });
     rated.min_by_key(|(wrong, _)| *wrong).map(|(_, bitmap)| bitmap)
 }
@@ -321,6 +377,23 @@ fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32
     if has_wide && power <= CLUSTER_POWER_MAX { 1 << power } else { 1 }
 }
 
+fn clusters_per_group(table: &Table) -> u32 {
+    (8u32 << table.bits).min(BLOCKS_PER_GROUP_MAX)
+}
+
+/// The block with which the first group begins. Clusters begin at block 0, even where the
+/// superblock is in block 1.
+fn first_block_of_groups(table: &Table, ratio: u32) -> u64 {
+    if ratio > 1 { 0 } else { table.first_data_block() }
+}
+
+/// The groups of a file system with so many blocks, with clusters of `ratio` blocks.
+fn groups(blocks: u64, table: &Table, ratio: u32) -> u64 {
+    assert!(ratio > 0, "a cluster has a block");
+    let per_group = u64_from_u32(clusters_per_group(table)) * u64_from_u32(ratio);
+    (blocks - first_block_of_groups(table, ratio)).div_ceil(per_group)
+}
+
 /// Sets the size in blocks, inodes and groups, given the inodes of a group and blocks of a cluster.
 fn put_geometry(
     sb: &mut RawSuperblock,
@@ -329,11 +402,10 @@ fn put_geometry(
     (inodes_per_group, ratio): (u32, u32),
 ) -> Option<()> {
     let blocks = size >> table.bits;
-    let clusters = (8u32 << table.bits).min(BLOCKS_PER_GROUP_MAX);
+    let clusters = clusters_per_group(table);
     let per_group = clusters.checked_mul(ratio)?;
-    // Clusters begin at block 0, even where the superblock is in block 1.
-    let first = if ratio > 1 { 0 } else { table.first_data_block() };
-    let groups = (blocks - first).div_ceil(u64_from_u32(per_group));
+    let first = first_block_of_groups(table, ratio);
+    let groups = groups(blocks, table, ratio);
     sb.s_magic = U16::new(MAGIC);
     sb.set_blocks_count(BlockCount::new(blocks));
     sb.s_log_block_size = U32::new(table.bits - 10);
