@@ -87,13 +87,15 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         children: Vec::with_capacity(known),
         ..Tree::default()
     };
-    let count = u64_from_usize(known);
+    let affordable = affordable(volume, facts);
+    // Those that are left out do not count: the part is over when the others are done.
+    let count = u64_from_usize(affordable.len());
+    volume.watch.tell(Part::Directories, 0, count);
     let visit = |fetched: &Fetched, fact: &DirFact| {
         let visited = visit(volume, facts, fetched, fact);
         volume.watch.tell(Part::Directories, 1, count);
         visited
     };
-    let affordable = affordable(volume, facts);
     let earlier = ledger.findings().count();
     let visit_unit = |unit: &&[&DirFact]| {
         let fetched = Fetched::read(volume, unit);
@@ -111,8 +113,7 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
     ledger.sort_by_inode(earlier);
     tree.directories.sort_unstable();
     tree.children.sort_unstable();
-    let walked = tree.directories.len();
-    assert!(walked <= known, "{walked} directories walked of {known}");
+    assert_eq!(tree.directories.len(), affordable.len(), "directories walked");
     let inodes = 1..=volume.geometry.inodes_count();
     debug_assert!(
         tree.children.iter().all(|name| inodes.contains(&name.child) && inodes.contains(&name.parent)),

@@ -35,6 +35,8 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
     let in_use = |group: GroupNr| u64_from_u32(scan.volume.group_of(group).inodes_used);
     let all: u64 = groups.iter().map(|&group| in_use(group)).sum();
+    // What was read before the walk shows at once, and the time left is that of the walk.
+    scan.volume.watch.tell(Part::Inodes, 0, all);
     let gather_group = |group: GroupNr| {
         let gathered = gather_group(scan, group);
         scan.volume.watch.tell(Part::Inodes, in_use(group), all);

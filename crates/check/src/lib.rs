@@ -112,9 +112,9 @@ pub enum Part {
 pub struct Step {
     /// The part that is at work.
     pub part: Part,
-    /// Items of the part that have been done since the last step.
+    /// Items of the part that have been done since the last step; 0 if the part begins.
     pub more: u64,
-    /// All items of the part.
+    /// All items of the part. The steps of a part add up to them.
     pub all: u64,
     /// Bytes that were read so far, by all checks with this watch.
     pub read_bytes: u64,
@@ -293,6 +293,8 @@ fn measure_and_name(
 ) -> Result<(Report, Vec<PassCost>), Error> {
     let meter = Meter::default();
     let image = Metered { below: device, meter: &meter, watch: &options.watch };
+    let journal = journal.map(|below| Metered { below, meter: &meter, watch: &options.watch });
+    let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
     let devices = Devices { image: &image, journal, is_replayed: false, watch: &options.watch };
     let mut passes = Passes::begin(&meter);
     let report = check_devices(devices, options, (&mut passes, asked))?;

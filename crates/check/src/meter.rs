@@ -13,7 +13,7 @@ use crate::Watch;
 pub struct PassCost {
     /// The pass: 0 for superblock, descriptors and journal, then those of e2fsck.
     pub pass: u8,
-    /// Number of reads of the image.
+    /// Number of reads of the image, and of its external journal.
     pub reads: u64,
     /// Bytes that these reads asked for.
     pub bytes: u64,

@@ -136,18 +136,51 @@ fn reserved_blocks_are_read_together() {
     assert!(total.bytes >= 2 * 1024 * 4096 && total.reads < 100, "{total:?}");
 }
 
+/// What a watch is told of a check, and what the check costs.
+fn watched(image: &Path) -> (Vec<Step>, Vec<PassCost>) {
+    let device = FileDevice::open_read_only(image).unwrap();
+    let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
+    let told = Arc::clone(&steps);
+    let watch = Watch::new(move |step| told.lock().unwrap().push(step));
+    let (_, costs) = measure(&device, None, &Options { watch, ..Options::default() }).unwrap();
+    let steps = steps.lock().unwrap().clone();
+    (steps, costs)
+}
+
+/// Directories that together map more than twice the file system are skipped from then on. The
+/// progress counts only the others, so it reaches its end.
+#[test]
+fn progress_ends_where_directories_are_skipped() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "^has_journal"], "4M");
+    for name in ["a", "b", "c", "d"] {
+        // The extent covers 3000 of the 4096 blocks.
+        for request in ["mkdir NAME", "sif NAME block[4] 3000", "sif NAME block[5] 300"] {
+            let request = request.replace("NAME", name);
+            run("debugfs", &["-w", "-R", &request, image.to_str().unwrap()]);
+        }
+    }
+    let (steps, _) = watched(&image);
+    for part in [Part::Inodes, Part::Directories, Part::Connectivity, Part::Links, Part::Groups] {
+        let of_part: Vec<_> = steps.iter().filter(|step| step.part == part).collect();
+        let done: u64 = of_part.iter().map(|step| step.more).sum();
+        assert!(of_part.iter().all(|step| step.all == done), "{part:?}: {done} done, {of_part:?}");
+    }
+    // The root, lost+found and two of the four.
+    assert!(steps.iter().any(|step| step.part == Part::Directories && step.all == 4), "{steps:?}");
+}
+
 #[test]
 fn a_watch_is_told_each_item_and_all_bytes() {
     if !require(&["mke2fs", "debugfs"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let device = FileDevice::open_read_only(&made(folder.path())).unwrap();
-    let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
-    let told = Arc::clone(&steps);
-    let watch = Watch::new(move |step| told.lock().unwrap().push(step));
-    let (_, costs) = measure(&device, None, &Options { watch, ..Options::default() }).unwrap();
-    let steps = steps.lock().unwrap();
+    let (steps, costs) = watched(&made(folder.path()));
     // The image has the root, lost+found and 201 directories, in 64 groups.
     for (part, all) in [(Part::Directories, 203), (Part::Groups, 64)] {
         let of_part: Vec<_> = steps.iter().filter(|step| step.part == part).collect();

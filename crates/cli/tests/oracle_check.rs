@@ -96,6 +96,8 @@ fn progress_goes_to_a_descriptor_in_lines_of_e2fsck() {
         let of_pass: Vec<_> = of_pass.into_iter().filter(|words| words[0] == pass).collect();
         assert!(of_pass.iter().all(|words| words.len() == 4 && words[3] == path), "{text}");
         assert!(of_pass.iter().any(|words| words[1] == words[2]), "pass {pass} ends: {text}");
+        let done: Vec<u64> = of_pass.iter().map(|words| words[1].parse().unwrap()).collect();
+        assert!(done.is_sorted_by(|a, b| a < b), "pass {pass} goes on: {text}");
     }
     assert_eq!(code(&["-n", "-C", "77", path]), 8, "no such descriptor");
 }

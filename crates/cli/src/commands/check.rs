@@ -281,6 +281,14 @@ const fn share_of(part: Part) -> (u64, u64) {
     }
 }
 
+/// What the progress line shows.
+struct Shown {
+    part: Part,
+    /// Items of the part.
+    done: u64,
+    read_bytes: u64,
+}
+
 /// Advances the progress line through the parts of a check. The line shows the time left for the
 /// whole check. It starts again with each check, since a repair checks more than once.
 fn watch(progress: &Progress) -> Watch {
@@ -288,22 +296,25 @@ fn watch(progress: &Progress) -> Watch {
         return Watch::default();
     }
     let bar = progress.bar_of_shares(1000);
-    let done: Mutex<(Part, u64)> = Mutex::new((Part::Groups, 0));
+    let shown = Mutex::new(Shown { part: Part::Groups, done: 0, read_bytes: 0 });
     Watch::new(move |step| {
         let Step { part, more, all, read_bytes, .. } = step;
-        let mut now = done.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.0 != part {
+        let mut now = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.part != part {
             if part == Part::Inodes {
                 bar.reset();
             }
-            *now = (part, 0);
+            (now.part, now.done) = (part, 0);
         }
-        now.1 += more;
+        now.done += more;
+        // Another thread may have told a later step before this one.
+        now.read_bytes = now.read_bytes.max(read_bytes);
         let (what, all) = (noun(part), all.max(1));
         let (first, end) = share_of(part);
-        let position = first + (end - first) * now.1.min(all) / all;
-        if position != bar.position() || now.1 == more {
-            bar.set_message(format!("{} of {all} {what}, {} read", now.1, HumanBytes(read_bytes)));
+        let position = first + (end - first) * now.done.min(all) / all;
+        if position != bar.position() || now.done == more {
+            let read = HumanBytes(now.read_bytes);
+            bar.set_message(format!("{} of {all} {what}, {read} read", now.done));
             bar.set_position(position);
         }
     })

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use blockyard_check::{Part, Step, Watch};
 
@@ -11,8 +11,9 @@ use blockyard_check::{Part, Step, Watch};
 struct Lines {
     file: File,
     device: String,
-    /// Progress in each part. Relaxed: only the lines depend on it.
-    done: [AtomicU64; 5],
+    /// The part that is at work, and its items that are done. Held while a line is written: lines
+    /// of several threads stay in order.
+    now: Mutex<(Part, u64)>,
 }
 
 /// A watch that writes to an open file descriptor of this process.
@@ -21,30 +22,36 @@ struct Lines {
 /// The descriptor cannot be opened.
 pub(super) fn watch(descriptor: u32, device: String) -> std::io::Result<Watch> {
     let file = File::options().write(true).open(format!("/dev/fd/{descriptor}"))?;
-    let lines = Lines { file, device, done: Default::default() };
+    let lines = Lines { file, device, now: Mutex::new((Part::Groups, 0)) };
     Ok(Watch::new(move |step| lines.tell(step)))
 }
 
 impl Lines {
     fn tell(&self, step: Step) {
-        let (pass, counter) = match step.part {
-            Part::Inodes => (1, &self.done[0]),
-            Part::Directories => (2, &self.done[1]),
-            Part::Connectivity => (3, &self.done[2]),
-            Part::Links => (4, &self.done[3]),
-            Part::Groups => (5, &self.done[4]),
-        };
-        let before = counter.fetch_add(step.more, Ordering::Relaxed);
-        let (done, all) = (before + step.more, step.all.max(1));
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.0 != step.part {
+            // A repair checks more than once, and each check counts from 0.
+            *now = (step.part, 0);
+        }
+        let before = now.1;
+        now.1 += step.more;
+        let (done, all) = (now.1, step.all.max(1));
+        debug_assert!(done <= all, "{done} of {all} in {:?}", step.part);
         if before * 100 / all != done * 100 / all {
-            // In one write, because several threads report. A reader that is gone does not stop the
-            // check.
-            let line = format!("{pass} {done} {all} {}\n", self.device);
+            // In one write. A reader that is gone does not stop the check.
+            let line = format!("{} {done} {all} {}\n", pass_of(step.part), self.device);
             let _ = (&self.file).write_all(line.as_bytes());
         }
-        if done >= all {
-            // A repair checks more than once, and each check counts from 0.
-            counter.store(0, Ordering::Relaxed);
-        }
+    }
+}
+
+/// The pass of e2fsck.
+const fn pass_of(part: Part) -> u8 {
+    match part {
+        Part::Inodes => 1,
+        Part::Directories => 2,
+        Part::Connectivity => 3,
+        Part::Links => 4,
+        Part::Groups => 5,
     }
 }
