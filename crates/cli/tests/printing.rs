@@ -384,9 +384,26 @@ fn whoever_reads_a_mounted_image_is_told() {
     let refused = said("mkdir I /x");
     assert!(refused.contains("in use by /dev/loop") && !refused.contains("note"), "{refused}");
     unmount();
-    // A file system that is mounted read-only does not change.
+    // A file system that is mounted read-only does not change, but a repair would change it.
     mount("loop,ro");
-    assert_eq!(said("check -n I"), "");
+    for words in ["check -n I", "check --plan I"] {
+        let said = said(words);
+        let note = format!("note: is mounted read-only at {} through /dev/loop", place.display());
+        assert!(said.contains(&note) && said.lines().count() == 1, "{words}: {said}");
+    }
+    assert_eq!(said("ls I"), "");
+    let refused = said("check -fy I");
+    assert!(refused.contains("in use by /dev/loop"), "{refused}");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(&format!(" {} ", place.display()))).unwrap();
+    let device = line.split(' ').next().unwrap();
+    let note = format!("note: is mounted read-only at {}; unmount it before a repair", place.display());
+    assert!(said(&format!("check -n {device}")).contains(&note), "{device}");
+    for words in ["check -fy", "check -p"] {
+        let refused = said(&format!("{words} {device}"));
+        let why = format!("{device}: is mounted at {}; unmount it first", place.display());
+        assert!(refused.contains(&why), "{words}: {refused}");
+    }
     unmount();
     assert_eq!(said("check -n I"), "");
 }

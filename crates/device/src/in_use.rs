@@ -2,9 +2,10 @@
 //! other processes that hold its lock.
 //!
 //! A block device counts as mounted if the list of mounts shows a writable mount of it or of one of
-//! its partitions. Read-only mounts in the list do not count. A device that the list does not show
-//! counts as mounted if the kernel refuses exclusive use of it, because mounts in other namespaces
-//! are not in our list. A file counts as mounted if a loop device that it backs is mounted.
+//! its partitions. Read-only mounts in the list do not count, and are told apart. A device that the
+//! list does not show counts as mounted if the kernel refuses exclusive use of it, because mounts in
+//! other namespaces are not in our list. A file counts as mounted if a loop device that it backs is
+//! mounted.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -36,6 +37,21 @@ pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
     let mounts: Vec<KernelMount> = devices_of(image).into_iter().filter_map(mount_of).collect();
     let with_place = mounts.iter().position(|mount| mount.place.is_some());
     mounts.into_iter().nth(with_place.unwrap_or(0))
+}
+
+/// A mount of an image, or of a partition in it, that the list of mounts shows as read-only; `None`
+/// if there is none. Nobody changes the image through it, but whoever writes to the image takes the
+/// ground from under what the kernel caches of it.
+#[must_use]
+pub fn read_only_mount(image: &Path) -> Option<KernelMount> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let shown_of = |device: Device| {
+        let number = format!("{}:{}", device.major, device.minor);
+        let shown = mounts.lines().filter_map(mount).find(|mount| mount.device == number)?;
+        let place = Some(shown.place.to_owned());
+        (!shown.is_writable).then_some(KernelMount { device: device.path, place })
+    };
+    devices_of(image).into_iter().find_map(shown_of)
 }
 
 /// The loop device that a file backs, if there is one. While there is, only the kernel may write to

@@ -160,7 +160,7 @@ impl Args {
         }
         let open = |path: &ImagePath| -> anyhow::Result<FileDevice> {
             image::refuse_no_image(path)?;
-            super::mounted::warn(path);
+            super::mounted::warn_of_check(path);
             Ok(path.open_read_only()?)
         };
         let device = open(&self.image)?;

@@ -1,6 +1,7 @@
 //! Warns about reading an image that someone has mounted: it may be changing, and some of it may be
 //! only in the kernel's memory.
 
+use blockyard_device::in_use::KernelMount;
 use blockyard_device::{ImagePath, in_use};
 
 /// Warns on standard error if an image may change while it is read.
@@ -14,15 +15,35 @@ pub(super) fn warn(image: &ImagePath) {
         }
         return;
     };
-    let place = mount.place.map(|place| format!(" at {place}")).unwrap_or_default();
-    let through = if mount.device == image.file() {
-        String::new()
-    } else {
-        format!(" through {}", mount.device.display())
-    };
     eprintln!(
-        "blockyard: {}: note: is mounted{place}{through}; what is read here may be changing, and be behind what the \
+        "blockyard: {}: note: is mounted{}; what is read here may be changing, and be behind what the \
          mount shows",
-        image.display()
+        image.display(),
+        place_of(&mount, image)
     );
+}
+
+/// As [`warn`], for a check: whoever wants to repair what it finds has to unmount the image first,
+/// also one that is mounted read-only.
+pub(super) fn warn_of_check(image: &ImagePath) {
+    warn(image);
+    if in_use::kernel_mount(image.file()).is_some() {
+        return;
+    }
+    if let Some(mount) = in_use::read_only_mount(image.file()) {
+        eprintln!(
+            "blockyard: {}: note: is mounted read-only{}; unmount it before a repair",
+            image.display(),
+            place_of(&mount, image)
+        );
+    }
+}
+
+/// Where an image is mounted, and through which other device.
+fn place_of(mount: &KernelMount, image: &ImagePath) -> String {
+    let place = mount.place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default();
+    if mount.device == image.file() {
+        return place;
+    }
+    format!("{place} through {}", mount.device.display())
 }

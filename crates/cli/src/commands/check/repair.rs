@@ -208,11 +208,14 @@ fn needs_no_check(
 fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
     image::refuse_no_image(path)?;
     if args.plan {
-        mounted::warn(path);
+        mounted::warn_of_check(path);
         return Ok(path.open_read_only()?);
     }
     image::refuse_in_use(path)?;
-    path.open().map_err(|error| match in_use::kernel_mount(path.file()).filter(|_| error.is_busy()) {
+    // e2fsck -f writes to what is mounted read-only, for the sake of the root. The kernel goes on
+    // with what it has cached.
+    let mount_of = |file: &Path| in_use::kernel_mount(file).or_else(|| in_use::read_only_mount(file));
+    path.open().map_err(|error| match mount_of(path.file()).filter(|_| error.is_busy()) {
         Some(mount) => {
             let place = mount.place.map(|place| format!(" at {place}")).unwrap_or_default();
             anyhow!("{}: is mounted{place}; unmount it first", path.display())
