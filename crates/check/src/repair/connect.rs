@@ -27,6 +27,13 @@ pub(crate) struct Connected<'a> {
     pub(crate) tree: &'a Tree,
 }
 
+impl<'a> Connected<'a> {
+    /// A directory that is repaired because of a finding.
+    pub(crate) fn mending(&self, inode: InodeNr, code: Code) -> Mending<'a> {
+        Mending { facts: self.facts, lost_found: self.tree.lost_found, inode, code }
+    }
+}
+
 /// What is to be changed in each directory, and why.
 #[derive(Default)]
 struct Changes(BTreeMap<u32, (Code, Change)>);
@@ -89,7 +96,7 @@ pub(crate) fn repair(
 
 fn carry_out(ed: &mut Editor<'_, '_>, at: &Connected<'_>, changes: Changes) -> Result<(), DeviceError> {
     for (directory, (code, change)) in changes.0 {
-        let mending = Mending { facts: at.facts, inode: InodeNr::new(directory), code };
+        let mending = at.mending(InodeNr::new(directory), code);
         directory::repair(ed, &mending, &change, Writing::InPlace)?;
     }
     Ok(())
@@ -141,7 +148,7 @@ pub(crate) fn attach(
         None if make_lost_found(ed, at)? => return Ok(()),
         None => (InodeNr::ROOT.raw(), "/"),
     };
-    let mending = Mending { facts: at.facts, inode: InodeNr::new(holder), code };
+    let mending = at.mending(InodeNr::new(holder), code);
     let wanted: Vec<Vec<u8>> = lost.iter().map(|&inode| name_of_lost(ed, at, InodeNr::new(inode))).collect();
     let names = directory::unlike_any(ed, &mending, wanted)?;
     let (mut more, mut told): (Vec<Name>, Vec<String>) = (Vec::new(), Vec::new());
@@ -164,7 +171,7 @@ pub(crate) fn attach(
     for (inode, what) in named.into_iter().zip(told) {
         ed.add(code, Site::inode(inode), Cost::Moved, what);
         if at.facts.kind(geometry, inode).is_directory() {
-            let mending = Mending { facts: at.facts, inode, code };
+            let mending = at.mending(inode, code);
             let change = Change { parent: Some(holder), ..Change::default() };
             directory::repair(ed, &mending, &change, Writing::InPlace)?;
         }
@@ -209,7 +216,7 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, 
     let name = Name { bytes: b"lost+found".to_vec(), inode: inode.raw(), file_type };
     let less = at.tree.lost_found.into_iter().collect();
     let change = Change { more: vec![name], less, ..Change::default() };
-    let mending = Mending { facts: at.facts, inode: InodeNr::ROOT, code: Code::LOST_FOUND_MISSING };
+    let mending = at.mending(InodeNr::ROOT, Code::LOST_FOUND_MISSING);
     if !directory::repair(ed, &mending, &change, Writing::InPlace)? {
         // The root has no room for its name.
         let mut slot = ed.slot(inode)?;

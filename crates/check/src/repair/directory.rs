@@ -99,6 +99,8 @@ pub(crate) fn needs_rebuilding(code: Code) -> bool {
 /// A directory under repair.
 pub(crate) struct Mending<'a> {
     pub(crate) facts: &'a Facts,
+    /// The inode that the root names lost+found. Its blocks stay, as room for names.
+    pub(crate) lost_found: Option<u32>,
     pub(crate) inode: InodeNr,
     pub(crate) code: Code,
 }
@@ -134,9 +136,10 @@ pub(crate) fn repair(
     all.extend(change.more.iter().cloned());
     judged.changes.extend(names::separate(&mut all));
     let old: Vec<BlockNr> = map.runs.iter().flat_map(blocks_of).collect();
+    let keeps_blocks = at.lost_found == Some(at.inode.raw());
     if build::write(
         ed,
-        &build::Directory { inode: at.inode, parent: read.dotdot, names: all, old },
+        &build::Directory { keeps_blocks, inode: at.inode, parent: read.dotdot, names: all, old },
         &mut slot,
     )? {
         note(ed, at, judged, "directory rebuilt");
@@ -155,7 +158,8 @@ pub(crate) fn rebuild(ed: &mut Editor<'_, '_>, at: &Mending<'_>) -> Result<(), D
     let read = names::read(ed, at, &map.runs);
     let names = read.blocks.into_values().flatten().collect();
     let old = map.runs.iter().flat_map(blocks_of).collect();
-    let directory = build::Directory { inode: at.inode, parent: read.dotdot, names, old };
+    let directory =
+        build::Directory { inode: at.inode, parent: read.dotdot, names, old, keeps_blocks: false };
     if build::is_written(ed, &directory, &slot)? {
         return Ok(());
     }
@@ -167,19 +171,19 @@ fn blocks_of(run: &Run) -> impl Iterator<Item = BlockNr> + use<> {
     (run.physical..run.physical + run.length).map(BlockNr::new)
 }
 
-/// Writes names back into their blocks; false when they do not fit. New names fit only into the
-/// single block of a directory without an index.
+/// Writes names back into their blocks; false when they do not fit. In a directory without an
+/// index, new names go where there is room.
 fn write_in_place(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
     slot: &Slot,
     read: &names::Read,
-    more: &[Name],
+    mut more: &[Name],
 ) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let indexed = slot.raw().flags().contains(InodeFlags::INDEX);
     let linear = slot.raw().flags().difference(InodeFlags::INDEX) == slot.raw().flags();
-    if !more.is_empty() && (!linear || read.blocks.len() != 1) {
+    if !more.is_empty() && (!linear || !read.blocks.contains_key(&0)) {
         return Ok(false);
     }
     let layout = DirLayout { inodes_count: u32::MAX, ..volume.dir_layout() };
@@ -206,13 +210,20 @@ fn write_in_place(
             }
         } else {
             let dots = if logical == 0 { Some((at.inode.raw(), read.dotdot)) } else { None };
-            let entered = if logical == 0 { more } else { &[] };
+            let lengths = names.iter().map(|name| DirLayout::entry_len(name.bytes.len()));
+            let used = lengths.sum::<usize>() + if dots.is_some() { 24 } else { 0 };
+            let room = layout.usable().saturating_sub(used);
+            let (entered, later) = more.split_at(build::that_fit(more, room));
             if !pack(&mut block, layout, dots, names.iter().chain(entered)) {
                 return Ok(false);
             }
             seal_dir_leaf(seed, &mut block);
+            more = later;
         }
         written.insert(place, block);
+    }
+    if !more.is_empty() {
+        return Ok(false);
     }
     for (place, block) in written {
         if volume.block(place)? != block {
@@ -339,7 +350,7 @@ fn leave_inode(
     }
     slot.raw_mut().set_flags(flags);
     slot.raw_mut().i_block = [0; 60];
-    let directory = build::Directory { inode: at.inode, parent, names, old: Vec::new() };
+    let directory = build::Directory { inode: at.inode, parent, names, old: Vec::new(), keeps_blocks: false };
     let fits = build::write(ed, &directory, slot)?;
     if fits {
         ed.add(at.code, Site::inode(at.inode), Cost::Moved, "inline directory moved into a block");
@@ -375,5 +386,6 @@ pub(crate) fn make(
     if ed.volume().incompat.contains(blockyard_disk::Incompat::EXTENTS) {
         raw.set_flags(InodeFlags::EXTENTS);
     }
-    build::write(ed, &build::Directory { inode, parent, names, old: Vec::new() }, &mut slot)
+    let directory = build::Directory { inode, parent, names, old: Vec::new(), keeps_blocks: false };
+    build::write(ed, &directory, &mut slot)
 }

@@ -10,7 +10,7 @@ use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{BlockCount, InodeNr, RoCompat};
 
 use super::connect::{self, Connected};
-use super::directory::{self, Change, Mending, Writing};
+use super::directory::{self, Change, Writing};
 use super::editor::{self, Editor, Walked};
 use super::head;
 use super::inode::{self, Around};
@@ -239,7 +239,7 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let found = errors_of(ed, &ledger);
     if !found.is_empty() {
         if !open_named(ed, &facts)? {
-            mend_directories(ed, &facts, &found)?;
+            mend_directories(ed, &Connected { facts: &facts, tree: &tree }, &found)?;
         }
         return Ok(true);
     }
@@ -391,7 +391,7 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding], unkept: &[Unkept]) ->
     Ok(())
 }
 
-fn mend_directories(ed: &mut Editor<'_, '_>, facts: &Facts, found: &[Finding]) -> Result<(), Error> {
+fn mend_directories(ed: &mut Editor<'_, '_>, at: &Connected<'_>, found: &[Finding]) -> Result<(), Error> {
     let is_unscanned = |code| matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE);
     debug_assert!(!found.iter().any(|finding| is_unscanned(finding.code)), "tables are opened first");
     let mut directories: BTreeMap<InodeNr, (Code, Writing)> = BTreeMap::new();
@@ -403,7 +403,7 @@ fn mend_directories(ed: &mut Editor<'_, '_>, facts: &Facts, found: &[Finding]) -
         }
     }
     for (inode, (code, writing)) in directories {
-        directory::repair(ed, &Mending { facts, inode, code }, &Change::default(), writing)?;
+        directory::repair(ed, &at.mending(inode, code), &Change::default(), writing)?;
     }
     Ok(())
 }

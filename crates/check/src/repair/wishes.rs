@@ -5,7 +5,7 @@ use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::{Incompat, InodeNr, RoCompat};
 
 use super::connect::Connected;
-use super::directory::{self, Mending};
+use super::directory;
 use super::editor::Editor;
 use super::examined::examined;
 use super::log::Cost;
@@ -35,8 +35,7 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
                 // The empty blocks of lost+found are room for names when there is no space.
                 let is_lost_found = known.tree.lost_found == Some(fact.inode.raw());
                 if in_blocks && !fact.casefold && !is_lost_found {
-                    let code = Code::DOT_SLACK;
-                    directory::rebuild(ed, &Mending { facts, inode: fact.inode, code })?;
+                    directory::rebuild(ed, &known.mending(fact.inode, Code::DOT_SLACK))?;
                 }
             }
         }

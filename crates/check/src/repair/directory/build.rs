@@ -23,6 +23,9 @@ pub(super) struct Directory {
     /// Blocks that the directory had. They are reused without bigalloc if the new directory has a
     /// single block, or else if there is no other space and they are enough.
     pub(super) old: Vec<BlockNr>,
+    /// Whether a directory without an index has no fewer blocks than before. Blocks that it does
+    /// not need have no names.
+    pub(super) keeps_blocks: bool,
 }
 
 /// A leaf: its first hash (0 for the first leaf), whether the leaf before ends with the same hash,
@@ -88,6 +91,13 @@ fn compose(ed: &Editor<'_, '_>, directory: &Directory, slot: &Slot) -> (InodeFla
     let (layout, seed) = (layout_of(ed), seed_of(ed, directory, slot));
     let flags = slot.raw().flags();
     let dots = Some((directory.inode.raw(), directory.parent));
+    if directory.keeps_blocks && !flags.contains(InodeFlags::INDEX) {
+        let mut blocks = linear(directory, layout, seed);
+        if blocks.len() <= directory.old.len() {
+            blocks.resize_with(directory.old.len(), || empty(layout, seed));
+            return (flags, blocks);
+        }
+    }
     let may_index = ed.volume().compat.contains(Compat::DIR_INDEX) && !flags.contains(InodeFlags::CASEFOLD);
     let mut first = vec![0; layout.block_size];
     let (flags, blocks) = if pack(&mut first, layout, dots, directory.names.iter()) {
@@ -166,8 +176,17 @@ fn linear(directory: &Directory, layout: DirLayout, seed: Option<u32>) -> Vec<Ve
     blocks
 }
 
+/// A block without names.
+fn empty(layout: DirLayout, seed: Option<u32>) -> Vec<u8> {
+    let mut block = vec![0; layout.block_size];
+    let fits = pack(&mut block, layout, None, std::iter::empty());
+    assert!(fits, "no name fits anywhere");
+    seal_dir_leaf(seed, &mut block);
+    block
+}
+
 /// How many of the first names fit into `room` bytes.
-fn that_fit(names: &[Name], room: usize) -> usize {
+pub(super) fn that_fit(names: &[Name], room: usize) -> usize {
     let mut used = 0;
     names
         .iter()
