@@ -9,7 +9,7 @@ use std::path::Path;
 
 use blockyard_check::{Action, Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
-use blockyard_testkit::{e2fsck_bounded, require};
+use blockyard_testkit::{e2fsck_bounded, e2fsck_clean, require};
 use support::small::{self, debugfs, lost_found, made, repair};
 
 /// Header of an attribute list in an inode.
@@ -92,6 +92,49 @@ fn lost_files_are_told_with_their_old_paths() {
             "moved /a/b/c/file named lost+found/#18.file",
         ]
     );
+}
+
+/// A directory and everything in it lost their inodes. The blocks of the directories still have the
+/// names, so each is listed as lost with its path, and once. Once, only the first name was.
+#[test]
+fn names_in_lost_directories_are_listed() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-t", "ext4"][..], &["-t", "ext3", "-b", "1024"]] {
+        let image = made(folder.path(), options, "8M");
+        let content = folder.path().join("content");
+        std::fs::write(&content, b"few bytes\n").unwrap();
+        for request in ["mkdir /a", "mkdir /a/b", "write CONTENT /a/f", "write CONTENT /a/b/file"] {
+            debugfs(&image, &request.replace("CONTENT", content.to_str().unwrap()));
+        }
+        for path in ["/a/b/file", "/a/f", "/a/b", "/a"] {
+            debugfs(&image, &format!("clri {path}"));
+        }
+        let device = FileDevice::open(&image).unwrap();
+        let plan = plan(&device, &RepairOptions { now: 1_700_000_000, ..RepairOptions::default() }).unwrap();
+        assert!(plan.is_complete(), "{:?}", plan.after);
+        let costly = plan.actions.iter().filter(|action| action.cost > Cost::Nothing);
+        let told: Vec<(&str, &str, &str)> = costly
+            .map(|action| {
+                let path = std::str::from_utf8(action.path.as_deref().unwrap()).unwrap();
+                (action.cost.text(), path, &action.what[..])
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("removed", "/a", "name of inode 15 removed"),
+                ("removed", "/a/b", "name of inode 16 lost with its directory"),
+                ("removed", "/a/f", "name of inode 17 lost with its directory"),
+                ("removed", "/a/b/file", "name of inode 18 lost with its directory"),
+            ],
+            "{options:?}"
+        );
+        plan.apply(&device).unwrap();
+        e2fsck_clean(&image);
+    }
 }
 
 /// An empty attribute whose value would lie outside of the inode hides the one of inline data, and

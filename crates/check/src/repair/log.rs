@@ -128,6 +128,8 @@ pub(crate) struct Log {
     pub(crate) spare: Vec<Range<u64>>,
     /// Names that directories lost, by inode.
     remembered: BTreeMap<u32, OldName>,
+    /// Whether the names in lost directories are among the actions.
+    pub(crate) has_listed_remains: bool,
 }
 
 /// A name that an inode had before the repair.
@@ -219,6 +221,11 @@ impl Log {
     /// The name of an inode that a directory lost in this repair.
     pub(crate) fn remembered(&self, inode: u32) -> Option<&OldName> {
         self.remembered.get(&inode)
+    }
+
+    /// All inodes whose names directories lost in this repair, and one name of each.
+    pub(crate) fn all_remembered(&self) -> impl Iterator<Item = (u32, &OldName)> {
+        self.remembered.iter().map(|(inode, name)| (*inode, name))
     }
 
     /// Whether a finding is to be repaired at all.

@@ -1,7 +1,8 @@
-//! What is left of a directory whose inode is cleared or gone: the names in it, which its files get
-//! in lost+found.
+//! What is left of a directory whose inode is cleared or gone: the names in it. Its files get them in
+//! lost+found. If their inodes are gone, too, the names are all that is left of them, and are listed
+//! as lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
@@ -10,12 +11,19 @@ use blockyard_disk::{BlockNr, InodeNr};
 use super::attributes;
 use super::editor::{Editor, Slot};
 use super::entries::{Name, entries};
+use super::log::{Action, Cost, NameChange};
 use super::maps;
+use crate::code::Code;
+use crate::facts::Facts;
 
 /// The most blocks that are read for names.
 const BLOCKS_MAX: u64 = 4096;
 /// The most clusters that nobody claims and that are read for names.
 const CLUSTERS_MAX: usize = 1 << 16;
+/// The most names that are read from such clusters.
+const NAMES_MAX: usize = 1 << 20;
+/// The most names that are listed as lost.
+const LISTED_MAX: usize = 200_000;
 
 /// Remembers the names in a directory that is about to be cleared.
 pub(super) fn remember(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &Slot) {
@@ -43,28 +51,130 @@ fn is_dot(name: &Name) -> bool {
     matches!(&name.bytes[..], b"." | b"..")
 }
 
-/// Remembers the names of lost inodes in blocks that the bitmap calls used although nobody claims
-/// them: directories whose inodes are gone leave such blocks.
-pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
-    let nameless = lost.iter().copied().filter(|inode| ed.log.remembered(*inode).is_none());
-    let nameless: BTreeSet<u32> = nameless.collect();
-    if nameless.is_empty() {
-        return;
-    }
+/// One block of a directory whose inode is gone.
+struct Remnant {
+    /// The directory. Only its first block says which it is.
+    own: Option<InodeNr>,
+    /// What `..` names.
+    parent: Option<InodeNr>,
+    /// The other names.
+    names: Vec<Name>,
+}
+
+/// What directories whose inodes are gone have left: blocks that the bitmap calls used although
+/// nobody claims them.
+fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     let volume = ed.volume();
     let ratio = u64_from_u32(volume.geometry.cluster_ratio());
     let first = volume.geometry.first_data_block().raw();
     let clusters = (volume.geometry.blocks_count().raw() - first).div_ceil(ratio);
     let leaked: Vec<u64> = (0..clusters).filter(|at| ed.is_leaked(*at)).take(CLUSTERS_MAX).collect();
     let blocks = leaked.into_iter().flat_map(|at| first + at * ratio..first + (at + 1) * ratio);
+    let (mut remnants, mut room) = (Vec::new(), NAMES_MAX);
     for place in blocks.map(BlockNr::new).filter(|place| volume.contains(*place)) {
         let Ok(block) = volume.block(place) else { continue };
         let mut broken = false;
-        let names = entries(ed, &block, &mut broken);
-        // Only the first block of a directory says whose it is.
-        let own = names.iter().find(|name| name.bytes == b".").map(|own| InodeNr::new(own.inode));
+        let mut names = entries(ed, &block, &mut broken);
         // If the chain of entries is broken, the block holds something else.
-        let wanted = names.into_iter().filter(|name| !broken && nameless.contains(&name.inode));
-        keep(ed, own, &wanted.collect::<Vec<_>>());
+        if broken {
+            continue;
+        }
+        let named = |dots: &[u8]| names.iter().find(|name| name.bytes == dots);
+        let (own, parent) = (named(b"."), named(b".."));
+        let (own, parent) = (own.map(|own| InodeNr::new(own.inode)), parent.map(|up| InodeNr::new(up.inode)));
+        names.retain(|name| !is_dot(name));
+        if names.len() > room {
+            break;
+        }
+        room -= names.len();
+        remnants.push(Remnant { own, parent, names });
     }
+    remnants
+}
+
+/// Remembers the names that the directories themselves have in the directories above them. Both
+/// directories must say so.
+fn remember_directories(ed: &mut Editor<'_, '_>, remnants: &[Remnant]) {
+    let parents: BTreeMap<u32, InodeNr> =
+        remnants.iter().filter_map(|remnant| Some((remnant.own?.raw(), remnant.parent?))).collect();
+    for remnant in remnants {
+        let Some(own) = remnant.own else { continue };
+        for name in remnant.names.iter().filter(|name| parents.get(&name.inode) == Some(&own)) {
+            ed.log.remember(name.inode, Some(own), &name.bytes);
+        }
+    }
+}
+
+/// Remembers the names of lost inodes in what is left of directories whose inodes are gone.
+pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
+    let nameless = lost.iter().copied().filter(|inode| ed.log.remembered(*inode).is_none());
+    let nameless: BTreeSet<u32> = nameless.collect();
+    if nameless.is_empty() {
+        return;
+    }
+    let remnants = remnants(ed);
+    for remnant in &remnants {
+        for name in remnant.names.iter().filter(|name| nameless.contains(&name.inode)) {
+            ed.log.remember(name.inode, remnant.own, &name.bytes);
+        }
+    }
+    remember_directories(ed, &remnants);
+}
+
+/// Records the names in lost directories whose inodes are lost, too: nothing else tells of these
+/// files. A lost directory counts if it had a name in one that is still there. Does this once in a
+/// repair, and only if a name was removed.
+pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
+    let is_removal = |action: &Action| action.name.is_some() && action.cost == Cost::Removed;
+    if ed.log.has_listed_remains || !ed.log.actions.iter().any(is_removal) {
+        return;
+    }
+    ed.log.has_listed_remains = true;
+    let remnants = remnants(ed);
+    remember_directories(ed, &remnants);
+    let geometry = &ed.volume().geometry;
+    // By directory: the name, and its inode.
+    let mut names: BTreeSet<(InodeNr, &[u8], u32)> = BTreeSet::new();
+    for remnant in &remnants {
+        let Some(own) = remnant.own else { continue };
+        let known = ed.log.remembered(own.raw()).and_then(|name| name.directory);
+        if known.is_some() && known == remnant.parent {
+            names.extend(remnant.names.iter().map(|name| (own, &name.bytes[..], name.inode)));
+        }
+    }
+    let cleared = ed.log.all_remembered();
+    names.extend(cleared.filter_map(|(inode, name)| Some((name.directory?, &name.bytes[..], inode))));
+    let is_lost = |inode: InodeNr| !facts.kind(geometry, inode).is_used();
+    let told: BTreeSet<(Option<InodeNr>, Option<&[u8]>)> =
+        ed.log.actions.iter().map(|action| (action.site.inode, action.name.as_deref())).collect();
+    let lost = names.into_iter().filter(|(directory, name, inode)| {
+        let is_told = told.contains(&(Some(*directory), Some(*name)));
+        is_lost(*directory) && is_lost(InodeNr::new(*inode)) && !is_told && leads_up(ed, facts, *directory)
+    });
+    let changes: Vec<(InodeNr, NameChange)> = lost
+        .take(LISTED_MAX)
+        .map(|(directory, name, inode)| {
+            let what = format!("name of inode {inode} lost with its directory");
+            (directory, NameChange { name: name.to_vec(), what, cost: Cost::Removed })
+        })
+        .collect();
+    debug_assert!(changes.iter().all(|(_, change)| !change.name.is_empty()), "a name without a byte");
+    for (directory, change) in changes {
+        ed.log.add_name(Code::ENTRY_UNUSED, directory, change);
+    }
+}
+
+/// Whether the names of a lost directory, and of the lost directories above it, lead to a directory
+/// that is still there.
+fn leads_up(ed: &Editor<'_, '_>, facts: &Facts, directory: InodeNr) -> bool {
+    let (mut at, mut met) = (directory, BTreeSet::new());
+    // Terminates: every directory is entered once.
+    while met.insert(at) {
+        match ed.log.remembered(at.raw()).and_then(|name| name.directory) {
+            Some(above) if facts.kind(&ed.volume().geometry, above).is_directory() => return true,
+            Some(above) => at = above,
+            None => return false,
+        }
+    }
+    false
 }

@@ -22,6 +22,7 @@ use super::orphans;
 use super::places;
 use super::quota;
 use super::redo;
+use super::remains;
 use super::resize;
 use super::shared as parted;
 use super::shuffled::{self, TableBlock};
@@ -285,6 +286,7 @@ fn after_links(
     before: &[Finding],
 ) -> Result<bool, Error> {
     let facts = at.facts;
+    remains::list(ed, facts);
     if ed.log.journal_dropped == JournalDropped::Yes {
         ed.log.journal_dropped = JournalDropped::No;
         if fields::make_journal(ed)? {
