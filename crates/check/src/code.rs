@@ -368,6 +368,7 @@ codes! {
     EXTENT_DEPTH 0xF0_010A Note "extent node names another depth than its place in the tree";
     EXTENT_ROOT_DEPTH 0xF0_010B Note "empty extent tree is deeper than Linux reads";
     EXTENT_TREE_LOOSE 0xF0_010C Note "extent tree could be shorter or narrower";
+    MAP_OLD 0xF0_010D Note "block map could be an extent tree";
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
     SUPERBLOCK_BACKUP 0xF0_000B Note "superblock is unusable, a backup is taken";
     DESCRIPTORS_NARROW 0xF0_000C Note "group descriptors are too small for 64bit, and Linux does not mount the file system";
@@ -384,6 +385,7 @@ codes! {
     XATTR_DUPLICATE 0xF0_0108 Note "the same attribute twice";
     NAME_REPEATED 0xF0_0201 Note "the same name in another block of the directory";
     HTREE_LOST 0xF0_0202 Note "name hashes above its leaf where e2fsck does not mind, and Linux does not find it";
+    DIRECTORY_LOOSE 0xF0_0203 Note "directory could be packed, or in hash order";
     BITMAP_UNINIT_METADATA 0xF0_0502 Note "block bitmap lacks metadata of uninitialised groups";
     QUOTA_MAGIC 0xF0_0601 Note "quota file has a wrong magic number, and Linux does not use it";
     BITMAP_READ 0xF0_0501 Error "bitmap cannot be read";

@@ -147,6 +147,71 @@ fn directories_are_written_anew_only_where_that_changes_something() {
     }
 }
 
+/// Exit codes of a repair with wishes: ours, and that of `e2fsck -fy` on a copy. Asserts that ours
+/// rewrites something, and leaves a clean image.
+fn exits_with(image: &Path, wishes: &[Wish]) -> (u8, Option<i32>) {
+    let theirs = image.with_extension("theirs");
+    std::fs::copy(image, &theirs).unwrap();
+    let options = [(Wish::RebuildDirectories, "-D"), (Wish::BlockMapsToExtents, "-Ebmap2extent")];
+    let mut arguments = vec!["-fy"];
+    arguments.extend(options.into_iter().filter(|(wish, _)| wishes.contains(wish)).map(|(_, option)| option));
+    arguments.push(theirs.to_str().unwrap());
+    let code = run("e2fsck", &arguments).status.code();
+    let device = FileDevice::open(image).unwrap();
+    let plan = plan(&device, &how(wishes)).unwrap();
+    assert!(!plan.actions.is_empty(), "{wishes:?}: nothing is rewritten");
+    plan.apply(&device).unwrap();
+    e2fsck_clean(image);
+    (plan.ending().exit_code(), code)
+}
+
+/// What `-D` and `-E bmap2extent` rewrite is no correction. Corrections beside it count.
+#[test]
+fn the_exit_code_counts_corrections_and_no_wishes() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (ext2, ext4) = (&["-t", "ext2", "-b", "1024"][..], &["-t", "ext4", "-b", "1024"][..]);
+    let (directories, extents) = (Wish::RebuildDirectories, Wish::BlockMapsToExtents);
+    for (options, damage, wishes, expected) in [
+        (ext2, "rmdir many/7", &[directories][..], 0),
+        (ext4, "rmdir many/7", &[directories], 0),
+        (ext2, "rmdir many/7", &[extents], 0),
+        (ext2, "rmdir many/7", &[directories, extents], 0),
+        (ext2, "sif many/9 links_count 7", &[directories, extents], 1),
+        (ext2, "setb 6000 5", &[directories], 1),
+    ] {
+        let image = support::small::with_many(folder.path(), 200, options, "8M");
+        debugfs(&image, damage);
+        let codes = exits_with(&image, wishes);
+        assert_eq!(codes, (expected, Some(i32::from(expected))), "{damage} {wishes:?} {options:?}");
+    }
+}
+
+/// The same name in two blocks is found only when the directory is written anew. That one of the
+/// two changes does count.
+#[test]
+fn the_exit_code_counts_a_name_that_changes_with_its_directory() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = support::small::with_many(folder.path(), 200, &["-t", "ext2", "-b", "1024"], "8M");
+    let blocks = debugfs(&image, "blocks many");
+    let blocks: Vec<u64> = blocks.split_whitespace().map(|block| block.parse().unwrap()).collect();
+    let (first, last) = (blocks[0] << 10, blocks[blocks.len() - 1] << 10);
+    assert!(last > first, "one block");
+    // Length, type and bytes of the name behind `.` and `..`.
+    let device = FileDevice::open(&image).unwrap();
+    let mut name = [0; 6];
+    device.read_at(first + 24 + 6, &mut name).unwrap();
+    device.write_at(last + 6, &name).unwrap();
+    drop(device);
+    e2fsck_clean(&image);
+    assert_eq!(exits_with(&image, &[Wish::RebuildDirectories]), (1, Some(1)), "{name:?}");
+}
+
 /// With blocks of 8 KiB or more, a block map reaches beyond the 2^32 - 1 blocks that extents can
 /// map. A file with blocks out there keeps its map.
 #[test]

@@ -8,6 +8,7 @@ use blockyard_disk::{CorruptionKind, GroupNr, InodeNr};
 use super::Plan;
 use super::head::is_contradiction;
 use super::inode::is_impossible_special;
+use super::log::{Action, Cost};
 use super::preen::{OrphanFindings, Preening, restarts};
 use crate::code::Code;
 use crate::finding::Finding;
@@ -82,6 +83,11 @@ impl Plan<'_> {
         // e2fsck starts over to read more of the tables, and what it found before no longer counts.
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
             return true;
+        }
+        // It counts no directory that it writes anew, but each name that it changes there.
+        let is_renaming = |action: &Action| action.code == Code::DIRECTORY_LOOSE && action.cost > Cost::Nothing;
+        if self.actions.iter().any(is_renaming) {
+            return false;
         }
         let mut errors = self.before.findings.iter().filter(|finding| finding.is_error());
         !self.is_counted_early()
@@ -159,9 +165,10 @@ impl Uncounted {
         match code {
             Code::LEAF_CHECKSUM => !self.filled.is_empty(),
             Code::INODE_UNINIT_USED => !self.opened.is_empty(),
-            // e2fsck looks neither at faults with codes of ours nor at the maps of devices, pipes
-            // and sockets, so it does not find what only follows from their repair. Nor does it
-            // find what orphans freed.
+            // Wishes have codes of ours, and e2fsck does not count what it does for them. It looks
+            // neither at faults with such codes nor at the maps of devices, pipes and sockets, so
+            // it does not find what only follows from their repair. Nor does it find what orphans
+            // freed.
             code => {
                 let follows = self.is_strict || self.frees && code.pass() == 5;
                 !code.is_e2fsck() || is_impossible_special(code) || follows && !self.found.contains(&code)

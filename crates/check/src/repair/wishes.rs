@@ -27,15 +27,15 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
     let Some(wish) = ed.log.wishes.pop_first() else { return Ok(false) };
     let facts = known.facts;
     match wish {
-        Wish::RebuildDirectories if !ed.log.accepts(Code::DOT_SLACK) => {}
-        Wish::BlockMapsToExtents if !ed.log.accepts(Code::EXTENTS_UNFLAGGED) => {}
+        Wish::RebuildDirectories if !ed.log.accepts(Code::DIRECTORY_LOOSE) => {}
+        Wish::BlockMapsToExtents if !ed.log.accepts(Code::MAP_OLD) => {}
         Wish::RebuildDirectories => {
             for fact in facts.groups.iter().flat_map(|group| &group.directories) {
                 let in_blocks = matches!(fact.body, DirBody::Blocks { .. });
                 // The empty blocks of lost+found are room for names when there is no space.
                 let is_lost_found = known.tree.lost_found == Some(fact.inode.raw());
                 if in_blocks && !fact.casefold && !is_lost_found {
-                    directory::rebuild(ed, &known.mending(fact.inode, Code::DOT_SLACK))?;
+                    directory::rebuild(ed, &known.mending(fact.inode, Code::DIRECTORY_LOOSE))?;
                 }
             }
         }
@@ -120,7 +120,7 @@ fn convert(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
     slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);
     if maps::write(ed, inode, &mut slot, &map.runs)?.is_ok() {
         ed.put_slot(inode, &mut slot)?;
-        ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "block map converted to extents");
+        ed.add(Code::MAP_OLD, Site::inode(inode), Cost::Nothing, "block map converted to extents");
     }
     Ok(())
 }
