@@ -95,7 +95,7 @@ fn superblock_kinds() -> Vec<Kind> {
         (refused(|raw| raw.s_log_groups_per_flex = 32), Kind::SuperblockFlexSize),
         (refused(|raw| meta_bg(raw, 2)), Kind::SuperblockFirstMetaBg),
         (refused(|raw| raw.set_blocks_count(BlockCount::new(2))), Kind::SuperblockDescriptorTable),
-        (refused(|raw| raw.set_ro_compat(RoCompat::BIGALLOC)), Kind::SuperblockFirstDataBlock),
+        (refused(with_clusters_of_four_blocks), Kind::SuperblockFirstDataBlock),
         (refused(without_extents_but_bigalloc), Kind::SuperblockFeatureCombination),
         (refused(|raw| raw.s_want_extra_isize = U16::new(132)), Kind::SuperblockExtraIsize),
         (refused(|raw| raw.s_journal_inum = U32::new(129)), Kind::SuperblockInodeNumber),
@@ -117,6 +117,22 @@ fn superblock_kinds() -> Vec<Kind> {
 fn without_extents_but_bigalloc(raw: &mut RawSuperblock) {
     raw.set_ro_compat(raw.ro_compat() | RoCompat::BIGALLOC);
     raw.set_incompat(Incompat::FILETYPE);
+}
+
+fn with_clusters_of_four_blocks(raw: &mut RawSuperblock) {
+    raw.set_ro_compat(raw.ro_compat() | RoCompat::BIGALLOC);
+    raw.s_log_cluster_size = U32::new(2);
+    raw.s_clusters_per_group = U32::new(2048);
+}
+
+/// Linux and e2fsck accept the flag of bigalloc if a cluster is a block, and the first data block
+/// stays where it was.
+#[test]
+fn the_flag_of_bigalloc_alone_moves_no_block() {
+    let mut raw = raw_superblock();
+    raw.set_ro_compat(raw.ro_compat() | RoCompat::BIGALLOC);
+    let geometry = *verified(raw).unwrap().geometry();
+    assert_eq!((geometry.first_data_block().raw(), geometry.cluster_ratio()), (1, 1));
 }
 
 /// Asserts that in each pair the found kind is the expected one. Returns the kinds.

@@ -66,10 +66,12 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
     let fits = inodes > 0 && inodes <= bits_per_bitmap;
     bound(fits, CorruptionKind::SuperblockInodesPerGroup, "s_inodes_per_group", inodes)?;
     let first = raw.s_first_data_block.get();
-    // A cluster ratio of 1 (-C equal to the block size) is still bigalloc: its first data block is
-    // 0.
-    let same = first == u32::from(log_block == 0 && !bigalloc);
-    bound(same, CorruptionKind::SuperblockFirstDataBlock, "s_first_data_block", first)?;
+    // mke2fs -C with the block size makes bigalloc with a cluster ratio of 1 and the first data
+    // block 0. If the flag of bigalloc was set later, that block is still 1: Linux and e2fsck
+    // accept both.
+    let is_usual = first == u32::from(log_block == 0 && !bigalloc);
+    let is_flagged = first == 1 && log_block == 0 && bigalloc && log_cluster == log_block;
+    bound(is_usual || is_flagged, CorruptionKind::SuperblockFirstDataBlock, "s_first_data_block", first)?;
     let blocks = raw.blocks_count();
     let possible = blocks.raw() > u64::from(first) && blocks.raw() <= Geometry::BLOCKS_MAX;
     bound(possible, CorruptionKind::SuperblockBlocksCount, "s_blocks_count", blocks.raw())?;
