@@ -2,6 +2,7 @@
 //! overlaps of static metadata, the MMP block, and what the resize inode maps.
 
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
+use blockyard_disk::inode::{FileType, RawInode};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockCount, BlockNr, Compat, GroupNr, Incompat, RoCompat};
@@ -298,14 +299,18 @@ pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// Checks what the resize inode maps: one double-indirect block, whose entries are the reserved
-/// descriptor blocks of group 0. Each of these lists its own copies in the backup groups.
-pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &mut Sink) {
+/// Checks the resize inode: a regular file in use that maps one double-indirect block, whose
+/// entries are the reserved descriptor blocks of group 0. Each of these lists its own copies in the
+/// backup groups.
+pub(crate) fn check_resize_inode(volume: &Volume<'_>, raw: &RawInode, sink: &mut Sink) {
     let site = Site::inode(blockyard_disk::InodeNr::RESIZE);
     if !volume.compat.contains(Compat::RESIZE_INODE) {
         return;
     }
-    if let Err((code, why)) = resize_structure(volume, words) {
+    if raw.file_type() != Some(FileType::Regular) || raw.i_links_count.get() == 0 {
+        return sink.add(Code::RESIZE_INODE, site, "not a regular file in use");
+    }
+    if let Err((code, why)) = resize_structure(volume, &raw.block_words()) {
         sink.add(code, site, why);
     }
 }
@@ -315,7 +320,9 @@ pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &
 fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code, String)> {
     let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
     let double = BlockNr::new(u64_from_u32(words[13]));
-    if words[..13].iter().any(|&word| word != 0) || words[14] != 0 || !volume.contains(double) {
+    // Where block 0 is part of the first group, it still is no place for a map.
+    let is_possible = double != BlockNr::ZERO && volume.contains(double);
+    if words[..13].iter().any(|&word| word != 0) || words[14] != 0 || !is_possible {
         return Err((Code::RESIZE_INODE, "map is not one double-indirect block".into()));
     }
     let unread = |error: blockyard_device::DeviceError| (Code::RESIZE_INODE, error.to_string());

@@ -355,10 +355,7 @@ fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
         Role::Reserved if raw.i_mode.get() != 0 => {
             cx.add(Code::RESERVED_MODE, format!("i_mode = {:#o}", raw.i_mode.get()));
         }
-        Role::Resize => {
-            let words = raw.block_words();
-            crate::descriptors::check_resize_inode(cx.scan.volume, &words, cx.sink);
-        }
+        Role::Resize => crate::descriptors::check_resize_inode(cx.scan.volume, raw, cx.sink),
         _ => {}
     }
 }

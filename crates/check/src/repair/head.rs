@@ -121,25 +121,56 @@ fn settle_features(
     Ok(())
 }
 
-/// A finding if the inode count of the primary superblock is not that of its groups, and only this
-/// makes it unusable. e2fsck -p stops at it, where e2fsck otherwise takes a backup. An impossible
-/// number of blocks and a count of zero inodes lead to the same finding, and do not count here.
+/// A finding if the inode count of the primary superblock is not that of its groups, or a group has
+/// more inodes than its bitmap has bits, and only this makes it unusable. e2fsck -p stops at it,
+/// where e2fsck otherwise takes a backup. An impossible number of blocks and a count of zero inodes
+/// lead to the same finding, and do not count here.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();
     if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {
         return Ok(None);
     }
-    let mut findings = sink.into_findings().into_iter();
-    let Some(finding) = findings.find(|finding| finding.code == Code::INODES_COUNT) else { return Ok(None) };
     let counted = primary(device).filter(|sb| sb.s_inodes_count.get() > 0);
-    let Some(geometry) = counted.and_then(|sb| bounds::geometry(&sb).ok()) else { return Ok(None) };
+    let Some(mut sb) = counted else { return Ok(None) };
+    let bits = bits_of_bitmap(&sb);
+    let is_wide = bits.is_some_and(|bits| sb.s_inodes_per_group.get() > bits);
+    let code = if is_wide { Code::SUPERBLOCK_CONSTANT } else { Code::INODES_COUNT };
+    let mut findings = sink.into_findings().into_iter();
+    let Some(finding) = findings.find(|finding| finding.code == code) else { return Ok(None) };
+    if let Some(bits) = bits.filter(|_| is_wide && is_believed(&sb)) {
+        sb.s_inodes_per_group.set(bits);
+    }
+    let Ok(geometry) = bounds::geometry(&sb) else { return Ok(None) };
+    debug_assert!(bits.is_some_and(|bits| geometry.inodes_per_group() <= bits), "more inodes than bits");
     let trial = OverlayDevice::new(device);
-    editor::change_superblock(&trial, |sb| sb.s_inodes_count.set(geometry.inodes_count()))?;
+    editor::change_superblock(&trial, |raw| {
+        raw.s_inodes_per_group = sb.s_inodes_per_group;
+        raw.s_inodes_count.set(geometry.inodes_count());
+    })?;
     let usable = match superblock::open(&trial, &mut Sink::default())? {
         Opened::Volume(volume) => superblock::check_values(&volume, &mut Sink::default())?,
         Opened::Corrupt | Opened::Unusable => false,
     };
     Ok(usable.then_some(finding))
+}
+
+/// Bits of a bitmap, which has one block; `None` for an impossible block size.
+fn bits_of_bitmap(sb: &RawSuperblock) -> Option<u32> {
+    let log = Some(sb.s_log_block_size.get()).filter(|log| *log <= 6)?;
+    Some(8 << (10 + log))
+}
+
+/// Whether e2fsck goes on with a number of inodes in a group, although their bitmap may be too
+/// small: the table leaves four blocks of the group, and 2^16 is more by at least the inodes of a
+/// block.
+fn is_believed(sb: &RawSuperblock) -> bool {
+    let size = if sb.s_rev_level.get() == 0 { 128 } else { u32::from(sb.s_inode_size.get()) };
+    let Some(in_block) = bits_of_bitmap(sb).and_then(|bits| (bits / 8).checked_div(size)) else {
+        return false;
+    };
+    let table = u64::from(sb.s_blocks_per_group.get().saturating_sub(4)) * u64::from(in_block);
+    let most = u64::from((1u32 << 16).saturating_sub(in_block));
+    u64::from(sb.s_inodes_per_group.get()) <= table.min(most)
 }
 
 fn primary(device: &dyn BlockDevice) -> Option<RawSuperblock> {
@@ -306,8 +337,7 @@ fn reserved_descriptors(
 fn is_listed(volume: &Volume<'_>) -> bool {
     let Ok(bytes) = volume.inode(InodeNr::RESIZE) else { return false };
     let mut sink = Sink::default();
-    let words = InodeSlot::new(bytes).raw().block_words();
-    descriptors::check_resize_inode(volume, &words, &mut sink);
+    descriptors::check_resize_inode(volume, InodeSlot::new(bytes).raw(), &mut sink);
     volume.compat.contains(Compat::RESIZE_INODE) && sink.into_findings().is_empty()
 }
 
