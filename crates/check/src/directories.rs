@@ -14,6 +14,7 @@ pub(crate) use unscanned::groups_named;
 
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
+use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::inline_data::InlineData;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::FsFlags;
@@ -172,16 +173,38 @@ fn visit_inline(visit: &Visit<'_, '_>, inline: &InlineBody, told: &mut Told, sin
         sink.add(Code::DOTDOT_MISSING, visit.site(), "");
     }
     visit.facts.refer(geometry, visit.fact.inode);
-    refer_dotdot(visit, told.dotdot);
+    refer_dotdot(visit, told.dotdot, visit.site().at_offset(0), sink);
     for (run, at) in data.dir_runs().into_iter().zip([4, 60]) {
         block::check_area(visit, run, visit.site().at_offset(at), told, sink);
     }
 }
 
-fn refer_dotdot(visit: &Visit<'_, '_>, parent: u32) {
+/// Counts the reference of `..`. If the parent's table is not read that far, a finding says so: the
+/// parent may be in use.
+fn refer_dotdot(visit: &Visit<'_, '_>, parent: u32, site: Site, sink: &mut Sink) {
     let geometry = &visit.volume.geometry;
-    if parent >= 1 && parent <= geometry.inodes_count() {
-        visit.facts.refer(geometry, InodeNr::new(parent));
+    if !(1..=geometry.inodes_count()).contains(&parent) {
+        return;
+    }
+    visit.facts.refer(geometry, InodeNr::new(parent));
+    if let Some(code) = unread(visit, InodeNr::new(parent)) {
+        sink.add(code, site, format!(".. -> {parent}"));
+    }
+}
+
+/// The finding about a name of an inode that counts as unused because its descriptor says that its
+/// part of the table was never used.
+fn unread(visit: &Visit<'_, '_>, inode: InodeNr) -> Option<Code> {
+    let geometry = &visit.volume.geometry;
+    if visit.facts.kind(geometry, inode).is_used() {
+        return None;
+    }
+    let (group, index) = geometry.locate_inode(inode);
+    let group = visit.volume.group_of(group);
+    if group.flags.contains(GroupFlags::INODE_UNINIT) {
+        Some(Code::UNINIT_INODE)
+    } else {
+        (index >= group.inodes_used).then_some(Code::UNUSED_AREA_INODE)
     }
 }
 

@@ -6,13 +6,11 @@ use std::collections::HashSet;
 use blockyard_disk::checksum::verify_dir_leaf;
 use blockyard_disk::dirblock::{self, DirDefect, DirLayout, Entries, Entry};
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
-use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::htree::{Index, IndexKind};
-use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Incompat, InodeNr};
 
 use super::index::{Role, Spans};
-use super::{ChildRef, Told, Visit, refer_dotdot};
+use super::{ChildRef, Told, Visit, refer_dotdot, unread};
 use crate::code::Code;
 use crate::facts::Policy;
 use crate::finding::{Sink, Site};
@@ -196,7 +194,7 @@ fn check_dots(
             told.dotdot = dotdot.inode;
             check_end(dotdot, Code::DOTDOT_UNTERMINATED, sink);
             check_type(visit, dotdot, 2, site, sink);
-            refer_dotdot(visit, dotdot.inode);
+            refer_dotdot(visit, dotdot.inode, site.at_offset(dotdot.at), sink);
             entries.remove(0);
         }
         _ => sink.add(Code::DOTDOT_MISSING, site, ""),
@@ -276,17 +274,9 @@ fn check_entry(visit: &Visit<'_, '_>, entry: &Entry<'_>, site: Site, told: &mut 
     if !visit.fact.encrypted && entry.name.iter().any(|&byte| byte == 0 || byte == b'/') {
         add(Code::NAME_CHARACTER);
     }
-    let (group, index) = volume.geometry.locate_inode(inode);
     let kind = visit.facts.kind(&volume.geometry, inode);
     if !kind.is_used() {
-        let group = &volume.groups[usize_from_u32(group.raw())];
-        return add(if group.flags.contains(GroupFlags::INODE_UNINIT) {
-            Code::UNINIT_INODE
-        } else if index >= group.inodes_used {
-            Code::UNUSED_AREA_INODE
-        } else {
-            Code::ENTRY_UNUSED
-        });
+        return add(unread(visit, inode).unwrap_or(Code::ENTRY_UNUSED));
     }
     if visit.fact.encrypted {
         check_policy(visit, entry, kind.dirent_type()).into_iter().for_each(&mut add);
