@@ -7,7 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Options, RepairOptions, check, is_marked_clean, plan};
+use blockyard_check::{Code, Options, RepairOptions, check, is_marked_clean, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{mke2fs, require, run};
 use support::small::{debugfs, repair, slot_at};
@@ -356,6 +356,32 @@ fn numbers_of_unused_inodes_and_flags_that_hide_the_root() {
     }
 }
 
+/// Where a flag hides the root and no visible directory leads there, e2fsck makes a new root. We
+/// read the table, keep every file, and count that as a correction.
+#[test]
+fn a_hidden_root_counts_if_no_directory_leads_there() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [EXT4, UNINIT] {
+        let image = made(folder.path(), options);
+        let whole = debugfs(&image, "ls -p many");
+        let script = image.with_extension("script");
+        std::fs::write(&script, "set_bg 0 flags 5\nset_bg 0 checksum calc\n").unwrap();
+        run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+        let theirs = image.with_extension("theirs");
+        std::fs::copy(&image, &theirs).unwrap();
+        let code = run("e2fsck", &["-fy", theirs.to_str().unwrap()]).status.code();
+        let device = FileDevice::open_read_only(&image).unwrap();
+        let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+        let ours = plan(&device, &how).unwrap().ending().exit_code();
+        assert_eq!((ours, code), (1, Some(1)), "{options:?}");
+        repair(&image);
+        assert!(debugfs(&image, "ls -p many") == whole, "{options:?}");
+    }
+}
+
 type Damage = fn(&Path);
 
 /// What `-y` takes from a backup counts as a correction, and so does a resize inode without its
@@ -520,5 +546,154 @@ fn images_that_were_cut_short() {
                 file.set_len(megabytes << 20).unwrap();
             });
         }
+    }
+}
+
+/// Sets bits of a byte of the superblock. For images without checksums.
+fn set_bits(image: &Path, at: u64, bits: u8) {
+    let mut byte = [0];
+    FileDevice::open_read_only(image).unwrap().read_at(1024 + at, &mut byte).unwrap();
+    assert_eq!(byte[0] & bits, 0, "already set");
+    write(image, 1024 + at, &[byte[0] | bits]);
+}
+
+/// A wrong bit in the features: bigalloc, where a cluster is a block anyway, harms nothing, and
+/// casefold without an encoding makes e2fsck give up.
+#[test]
+fn wrong_bits_in_the_features() {
+    let Some(mut judged) = Judged::start() else { return };
+    for options in [PLAIN, UNINIT] {
+        judged.judge(format!("bigalloc {options:?}"), options, |image| {
+            set_bits(image, 0x65, 2);
+            let device = FileDevice::open_read_only(image).unwrap();
+            assert!(check(&device, &Options::default()).unwrap().is_clean(), "{options:?}");
+            blockyard_testkit::e2fsck_clean(image);
+        });
+        judged.judge(format!("casefold {options:?}"), options, |image| {
+            set_bits(image, 0x62, 2);
+            let copy = image.with_extension("copy");
+            std::fs::copy(image, &copy).unwrap();
+            repair(&copy);
+        });
+    }
+}
+
+/// Faults that e2fsck -p leaves, because it gives up there. We mend them, and lose nothing.
+#[test]
+fn faults_at_which_only_e2fsck_gives_up() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let damages: [(&str, &[&str], Damage); 2] = [
+        ("feature orphan_file without a file", PLAIN, |image| set_bits(image, 0x5D, 0x10)),
+        ("checksum of a journal inode without a copy", EXT4, |image| {
+            debugfs(image, "sif <8> checksum 0x1234");
+            debugfs(image, "ssv jnl_backup_type 0");
+        }),
+    ];
+    for (name, options, damage) in damages {
+        let image = made(folder.path(), options);
+        let whole = debugfs(&image, "ls -p many");
+        damage(&image);
+        let copy = image.with_extension("copy");
+        std::fs::copy(&image, &copy).unwrap();
+        assert_eq!(exits(&image), (1, Some(8)), "{name}");
+        assert_ne!(run("e2fsck", &["-fn", image.to_str().unwrap()]).status.code(), Some(0), "{name}");
+        repair(&copy);
+        assert!(debugfs(&copy, "ls -p many") == whole, "{name}");
+    }
+}
+
+/// e2fsck gives up where it cannot read the journal's inode and has no copy to take: the only
+/// descriptor is lost, or `mke2fs -S` changed the seed of all checksums.
+#[test]
+fn journal_inodes_that_cannot_be_read() {
+    let Some(mut judged) = Judged::start() else { return };
+    judged.judge("mke2fs -S", EXT4, |image| {
+        let name = image.to_str().unwrap();
+        let options = ["-q", "-F", "-S", "-E", "nodiscard", "-t", "ext4", "-b", "1024"];
+        assert!(run("mke2fs", &[&options[..], &[name, "32M"]].concat()).status.success());
+    });
+    let maps = &["-t", "ext3", "-b", "4096"][..];
+    let extents = &["-t", "ext4", "-O", "^metadata_csum", "-b", "4096"][..];
+    for (options, has_copy) in [(maps, true), (maps, false), (extents, true), (extents, false)] {
+        judged.judge(format!("no descriptor, copy: {has_copy}, {options:?}"), PLAIN, |image| {
+            mke2fs(image, options, "32M");
+            if !has_copy {
+                write(image, 1024 + 0xFD, &[0]);
+            }
+            write(image, 4096, &[0; 64]);
+        });
+    }
+}
+
+/// e2fsck -p reads on although the bitmap of a group has fewer bits than the group has inodes.
+#[test]
+fn more_inodes_in_a_group_than_a_bitmap_has_bits() {
+    let Some(mut judged) = Judged::start() else { return };
+    for count in [8200, 16384, 32752, 32753] {
+        judged.judge(format!("{count} inodes"), &["-t", "ext4", "-i", "1024"], |image| {
+            debugfs(image, &format!("set_super_value inodes_per_group {count}"));
+        });
+    }
+}
+
+/// The resize inode is a regular file in use with a double-indirect block.
+#[test]
+fn resize_inodes_that_are_no_files_in_use() {
+    let Some(mut judged) = Judged::start() else { return };
+    let is_rebuilt = |image: &Path| {
+        let copy = image.with_extension("copy");
+        std::fs::copy(image, &copy).unwrap();
+        repair(&copy);
+        let shown = debugfs(&copy, "stat <7>");
+        assert!(shown.contains("Type: regular") && shown.contains("(DIND):"), "{shown}");
+        assert!(shown.contains("Links: 1"), "{shown}");
+    };
+    for options in [EXT4, &["-t", "ext2"]] {
+        for change in ["mode 0", "links_count 0", "block[DIND] 0"] {
+            judged.judge(format!("{change} {options:?}"), options, |image| {
+                debugfs(image, &format!("sif <7> {change}"));
+                is_rebuilt(image);
+            });
+        }
+    }
+    judged.judge("block 0 is part of the first group", EXT4, |image| {
+        mke2fs(image, &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"], "64M");
+        debugfs(image, "sif <7> block[DIND] 0");
+        is_rebuilt(image);
+    });
+}
+
+/// A flag says that the table with the root and most directories was never used. The `..` of a
+/// directory in another group leads back there.
+#[test]
+fn a_parent_in_a_table_that_a_flag_hides() {
+    let Some(mut judged) = Judged::start() else { return };
+    let tree = judged.folder.path().join("nested");
+    std::fs::create_dir_all(tree.join("above")).unwrap();
+    for n in 0..100 {
+        std::fs::write(tree.join(format!("above/{n}")), b"").unwrap();
+    }
+    for options in [EXT4, UNINIT, &["-t", "ext4", "-O", "inline_data"]] {
+        judged.judge(format!("{options:?}"), options, |image| {
+            // 32 inodes a group, so that a new directory is in the last one.
+            let more = ["-b", "1024", "-N", "128", "-d", tree.to_str().unwrap()];
+            mke2fs(image, &[options, &more[..]].concat(), "32M");
+            debugfs(image, "mkdir above/below");
+            assert!(slot_at(image, "above/below", 1024) > slot_at(image, "above", 1024) + 32 * 256);
+            let script = image.with_extension("script");
+            std::fs::write(&script, "set_bg 0 flags 5\nset_bg 0 checksum calc\n").unwrap();
+            run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+            let device = FileDevice::open_read_only(image).unwrap();
+            let found = check(&device, &Options::default()).unwrap().findings;
+            let leads = |finding: &blockyard_check::Finding| finding.code == Code::UNINIT_INODE;
+            assert!(found.iter().any(leads), "{options:?}: {found:?}");
+            let copy = image.with_extension("copy");
+            std::fs::copy(image, &copy).unwrap();
+            repair(&copy);
+            assert!(debugfs(&copy, "stat above/below").contains("Type: directory"), "{options:?}");
+        });
     }
 }

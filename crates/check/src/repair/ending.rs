@@ -9,7 +9,7 @@ use super::Plan;
 use super::head::is_contradiction;
 use super::inode::is_impossible_special;
 use super::log::{Action, Cost};
-use super::preen::{OrphanFindings, Preening, restarts};
+use super::preen::{OrphanFindings, Preening, begins_again, restarts};
 use crate::code::Code;
 use crate::finding::Finding;
 
@@ -81,11 +81,12 @@ impl Plan<'_> {
         let late: Vec<Code> =
             late.filter(|action| !uncounted.orphans.explain(action)).map(|action| action.code).collect();
         // e2fsck starts over to read more of the tables, and what it found before no longer counts.
-        if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
+        if !late.is_empty() && late.iter().all(|&code| restarts(code)) && begins_again(self) {
             return true;
         }
         // It counts no directory that it writes anew, but each name that it changes there.
-        let is_renaming = |action: &Action| action.code == Code::DIRECTORY_LOOSE && action.cost > Cost::Nothing;
+        let is_renaming =
+            |action: &Action| action.code == Code::DIRECTORY_LOOSE && action.cost > Cost::Nothing;
         if self.actions.iter().any(is_renaming) {
             return false;
         }

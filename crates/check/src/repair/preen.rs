@@ -5,16 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
-use blockyard_disk::superblock::{RawSuperblock, bounds};
+use blockyard_disk::inode::InodeSlot;
+use blockyard_disk::superblock::{PRIMARY_OFFSET, RawSuperblock, bounds};
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
 
 use super::Plan;
 use super::editor::sound_superblock;
 use super::log::Action;
 use crate::code::Code;
+use crate::descriptors;
 use crate::directories::{NODES_BEHIND, ROOT_OF_AN_INDEX};
-use crate::finding::Finding;
+use crate::finding::{Finding, Sink};
 use crate::inode::EXTENT_BLOCKS;
+use crate::superblock::{self, Opened};
 
 /// What `-p` does with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +30,8 @@ pub enum Preening<'p> {
     Stops(&'p Finding),
     /// Nothing, not even the replay of the journal: this finding says what must be settled first.
     Refuses(&'p Finding),
-    /// Nothing: the file system cannot be examined by its own superblock, or its first descriptors
-    /// are lost, and the journal's inode with them.
+    /// Nothing: the file system cannot be examined by its own superblock, names have an unknown
+    /// encoding, or the journal's inode cannot be read.
     Unusable,
 }
 
@@ -42,13 +45,16 @@ impl Plan<'_> {
         if let Some(finding) = &self.miscounted {
             return Preening::Stops(finding);
         }
-        let from_backup = self.before.findings.iter().any(|finding| finding.code == Code::SUPERBLOCK_BACKUP);
-        if !self.before.examined || from_backup || self.has_lost_journal() {
+        // A constant out of range in a file system that can be examined is an unknown encoding.
+        let is_unusable = |code| matches!(code, Code::SUPERBLOCK_BACKUP | Code::SUPERBLOCK_CONSTANT);
+        let has_unusable = self.before.findings.iter().any(|finding| is_unusable(finding.code));
+        if !self.before.examined || has_unusable || self.has_lost_journal() {
             return Preening::Unusable;
         }
         let beside = Beside::of(self);
         if let Some(finding) = self.before.findings.iter().find(|finding| !beside.lets_pass(finding)) {
-            return Preening::Stops(finding);
+            let is_unread = has_unsealed_journal(self.overlay.below());
+            return if is_unread { Preening::Unusable } else { Preening::Stops(finding) };
         }
         let is_garbage = |finding: &&Finding| self.garbage.is_some() && finding.site.inode == self.garbage;
         if let Some(finding) = self.before.findings.iter().find(is_garbage) {
@@ -67,23 +73,49 @@ impl Plan<'_> {
 }
 
 impl Plan<'_> {
-    /// Whether e2fsck -p gives up before it asks anything. It does if descriptors are lost from the
-    /// first group on, so that the journal's inode cannot be read, and the copy of that inode in
-    /// the superblock is a block map. (If the copy begins like extents, e2fsck removes the
-    /// journal.)
+    /// Whether e2fsck -p gives up before it asks anything. It does if the first inode table is
+    /// lost, so that the journal's inode cannot be read, and the superblock has no copy of that
+    /// inode, or one with a block map. (If the copy is empty or begins like extents, e2fsck removes
+    /// the journal.)
     fn has_lost_journal(&self) -> bool {
-        let lost = self.before.findings.iter().any(|finding| {
-            finding.code == Code::DESCRIPTORS_BACKUP
+        let is_lost = |finding: &Finding| {
+            matches!(finding.code, Code::DESCRIPTORS_BACKUP | Code::INODE_TABLE_PLACE)
                 && finding.site.group.is_none_or(|group| group.raw() == 0)
-        });
-        lost && sound_superblock(self.overlay.below()).is_some_and(|sb| {
-            let extents =
-                sb.s_jnl_blocks[0].get().to_le_bytes()[..2] == blockyard_disk::extent::MAGIC.to_le_bytes();
-            sb.compat().contains(Compat::HAS_JOURNAL)
-                && !extents
-                && !names_first_table(self.overlay.below(), &sb)
+        };
+        let lost = self.before.findings.iter().any(is_lost);
+        let device = self.overlay.below();
+        lost && sound_superblock(device).is_some_and(|sb| {
+            let first = sb.s_jnl_blocks[0].get();
+            let extents = first.to_le_bytes()[..2] == blockyard_disk::extent::MAGIC.to_le_bytes();
+            let is_kept = is_journal_copied(&sb) && (first == 0 || extents);
+            let is_inside = sb.compat().contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() != 0;
+            is_inside && !is_kept && !names_first_table(device, &sb)
         })
     }
+}
+
+/// Whether the superblock says that it has a copy of the journal's inode.
+fn is_journal_copied(sb: &RawSuperblock) -> bool {
+    sb.s_jnl_backup_type == 1
+}
+
+/// Whether the checksum of the journal's inode is wrong, and the superblock has no copy of that
+/// inode. Then e2fsck gives up before it asks anything. That is the state that `mke2fs -S` leaves,
+/// which changes the seed of all checksums.
+fn has_unsealed_journal(device: &dyn BlockDevice) -> bool {
+    let mut sink = Sink::default();
+    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };
+    descriptors::load(&mut volume, &mut sink);
+    let inode = InodeNr::new(volume.sb.s_journal_inum.get());
+    let is_named = volume.compat.contains(Compat::HAS_JOURNAL)
+        && (1..=volume.geometry.inodes_count()).contains(&inode.raw());
+    if !is_named || is_journal_copied(&volume.sb) || volume.groups.is_empty() {
+        return false;
+    }
+    volume.inode(inode).is_ok_and(|bytes| {
+        let slot = InodeSlot::new(bytes);
+        slot.raw().file_type().is_some() && volume.checksums.verify_inode(inode, &slot).is_err()
+    })
 }
 
 /// Whether the first descriptor names a possible place for its table.
@@ -97,7 +129,8 @@ fn first_descriptor(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<RawG
     let geometry = bounds::geometry(sb).ok()?;
     let mut raw = [0; 64];
     let size = if sb.incompat().contains(Incompat::BIT64) { 64 } else { 32 };
-    let at = (geometry.first_data_block().raw() + 1) << geometry.block_bits();
+    // Descriptors follow the superblock, which with bigalloc may not be in the first data block.
+    let at = ((PRIMARY_OFFSET >> geometry.block_bits()) + 1) << geometry.block_bits();
     device.read_at(at, &mut raw[..size]).ok()?;
     Some(RawGroupDesc::from_disk(&raw[..size]))
 }
@@ -359,13 +392,17 @@ fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
 /// there followed from parts of tables that were not read.
 fn left(plan: &Plan<'_>) -> Option<BTreeSet<Code>> {
     let codes = plan.actions.iter().map(|action| action.code);
-    let begins_again = plan.before.findings.iter().any(|finding| restarts(finding.code)) || hides_root(plan);
-    (begins_again && plan.is_complete()).then(|| codes.filter(|code| code.pass() > 2).collect())
+    (begins_again(plan) && plan.is_complete()).then(|| codes.filter(|code| code.pass() > 2).collect())
+}
+
+/// Whether e2fsck reads more of the tables and starts over.
+pub(super) fn begins_again(plan: &Plan<'_>) -> bool {
+    plan.before.findings.iter().any(|finding| restarts(finding.code)) || hides_root(plan)
 }
 
 /// Whether the root lies in the part of its table that the descriptor calls unused, so that only
-/// the repair finds the inodes there. e2fsck corrects that number before it reads the table. (A
-/// flag that calls the whole table unused makes it stop.)
+/// the repair finds the inodes there. e2fsck corrects that number before it reads the table. (Where
+/// a flag calls the whole table unused, it stops, unless a name or a `..` leads there.)
 fn hides_root(plan: &Plan<'_>) -> bool {
     let is_in_use = plan.actions.iter().any(|action| action.code == Code::UNUSED_AREA_INODE);
     let device = plan.overlay.below();

@@ -414,8 +414,8 @@ const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file
 
 /// Makes only safe repairs. If nothing is wrong, the check is recorded. If anything needs more than
 /// a safe repair, only the journal is replayed and the error mark written. Nothing is written if
-/// the superblock or descriptors are unusable, if the log holds what we cannot replay, or if MMP
-/// says that the file system is in use, or was not closed.
+/// the superblock, the descriptors or the journal's inode are unusable, if the log holds what we
+/// cannot replay, or if MMP says that the file system is in use, or was not closed.
 fn preen(
     args: &Args,
     output: &Output,
@@ -469,7 +469,7 @@ fn tell_preening(preening: &Preening<'_>, plan: &Plan<'_>, name: &impl std::fmt:
             println!("{name}: its journal is on another device: name it with -j; nothing was written");
         }
         Preening::Unusable => println!(
-            "{name}: its own superblock or descriptors are unusable, and -p uses no backup: run check -y"
+            "{name}: its superblock, descriptors or journal are unusable, and -p uses no backup: run check -y"
         ),
         Preening::Refuses(finding) => println!("{name}: {}; nothing was written", finding.detail),
         Preening::Stops(finding) => {
