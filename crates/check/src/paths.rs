@@ -40,7 +40,9 @@ pub(crate) fn attach(volume: &Volume<'_>, facts: &Facts, tree: &Tree, ledger: &m
 
 /// The paths of inodes, as far as [`INODES_MAX`] and the budget of [`read_names`] allow.
 pub(crate) fn find(volume: &Volume<'_>, facts: &Facts, tree: &Tree, about: &BTreeSet<InodeNr>) -> Paths {
-    let wanted: BTreeSet<u32> = about.iter().take(INODES_MAX).map(|inode| inode.raw()).collect();
+    // Inode 0 is none: entries that are not in use name it.
+    let numbers = about.iter().map(|inode| inode.raw()).filter(|nr| *nr > 0);
+    let wanted: BTreeSet<u32> = numbers.take(INODES_MAX).collect();
     if wanted.is_empty() {
         return Paths::new();
     }

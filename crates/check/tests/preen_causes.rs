@@ -697,3 +697,20 @@ fn a_parent_in_a_table_that_a_flag_hides() {
         });
     }
 }
+
+/// Entries that are not in use name inode 0. Once, a finding about this inode had their path.
+#[test]
+fn inode_0_has_no_path() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), PLAIN);
+    // Feature orphan_file, without a file.
+    set_bits(&image, 0x5D, 0x10);
+    let device = FileDevice::open_read_only(&image).unwrap();
+    let found = check(&device, &Options::default()).unwrap().findings;
+    let about = found.iter().filter(|finding| finding.site.inode.is_some_and(|inode| inode.raw() == 0));
+    let paths: Vec<_> = about.map(|finding| &finding.path).collect();
+    assert_eq!(paths, [&None], "{found:?}");
+}
