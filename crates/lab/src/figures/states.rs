@@ -103,4 +103,22 @@ mod tests {
         assert!(alone[0].notes.is_empty());
         assert_eq!(beside(&[], tables)[0].rows.len(), 0);
     }
+
+    /// The tables of e1 have several columns with the head `virtual`.
+    #[test]
+    fn columns_that_share_a_head_are_joined_each_to_its_own() {
+        let tables = |rows: &[Measured]| {
+            let mut table = Table::new("figures", ["policy", "a: published", "ours", "b: published", "ours"]);
+            rows.iter().for_each(|row| {
+                let (one, two) = (row.2.to_string(), (10 * row.2).to_string());
+                table.push([row.1, "7", one.as_str(), "8", two.as_str()]);
+            });
+            vec![table]
+        };
+        let rows = [Measured(FRESH, "a", 1), Measured("mail:9", "a", 2), Measured("vm:9", "a", 3)];
+        let joined = &beside(&rows, tables)[0];
+        let ours = "ours, ours; mail:9, ours; vm:9";
+        assert_eq!(joined.heads.join(", "), format!("policy, a: published, {ours}, b: published, {ours}"));
+        assert_eq!(joined.rows[0], ["a", "7", "1", "2", "3", "8", "10", "20", "30"]);
+    }
 }

@@ -67,9 +67,9 @@ impl Table {
     }
 
     /// Inserts each column of another table's figures after the one with the same head, or at the
-    /// end if there is none. Rows are matched by name, and missing ones are added. Published
-    /// figures are not repeated. A column is left out if each of its cells is `-` or equals the
-    /// cell under the same head.
+    /// end if there is none; of columns that share a head, the first after the first, and so on.
+    /// Rows are matched by name, and missing ones are added. Published figures are not repeated. A
+    /// column is left out if each of its cells is `-` or equals the cell under the same head.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];
@@ -95,15 +95,20 @@ impl Table {
                 _ => "-".to_owned(),
             };
             let cells: Vec<String> = self.rows.iter().zip(&places).map(cell).collect();
-            let first = self.heads.iter().position(|name| name == head);
+            let nth = other.heads[..column].iter().filter(|name| *name == head).count();
+            let of_head = |(at, name): (usize, &String)| (name == head).then_some(at);
+            let first = self.heads.iter().enumerate().filter_map(of_head).nth(nth);
             let says = |(row, cell): (&Vec<String>, &String)| {
                 cell == "-" || first.is_some_and(|first| row[first] == *cell)
             };
             if is_published(head) || self.rows.iter().zip(&cells).all(says) {
                 continue;
             }
-            let is_of = |name: &String| name == head || name.starts_with(&format!("{head}; "));
-            let at = self.heads.iter().rposition(is_of).map_or(self.heads.len(), |last| last + 1);
+            let is_joined = |name: &&String| name.starts_with(&format!("{head}; "));
+            let known = first.or_else(|| self.heads.iter().position(|name| is_joined(&name)));
+            let at = known.map_or(self.heads.len(), |known| {
+                known + 1 + self.heads[known + 1..].iter().take_while(is_joined).count()
+            });
             self.heads.insert(at, format!("{head}; {named}"));
             self.rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(at, cell));
         }
