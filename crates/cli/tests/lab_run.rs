@@ -713,6 +713,29 @@ fn aged_images_stand_beside_fresh_ones() {
     }
 }
 
+/// Virtual time, and with it e1-patches, refused `--aged`, because it had no image to age.
+#[test]
+fn virtual_time_has_aged_file_systems_too() {
+    let rows = |line: &[&str]| -> Vec<serde_json::Value> {
+        let output = blockyard(line);
+        assert_eq!(output.status.code(), Some(0), "{line:?}: {}", stderr(&output));
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let aged = run_with(&["--interleave", "virtual", "--aged", "mail:300", "--json"]);
+    let alone = rows(&aged);
+    let states: Vec<&str> = alone.iter().map(|row| row["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["fresh", "mail:300"]);
+    assert!(alone[1]["free_extents"].as_u64() > alone[0]["free_extents"].as_u64(), "{alone:?}");
+    assert_eq!(alone, rows(&aged), "it repeats to the byte");
+    let line = "lab run e1-patches --workers 1 --ops 5 --aged mail:9 --policy rralloc-v2 --json";
+    let patches = rows(&words(line));
+    let of = |state: &str| patches.iter().filter(|row| row["state"] == state).count();
+    // The base, the whole and 28 others, and the one that was asked for; four of scanswitch; nine
+    // steps under two scans on two machines.
+    assert_eq!((of("fresh"), of("mail:9")), (31 + 4 + 36, 31 + 4 + 36));
+    assert_eq!(patches.len(), 2 * 71);
+}
+
 /// Ageing reports what was done, and leaves an image in which `check` finds nothing.
 #[test]
 fn a_life_is_lived_and_written() {

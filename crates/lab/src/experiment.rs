@@ -7,7 +7,7 @@
 use crate::figures::Table;
 use crate::figures::plot::Chart;
 use crate::figures::row::Row;
-use crate::figures::states::beside;
+use crate::figures::states::{beside, is_fresh};
 use crate::run::{Plan, Setup};
 use crate::{e1, e2, yard};
 
@@ -90,13 +90,15 @@ impl Experiment {
         self == Self::Series && e1::is_sensitivity(rows)
     }
 
-    /// Charts that show the published figures and ours on one axis.
+    /// Charts that show the published figures and ours on one axis. They are of fresh images, as
+    /// the published figures are.
     #[must_use]
     pub fn charts(self, rows: &[Row]) -> Vec<Chart> {
+        let rows: Vec<Row> = rows.iter().filter(|row| is_fresh(&row.state)).cloned().collect();
         match self {
-            Self::Series if e1::is_sensitivity(rows) => Vec::new(),
-            Self::Series => vec![e1::chart(rows)],
-            Self::Patches => vec![e1::patches::chart(rows)],
+            Self::Series if e1::is_sensitivity(&rows) => Vec::new(),
+            Self::Series => vec![e1::chart(&rows)],
+            Self::Patches => vec![e1::patches::chart(&rows)],
             Self::Rotation | Self::Yard => Vec::new(),
         }
     }
@@ -197,6 +199,34 @@ mod tests {
         // The table of patch 11, where scanning is switched.
         assert_eq!(tables[2].rows.len(), 4);
         assert!(!Experiment::Patches.charts(&rows)[0].series.is_empty());
+    }
+
+    /// Fresh and aged file systems are columns of the same tables, and charts are of fresh ones.
+    #[test]
+    fn patches_run_on_aged_file_systems_too() {
+        let setup = Setup { workers: Some(vec![2]), ..small() };
+        let fresh = Experiment::Patches.plans(&setup);
+        let few = |plan: &Plan| Plan {
+            policies: plan.policies.iter().take(4).cloned().collect(),
+            limit: Limit { ops_per_worker: Some(20), ..plan.limit },
+            image: ImageSource::memory(256 << 20, 3),
+            ..plan.clone()
+        };
+        let aged = |plan: &Plan| Plan { aged: Some("mail:1500:85%".parse().unwrap()), ..plan.clone() };
+        let plans: Vec<Plan> = fresh.iter().map(few).flat_map(|plan| [plan.clone(), aged(&plan)]).collect();
+        let rows: Vec<Row> = plans.iter().flat_map(|plan| run(plan, |_, _| ()).unwrap().rows).collect();
+        let states = |state: &str| rows.iter().filter(|row| row.state == state).count();
+        assert_eq!((states("fresh"), states("mail:1500:85%")), (rows.len() / 2, rows.len() / 2));
+        let of_fresh: Vec<Row> = rows.iter().filter(|row| row.state == "fresh").cloned().collect();
+        let (alone, joined) =
+            (Experiment::Patches.tables(&of_fresh), Experiment::Patches.tables_by_state(&rows));
+        let titles = |tables: &[Table]| tables.iter().map(|table| table.title.clone()).collect::<Vec<_>>();
+        assert_eq!(titles(&alone), titles(&joined));
+        let head = "ops/s each; mail:1500:85%".to_owned();
+        assert!(joined[0].heads.contains(&head), "{:?}", joined[0].heads);
+        assert_eq!(joined[0].rows.len(), alone[0].rows.len());
+        let chart = |rows: &[Row]| Experiment::Patches.charts(rows)[0].series[0].points.len();
+        assert_eq!(chart(&rows), chart(&of_fresh));
     }
 
     #[test]

@@ -238,7 +238,8 @@ impl Plan {
 
     fn check_image(&self) -> Result<()> {
         self.image.check(self.space_of_files())?;
-        if self.interleave != Interleave::Virtual {
+        // A fresh file system in virtual time is no image, so every policy serves it.
+        if self.interleave != Interleave::Virtual || self.aged.is_some() {
             let parsed = self.parsed()?;
             self.policies
                 .iter()
@@ -301,10 +302,6 @@ impl Plan {
             }
         }
         if self.interleave == Interleave::Virtual {
-            ensure!(
-                self.aged.is_none(),
-                "--aged: the images of --interleave virtual are empty; leave it out"
-            );
             self.check_virtual()?;
         }
         self.check_device()?;
@@ -401,10 +398,17 @@ impl Plan {
         self.aged.as_ref().map_or(FRESH.to_owned(), ToString::to_string)
     }
 
-    /// Ages the image of a cell as planned, and leaves space for the files of the workload.
+    /// Ages the image of a cell as planned, and leaves space for the files of the workload. In
+    /// virtual time that is space for all that is allocated before a commit, but not more than half
+    /// of the image, so that there is something to age.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
-            let room = image::with_mapping(self.space_of_files());
+            let files = self.space_of_files();
+            let files = match self.interleave {
+                Interleave::Virtual => self.space_before_commit().min(device.size() / 2).max(files),
+                _ => files,
+            };
+            let room = image::with_mapping(files);
             let who =
                 Circumstances { rotational: self.rotational, room, ..Circumstances::new(policy, self.seed) };
             age(device, ageing, &who)?;

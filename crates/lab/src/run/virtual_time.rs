@@ -25,7 +25,7 @@ use crate::figures::row::{Row, Waits};
 use crate::machine::{CPUS_MAX, Machine};
 use crate::reading::Reading;
 use crate::runner::Measured;
-use crate::target::modelled::ModelledTarget;
+use crate::target::modelled::{self, ModelledTarget};
 use crate::workload::{MIB, Step, Worker, Workers, Workload};
 
 /// A group of 32,768 blocks of 4 KiB.
@@ -55,6 +55,26 @@ impl Plan {
             "--interleave virtual writes no data: leave out --fsync-end and --dirty-limit"
         );
         Ok(())
+    }
+
+    /// Bytes that the workers of the largest cell may allocate before a commit.
+    ///
+    /// What they truncate is free only after it, and most cells end before the first one. So every
+    /// operation counts, and so do those of the warm-up, in which a worker may be ahead of the
+    /// others: by a cycle, or by a turn on a CPU that it shares.
+    pub(super) fn space_before_commit(&self) -> u64 {
+        let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload else {
+            return self.space_of_files();
+        };
+        let most = self.workers.iter().copied().max().unwrap_or(1);
+        let is_shared = self.cpus.is_some_and(|cpus| cpus < most);
+        let in_turn = |machine: &Machine| machine.quantum_ns / machine.operation_ns.max(1);
+        let turn = self.machine.as_ref().filter(|_| is_shared).map_or(0, in_turn);
+        let warm_up = turn.max(2 * (size / step + 1));
+        let each = self.limit.ops_per_worker.unwrap_or(0).saturating_add(warm_up);
+        let bytes = each.saturating_mul(step).saturating_mul(u64_from_u32(most));
+        debug_assert!(bytes >= self.space_of_files(), "the warm-up fills every file");
+        bytes
     }
 
     /// A warning about a machine that is not calibrated for the workload.
@@ -188,7 +208,8 @@ impl Cell<'_> {
         let cpus = plan.cpus.unwrap_or(self.workers);
         let bytes = plan.image.memory_bytes().context("a plan in virtual time has a size")?;
         let groups = u32::try_from(bytes / GROUP_BYTES).context("at most 2^32 groups")?.max(1);
-        let target = ModelledTarget::new(self.policy, &machine, groups, plan.rotational, (cpus, plan.seed))?;
+        let start = self.start(groups)?;
+        let target = ModelledTarget::new(self.policy, &machine, start, plan.rotational, (cpus, plan.seed))?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
         let (mut tally, report) = run(plan, &machine, &target, workers, cpus.min(self.workers));
         if let Some(error) = tally.failed.take() {
@@ -203,6 +224,17 @@ impl Cell<'_> {
         Ok(row)
     }
 
+    /// The state of the blocks when the workers begin. An aged file system has those of an image
+    /// that was aged under the policy of the cell, as without virtual time.
+    fn start(&self, groups: u32) -> Result<modelled::Start> {
+        if self.plan.aged.is_none() {
+            return Ok(modelled::empty(groups));
+        }
+        let image = self.plan.image.device()?;
+        self.plan.age(image.shared(), self.policy)?;
+        modelled::in_use_on(image.shared(), groups)
+    }
+
     fn figures_virtual(&self, cpus: u32, tally: &Tally<'_>) -> Row {
         let plan = self.plan;
         let measured = &tally.measured;
@@ -212,7 +244,7 @@ impl Cell<'_> {
         Row {
             workload: plan.workload.name(),
             policy: self.name.to_owned(),
-            state: crate::figures::states::FRESH.to_owned(),
+            state: plan.state(),
             workers: self.workers,
             cpus,
             interleave: plan.interleave,
@@ -457,6 +489,48 @@ mod tests {
         assert!(first.iter().all(|row| row.ops == 200 * u64::from(row.workers)));
     }
 
+    /// An aged file system has the free space of an image that was aged under the policy of the
+    /// cell. A second run gives exactly the same.
+    #[test]
+    fn workers_begin_on_what_a_life_left() {
+        let aged = Plan {
+            aged: Some("mail:2000:60%".parse().unwrap()),
+            image: crate::run::ImageSource::memory(2 << 30, 1),
+            ..plan(&["linux-6.16", "linux-6.18", "yard"], &[1, 6], 200)
+        };
+        let run = |plan: &Plan| crate::run::run(plan, |_, _| ()).unwrap().rows;
+        let rows = run(&aged);
+        let fresh = run(&Plan { aged: None, ..aged.clone() });
+        for (aged, fresh) in rows.iter().zip(&fresh) {
+            assert_eq!((aged.state.as_str(), fresh.state.as_str()), ("mail:2000:60%", "fresh"));
+            assert_eq!(aged.ops, fresh.ops, "{} x {}", aged.policy, aged.workers);
+            let free = |row: &Row| row.free_extents * row.avg_free_extent_kb;
+            assert!(free(aged) < free(fresh), "{aged:?}");
+            assert!(aged.free_extents > 4 * fresh.free_extents, "{aged:?}");
+        }
+        let text = |rows: &[Row]| serde_json::to_string(rows).unwrap();
+        assert_eq!(text(&rows), text(&run(&aged)));
+        // Before the first operation, exactly the blocks are free that are free on the image.
+        let policy = blockyard_alloc::Policy::parse("linux-6.18").unwrap();
+        let image = aged.image.device().unwrap();
+        aged.age(image.shared(), policy).unwrap();
+        let scan = blockyard_inspect::scan::ImageScan::of(image.shared()).unwrap();
+        let start = modelled::in_use_on(image.shared(), 16).unwrap();
+        let machine = aged.machine.clone().unwrap();
+        let target = ModelledTarget::new(policy, &machine, start, false, (1, 1)).unwrap();
+        assert_eq!(target.allocator.free_runs(), (scan.free.extents(), scan.free.blocks()));
+    }
+
+    /// What is truncated is free only after a commit, so a life leaves room for all of it.
+    #[test]
+    fn a_life_leaves_room_for_what_is_allocated_before_a_commit() {
+        let plan = plan(&["yard"], &[96], 1000);
+        // 1000 operations and two cycles of 129, each 8 KiB, of 96 workers.
+        assert_eq!(plan.space_before_commit(), 96 * (1000 + 258) * 8192);
+        let shared = Plan { cpus: Some(2), ..plan };
+        assert_eq!(shared.space_before_commit(), 96 * (1000 + 3_000_000 / 2820) * 8192);
+    }
+
     /// If a commit did not wait, it would free clusters that an operation in flight still merges
     /// with.
     #[test]
@@ -500,7 +574,7 @@ mod tests {
             let machine = Machine::open("kunpeng-920").unwrap();
             let plan = plan(&[name], &[8], 200);
             let policy = blockyard_alloc::Policy::parse(name).unwrap();
-            let target = ModelledTarget::new(policy, &machine, 64, false, (8, 1)).unwrap();
+            let target = ModelledTarget::new(policy, &machine, modelled::empty(64), false, (8, 1)).unwrap();
             let workers = plan.workload.workers(&target, 8, 8).unwrap();
             let opened = target.allocator.lock_census().shared_acquisitions();
             let (_, report) = run(&plan, &machine, &target, workers, 8);
@@ -527,6 +601,12 @@ mod tests {
             ..crate::run::tests::plan("fallocate2", Interleave::Virtual, 1)
         };
         plan().check().unwrap();
+        // A fresh file system is no image. An aged one begins as an image, which ext3 cannot serve.
+        let old = || Plan { policies: vec!["ext3".to_owned()], ..plan() };
+        old().check().unwrap();
+        let aged = Plan { aged: Some("mail:9".parse().unwrap()), ..old() };
+        let text = format!("{:#}", aged.check().unwrap_err());
+        assert!(text.contains("policy ext3 serves no image with extent"), "{text}");
         let synced = crate::runner::Limit { fsync_end: true, ..plan().limit };
         for plan in [Plan { limit: synced, ..plan() }, Plan { dirty_limit: Some(1 << 20), ..plan() }] {
             let text = format!("{:#}", plan.check().unwrap_err());

@@ -13,23 +13,27 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::goals::{inode_goal, neighbour_goal};
 use blockyard_alloc::memory::MemoryBitmaps;
 use blockyard_alloc::{
     AllocConfig, Allocator, BlockRequest, FreeContext, InitMode, InodeAlloc, Neighbour, Policy, RequestFlags,
     Tunable,
 };
+use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u32};
-use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
+use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr, LogicalBlock, TxnId, bitmap};
+use blockyard_inspect::reader::Reader;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Ordering, Virtual};
 
 use super::{Cpu, Target};
 use crate::machine::Machine;
 
 const BLOCK_BITS: u32 = 12;
+/// log2 of the groups of a flex group.
+const FLEX_BITS: u32 = 4;
 /// Groups of a flex group.
-const FLEX: u32 = 16;
+const FLEX: u32 = 1 << FLEX_BITS;
 /// Metadata blocks of each group: two bitmaps and 512 blocks of inodes. Those of a flex group are
 /// all in its first group.
 const METADATA: u32 = 514;
@@ -120,20 +124,17 @@ impl Map {
 }
 
 impl ModelledTarget {
-    /// An empty file system of `groups` groups of 128 MiB.
+    /// A file system with these bitmaps, which [`empty`] or [`in_use_on`] made.
     ///
     /// # Errors
     /// Those of the allocator.
     pub(crate) fn new(
         policy: Policy,
         machine: &Machine,
-        groups: u32,
+        Start { geometry, disk }: Start,
         rotational: bool,
         (cpus, seed): (u32, u64),
     ) -> Result<Self> {
-        let geometry = MemoryBitmaps::plain_geometry(groups, 4);
-        let disk = MemoryBitmaps::new(geometry, 0);
-        place_metadata(&disk, groups);
         let config = AllocConfig {
             policy,
             cpus,
@@ -267,6 +268,60 @@ impl ModelledTarget {
         }
         Ok(())
     }
+}
+
+/// What is in use when the workers begin.
+pub(crate) struct Start {
+    geometry: Geometry,
+    disk: Arc<MemoryBitmaps>,
+}
+
+impl Start {
+    /// Nothing is in use.
+    fn unused(groups: u32) -> Self {
+        let geometry = MemoryBitmaps::plain_geometry(groups, FLEX_BITS);
+        Self { geometry, disk: MemoryBitmaps::new(geometry, 0) }
+    }
+}
+
+/// An empty file system of `groups` groups of 128 MiB: only metadata is in use.
+pub(crate) fn empty(groups: u32) -> Start {
+    let start = Start::unused(groups);
+    place_metadata(&start.disk, groups);
+    start
+}
+
+/// A file system of `groups` groups of 128 MiB, in which the blocks are in use that are in use on
+/// an image. What the image does not have counts as in use.
+///
+/// # Errors
+/// When the image has other groups or clusters, and those of reading its bitmaps.
+pub(crate) fn in_use_on(device: Arc<dyn BlockDevice>, groups: u32) -> Result<Start> {
+    let reader = Reader::open(device)?;
+    let there = *reader.superblock().geometry();
+    let start = Start::unused(groups);
+    let per_group = start.geometry.clusters_per_group();
+    ensure!(
+        (there.block_bits(), there.cluster_ratio_bits(), there.clusters_per_group())
+            == (BLOCK_BITS, 0, per_group),
+        "--interleave virtual: an aged image has blocks of 4 KiB, groups of 128 MiB and no clusters"
+    );
+    for group in start.geometry.all_groups() {
+        let clusters = if group.raw() < there.groups() { there.clusters_in_group(group) } else { 0 };
+        if clusters < per_group {
+            start.disk.write(group, clusters, per_group - clusters, true);
+        }
+        if clusters == 0 {
+            continue;
+        }
+        let bits = reader.block_bitmap(&reader.group(group)?)?;
+        let mut at = 0;
+        while let Some(first) = bitmap::next_set(&bits, at..clusters) {
+            at = bitmap::next_clear(&bits, first..clusters).unwrap_or(clusters);
+            start.disk.write(group, first, at - first, true);
+        }
+    }
+    Ok(start)
 }
 
 /// Marks the metadata that mkfs writes. The metadata of a flex group is in its first group. Groups

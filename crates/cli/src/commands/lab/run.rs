@@ -57,10 +57,10 @@ Published experiments, printed as the published tables next to our figures:
   e2           the three fio jobs under the eight arms of the discussion (or --policy), with fio's preallocation and without,
                directappend and churn; with --device on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
-               cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
+               cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --aged, --sensitivity
   yard         not published: all criteria for yard, next to the other policies for today's images; figures that lose are marked
   e4           e2fsck by pass on a copied tree of 312820 files, placed as by ext3, ext4-2008 and ext4-2009, and by --policy
-               (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale and --seed,
+               (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale, --seed and --aged,
                needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
 
 Columns of the tables: locks/op counts acquisitions of shared locks an operation, waits/op those of
@@ -76,7 +76,8 @@ null before patch 2 of the series, which began to count them), index_entries (vi
 read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
 alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk),
 free_by_length (free extents from each power of two blocks to the next: from_kb, extents, share_from: of free space in these and longer ones). Extents, groups and
-score are those of the whole image with the files at full size; null means unknown. With --interleave virtual also: machine, waits (by name of
+score are those of the whole image with the files at full size (with --interleave virtual, extents, groups and score are those of the workers'
+files alone); null means unknown. With --interleave virtual also: machine, waits (by name of
 locks or lines: name, taken, waits, wait_ns, section_ns (work under the locks), moved and moved_ns (of cache lines); times are those of all CPUs
 together); no count includes the warm-up, one file of each worker of fallocate2 and scanswitch. With --device also: device, job, lat_us_stdev, lat_us_p999,
 requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation, in pages of 4 KiB or larger
@@ -149,9 +150,9 @@ pub(crate) struct Args {
     /// only
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_operations: Option<PathBuf>,
-    /// Run on aged images too (not in virtual time, and so not e1-patches): PROFILE[:N][:P%],
-    /// comma-separated. N is a number of operations, or how many times the size of the image is
-    /// written (2x); P is the share of the space that files grow to (see lab age)
+    /// Run on aged images too: PROFILE[:N][:P%], comma-separated. N is a number of operations, or
+    /// how many times the size of the image is written (2x); P is the share of the space that files
+    /// grow to (see lab age). In virtual time only the used blocks of the aged image count
     #[arg(long, value_delimiter = ',', value_name = "LIFE")]
     aged: Vec<Ageing>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published
@@ -204,8 +205,8 @@ pub(crate) struct Args {
     /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Factor on the published file sizes (e1: those of append64); for copy, on the number of
-    /// made-up files
+    /// Factor on the published file sizes (e1: those of append64, e1-patches: those of scanswitch;
+    /// the 1 MiB of their fallocate2 stays); for copy, on the number of made-up files
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     scale: f64,
     /// For copy: take the directories and file sizes of this directory instead of a made-up tree
@@ -368,14 +369,11 @@ impl Args {
         Ok(Work::Cells(plans, experiment))
     }
 
-    /// The plans, each followed by the same on aged images. Plans in virtual time have no image to
-    /// age. If all plans are in virtual time, their aged copies are added all the same, so that the
-    /// check of the plans refuses `--aged`.
+    /// The plans, each followed by the same on aged images. Those of `yard` that age their images
+    /// already stay as they are.
     fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
-        let only_virtual = plans.iter().all(|plan| plan.interleave == Interleave::Virtual);
         let states = |plan: Plan| {
-            let can_age = only_virtual || plan.interleave != Interleave::Virtual;
-            let aged = self.aged.iter().filter(|_| can_age);
+            let aged = self.aged.iter().filter(|_| plan.aged.is_none());
             let aged: Vec<Plan> =
                 aged.map(|aged| Plan { aged: Some(aged.clone()), ..plan.clone() }).collect();
             std::iter::once(plan).chain(aged)
