@@ -317,7 +317,10 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
     (&["e1", "--interleave", "overlap"], "e1 would ignore --interleave; leave it out"),
     (&["e2", "--sensitivity"], "e2 would ignore --sensitivity"),
-    (&["e1", "--sensitivity", "--policy", "yard"], "e1 --sensitivity would ignore --policy"),
+    (
+        &["e1", "--sensitivity", "--scale", "0.1"],
+        "--scale: e1 --sensitivity runs fallocate2 only, whose files of 1 MiB are never scaled",
+    ),
     (&["e1", "--sensitivity", "--workers", "2,4"], "--workers: e1 --sensitivity compares machines with one"),
     (&["copy", "--workers", "2", "--fsync-end"], "copy would ignore --workers, --fsync-end; leave them out"),
     (&["fallocate2", "--tree", "/"], "fallocate2 would ignore --tree"),

@@ -34,7 +34,7 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     }
     let published: Vec<u32> = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).collect();
     let workers = setup.workers.clone().unwrap_or(published);
-    let arms = arms(setup);
+    let arms = arms(setup, &ARMS);
     let mut plans = vec![
         setup.plan("fallocate2", &arms, &workers, Interleave::Threads),
         setup.plan("append64", &arms, &[APPENDERS], Interleave::Threads),
@@ -44,10 +44,10 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     plans
 }
 
-/// The published arms, and those requested in addition.
-fn arms(setup: &Setup) -> Vec<String> {
-    let further = setup.policies.iter().flatten().filter(|arm| !ARMS.contains(&arm.as_str()));
-    ARMS.into_iter().map(str::to_owned).chain(further.cloned()).collect()
+/// Arms of the experiment, and those requested in addition.
+fn arms(setup: &Setup, own: &[&str]) -> Vec<String> {
+    let further = setup.policies.iter().flatten().filter(|arm| !own.contains(&arm.as_str()));
+    own.iter().map(|&arm| arm.to_owned()).chain(further.cloned()).collect()
 }
 
 pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {

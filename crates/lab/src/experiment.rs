@@ -285,6 +285,15 @@ mod tests {
             let further = tables.last().unwrap();
             assert_eq!((further.rows.len(), cell(further, 0, "policy")), (2, "rralloc-v2"));
         }
+        // With `sensitivity`, each arm runs on each changed machine.
+        let varied = Setup { sensitivity: true, ..setup.clone() };
+        let plans = Experiment::Series.plans(&varied);
+        assert!(plans.iter().all(|plan| plan.policies[2..] == ["rralloc-v2", "yard"]));
+        let rows: Vec<Row> = plans[..2].iter().flat_map(|plan| run(plan, |_, _| ()).unwrap().rows).collect();
+        let tables = Experiment::Series.tables(&rows);
+        let further = tables.last().unwrap();
+        assert_eq!((further.rows.len(), cell(further, 2, "policy")), (4, "rralloc-v2"));
+        assert_ne!(cell(further, 0, "on"), cell(further, 2, "on"));
         let yard = &Experiment::Yard.plans(&setup)[0];
         assert_eq!(yard.policies, ["yard", "rralloc-v2"]);
     }

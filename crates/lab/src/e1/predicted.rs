@@ -52,7 +52,7 @@ pub(super) fn plan_on(
 }
 
 pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
-    let (arms, mut plans) = (arms(setup), Vec::new());
+    let (arms, mut plans) = (arms(setup, &ARMS), Vec::new());
     for name in Machine::NAMES {
         let all = Machine::open(name).map_or(1, |machine| machine.cpus);
         let published = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).chain([all]).collect();

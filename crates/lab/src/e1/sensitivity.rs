@@ -3,9 +3,8 @@
 
 use std::ops::{Div, Mul};
 
-use super::ARMS;
-use super::predicted;
 use super::published::FALLOCATE2;
+use super::{ARMS, arms, further, predicted};
 use crate::figures::Table;
 use crate::figures::row::Row;
 use crate::machine::Machine;
@@ -141,18 +140,19 @@ fn variants(machine: &Machine) -> Vec<Machine> {
 }
 
 pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
+    let arms = &arms(setup, &PAIR);
     let of_machine = |machine: Machine| {
         let workers = setup.workers.clone().unwrap_or(vec![machine.cpus]);
-        let plan = move |machine| predicted::plan_on(setup, machine, "fallocate2", (&PAIR, &workers));
+        let plan = move |machine| predicted::plan_on(setup, machine, "fallocate2", (&arms[..], &workers));
         variants(&machine).into_iter().map(plan).collect::<Vec<_>>()
     };
     Machine::NAMES.into_iter().map(built_in).flat_map(of_machine).collect()
 }
 
-/// The tables of rows with changed machines.
+/// The tables of rows with changed machines. Other arms than the pair have a table of their own.
 pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
     let of_machines = Machine::NAMES.into_iter().map(|name| halved_and_doubled(rows, &built_in(name)));
-    of_machines.chain([assumptions(rows)]).collect()
+    of_machines.chain([assumptions(rows)]).chain(further::table(rows, &PAIR)).collect()
 }
 
 /// Whether the rows are those of [`plans`].

@@ -489,6 +489,11 @@ impl Args {
             !self.sensitivity || self.workers.as_ref().is_none_or(|counts| counts.len() == 1),
             "--workers: e1 --sensitivity compares machines with one number of workers; give one"
         );
+        ensure!(
+            !(self.sensitivity && (self.scale - 1.0).abs() > 0.0),
+            "--scale: e1 --sensitivity runs fallocate2 only, whose files of 1 MiB are never scaled; give --ops for \
+             a shorter run"
+        );
         let image = self.image.is_some()
             || self.memory.is_some()
             || self.mkfs.is_some()

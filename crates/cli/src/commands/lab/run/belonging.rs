@@ -13,13 +13,12 @@ impl Args {
         let is_own = !is_experiment && !matches!(name, "copy" | "e3" | "e4");
         let is_varied = name == "e1" && self.sensitivity;
         let is_copy = name == "copy";
-        // `e1 --sensitivity` and `e1-patches` run in virtual time only, on an empty image, where
-        // each repetition is the same.
+        // `e1 --sensitivity` and `e1-patches` run in virtual time only, on a modelled file system,
+        // where each repetition is the same.
         let has_cells = is_own || (is_experiment && !is_varied && name != "e1-patches");
         let has_image = has_cells || is_copy;
         let is_modelled = name == "e2" && !self.device.is_empty();
         let options = [
-            ("--policy", self.policy.is_some(), !is_varied),
             ("--workers", self.workers.is_some(), is_own || is_experiment),
             ("--cpus", self.cpus.is_some(), is_own || is_copy),
             ("--interleave", self.interleave.is_some(), is_own),
