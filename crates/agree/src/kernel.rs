@@ -8,9 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use blockyard_device::MemoryDevice;
+use blockyard_lab::age::Ageing;
+use blockyard_lab::figures::states::FRESH;
 
 use super::command::{run, text};
 use super::images::ImageKind;
+use super::lived;
 use super::recording::{End, FORMAT, Image, Tunables};
 use super::work::WorkDirectory;
 
@@ -63,6 +67,25 @@ pub fn missing() -> Option<String> {
         .map(|name| format!("the file system {name} in the kernel"))
 }
 
+/// The image that a session starts from.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// How it is made and mounted.
+    pub kind: ImageKind,
+    /// How it is aged before it is mounted; `None`: not at all.
+    pub aged: Option<&'a Ageing>,
+    /// Seed of the ageing.
+    pub seed: u64,
+}
+
+impl Start<'_> {
+    /// `fresh`, or the ageing.
+    #[must_use]
+    pub fn state(&self) -> String {
+        self.aged.map_or(FRESH.to_owned(), ToString::to_string)
+    }
+}
+
 /// A mounted image under observation.
 pub struct Session {
     work: WorkDirectory,
@@ -72,18 +95,22 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates and mounts an image, and starts to observe it.
+    /// Creates, ages and mounts an image, and starts to observe it.
     ///
     /// # Errors
-    /// When a program or the kernel refuses, when a program's output or a file of the kernel does
-    /// not look as documented, or when the free extents of the image do not match the kernel's
-    /// counts.
-    pub fn start(kind: ImageKind, scratch: &Path) -> anyhow::Result<Self> {
+    /// When a program or the kernel refuses, when the image cannot be aged, when a program's output
+    /// or a file of the kernel does not look as documented, or when the free extents of the image
+    /// do not match the kernel's counts.
+    pub fn start(start: Start<'_>, scratch: &Path) -> anyhow::Result<Self> {
+        let kind = start.kind;
         let work = WorkDirectory::new(scratch)?;
         let image_path = work.image();
         fs::File::create(&image_path)?.set_len(kind.mib << 20)?;
         make_file_system(&kind, &image_path)?;
-        let image = describe(text(&image_path)?)?;
+        if let Some(ageing) = start.aged {
+            lived::aged(MemoryDevice::load(&image_path)?, ageing, start.seed)?.save(&image_path)?;
+        }
+        let image = Image { state: start.state(), ..describe(text(&image_path)?)? };
         let device = work.attach(kind.rotational)?;
         let mut session = Self { work, device, kind, image };
         session.mount()?;

@@ -5,6 +5,7 @@
 //! [`replay`](replay::replay) feeds these inputs to `blockyard_alloc` and compares the placement of
 //! each request. For a request that searched, it also compares goal, criterion, candidates, groups
 //! scanned and flags. At the end it compares `mb_groups`, `mb_structs_summary` and `mb_stats`.
+//! Images can be aged before they are mounted, so that loads begin on the free space of a life.
 //!
 //! [`operations`] is level 2: whole operations.
 //!
@@ -24,5 +25,6 @@ pub mod replay;
 mod command;
 mod drain;
 mod driver;
+mod lived;
 mod trace_text;
 mod work;

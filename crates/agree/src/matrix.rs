@@ -3,13 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use blockyard_lab::age::Ageing;
 use blockyard_lab::figures::Table;
+use blockyard_lab::figures::states::beside;
 
 use super::images::{IMAGES, ImageKind};
-use super::kernel;
+use super::kernel::{self, Start};
 use super::loads::{LOADS, Load};
-use super::record::{fits, record};
+use super::record::{can_age, fits, record};
 use super::replay::{Agreement, replay, share};
 
 /// What to measure.
@@ -19,7 +21,9 @@ pub struct Plan {
     pub loads: Vec<String>,
     /// Names of image kinds; empty for all.
     pub images: Vec<String>,
-    /// Seed of the loads.
+    /// How to age each image in the engine for a second recording; `None`: fresh images only.
+    pub aged: Option<Ageing>,
+    /// Seed of the ageing and of the loads.
     pub seed: u64,
     /// Approximate number of operations of each load.
     pub operations: u32,
@@ -51,28 +55,52 @@ impl Plan {
         }
         Ok(pairs)
     }
+
+    /// The recordings to make: each pair on a fresh image, and then on an aged one if its image
+    /// kind can be aged so.
+    ///
+    /// # Errors
+    /// As [`Self::pairs`], and when none of the image kinds can be aged as asked.
+    pub fn recordings(&self) -> anyhow::Result<Vec<(Start<'_>, Load)>> {
+        let mut recordings = Vec::new();
+        for (kind, load) in self.pairs()? {
+            let lived = self.aged.as_ref().filter(|ageing| can_age(kind, ageing));
+            for aged in std::iter::once(None).chain(lived.map(Some)) {
+                recordings.push((Start { kind, aged, seed: self.seed }, load));
+            }
+        }
+        if let Some(ageing) = &self.aged {
+            ensure!(
+                recordings.is_empty() || recordings.iter().any(|(start, _)| start.aged.is_some()),
+                "{ageing} preallocates files, which images with indirect blocks do not support; take another \
+                 profile or image"
+            );
+        }
+        Ok(recordings)
+    }
 }
 
-/// Runs a plan. `progress` is called before each pair with its number (from 1) and name; `each`
-/// gets every result as soon as it is known.
+/// Runs a plan. `progress` is called before each recording with its number (from 1) and name;
+/// `each` gets every result as soon as it is known.
 ///
 /// # Errors
-/// When this machine lacks something (the message names it), a name is unknown, or a recording
-/// cannot be made, kept or replayed.
+/// Those of [`Plan::recordings`], when this machine lacks something (the message names it), or a
+/// recording cannot be made, kept or replayed.
 pub fn run(
     plan: &Plan,
     mut progress: impl FnMut(usize, &str),
     mut each: impl FnMut(&Agreement),
 ) -> anyhow::Result<Vec<Agreement>> {
-    let pairs = plan.pairs()?;
+    let recordings = plan.recordings()?;
     if let Some(missing) = kernel::missing() {
         anyhow::bail!("cannot record decisions of the kernel here: missing {missing}");
     }
     blockyard_lab::scratch::clean_leftovers();
     let mut results = Vec::new();
-    for (index, (image, load)) in pairs.into_iter().enumerate() {
-        progress(index + 1, &format!("{} on {}", load.name, image.name));
-        let result = one(plan, image, load)?;
+    for (index, (start, load)) in recordings.into_iter().enumerate() {
+        let life = start.aged.map_or(String::new(), |ageing| format!("; {ageing}"));
+        progress(index + 1, &format!("{} on {}{life}", load.name, start.kind.name));
+        let result = one(plan, start, load)?;
         each(&result);
         results.push(result);
     }
@@ -98,23 +126,48 @@ fn chosen<T: Copy>(
     wanted.iter().map(find).collect()
 }
 
-fn one(plan: &Plan, image: ImageKind, load: Load) -> anyhow::Result<Agreement> {
-    let recording = record(image, load, plan.seed, plan.operations, &plan.scratch)?;
+fn one(plan: &Plan, start: Start<'_>, load: Load) -> anyhow::Result<Agreement> {
+    let recording = record(start, load, plan.operations, &plan.scratch)?;
     if let Some(directory) = &plan.keep {
         std::fs::create_dir_all(directory)?;
-        let file = std::fs::File::create(recording_path(directory, image.name, load.name))?;
+        let file = std::fs::File::create(recording_path(directory, start, load))?;
         recording.write(&mut std::io::BufWriter::new(file))?;
     }
     replay(&recording)
 }
 
-fn recording_path(directory: &Path, image: &str, load: &str) -> PathBuf {
-    directory.join(format!("{image}.{load}.jsonl"))
+fn recording_path(directory: &Path, start: Start<'_>, load: Load) -> PathBuf {
+    let aged = if start.aged.is_some() { ".aged" } else { "" };
+    directory.join(format!("{}.{}{aged}.jsonl", start.kind.name, load.name))
 }
 
-/// The results as a table: one row for each recording, and a last row for all.
+/// The results as a table: one row for each pair of load and image, and a last row for all. Fresh
+/// and aged images are columns next to each other.
 #[must_use]
 pub fn table(results: &[Agreement]) -> Table {
+    by_state(results, of_pairs)
+}
+
+/// The results summed up: one row for each image kind, one for each load, and a last row for all.
+/// Fresh and aged images are columns next to each other.
+#[must_use]
+pub fn summary(results: &[Agreement]) -> Table {
+    by_state(results, summed_up)
+}
+
+/// The tables of all states as one.
+fn by_state(results: &[Agreement], table: fn(&[Agreement]) -> Table) -> Table {
+    let mut joined = beside(results, |part| vec![table(part)]);
+    debug_assert_eq!(joined.len(), 1, "the tables of all states have one title");
+    let mut table = joined.pop().unwrap_or_else(heading);
+    let is_of_one = results.windows(2).all(|pair| pair[0].state == pair[1].state);
+    if !is_of_one {
+        table.note("A column of a life that would be equal in every row is left out.");
+    }
+    table
+}
+
+fn of_pairs(results: &[Agreement]) -> Table {
     let mut table = heading();
     for one in results {
         table.push(row([&one.image, &one.load, scan(one)], one));
@@ -123,9 +176,7 @@ pub fn table(results: &[Agreement]) -> Table {
     table
 }
 
-/// The results summed up: one row for each image kind, one for each load, and a last row for all.
-#[must_use]
-pub fn summary(results: &[Agreement]) -> Table {
+fn summed_up(results: &[Agreement]) -> Table {
     let mut table = heading();
     for (image, sum) in sums(results, |one| &one.image) {
         table.push(row([image, "all", scan(&sum)], &sum));
@@ -247,6 +298,7 @@ mod tests {
             let plan = Plan {
                 loads: names(loads),
                 images: names(images),
+                aged: None,
                 seed: 1,
                 operations: 1,
                 scratch: PathBuf::new(),
@@ -260,6 +312,54 @@ mod tests {
         assert!(unknown.starts_with("load \"tar\" is unknown: use small-fsync, sequential, "), "{unknown}");
         let unknown = of(&[], &["3k"]).unwrap_err();
         assert!(unknown.starts_with("image kind \"3k\" is unknown: use flex16, "), "{unknown}");
+    }
+
+    /// Fresh and aged images were never in one run: level 1 refused to age images.
+    #[test]
+    fn fresh_and_aged_images_are_columns_of_one_table() {
+        let aged = Agreement { state: "mail:9".to_owned(), ..one(2) };
+        let fresh = Agreement { state: "fresh".to_owned(), ..one(1) };
+        for table in [table(&[fresh.clone(), aged.clone()]), summary(&[fresh.clone(), aged])] {
+            let column = |head: &str| table.heads.iter().position(|name| name == head).unwrap();
+            assert_eq!(table.rows[0][column("requests")], "1000");
+            assert_eq!(table.rows[0][column("requests; mail:9")], "2000");
+            assert_eq!(table.rows[0][column("summary; mail:9")], "equal");
+            // Equal in both states.
+            assert!(!table.heads.contains(&"criteria %; mail:9".to_owned()), "{:?}", table.heads);
+            assert!(table.notes.iter().any(|note| note.contains("is left out")), "{:?}", table.notes);
+        }
+        assert!(table(&[fresh]).notes.is_empty());
+    }
+
+    #[test]
+    fn each_pair_is_recorded_on_a_fresh_image_and_on_an_aged_one() {
+        let told = |images: &[&str], life: Option<&str>| {
+            let plan = Plan {
+                loads: vec!["untar".to_owned()],
+                images: images.iter().map(|&name| name.to_owned()).collect(),
+                aged: life.map(|life| life.parse().unwrap()),
+                seed: 1,
+                operations: 1,
+                scratch: PathBuf::new(),
+                keep: None,
+                every: 1,
+            };
+            let name = |(start, load): (Start<'_>, Load)| {
+                let path = recording_path(Path::new(""), start, load);
+                format!("{} {}", path.display(), start.state())
+            };
+            let recordings = plan.recordings().map_err(|error| error.to_string());
+            recordings.map(|all| all.into_iter().map(name).collect::<Vec<_>>())
+        };
+        let (one, aged) = ("1k.untar.jsonl fresh", "1k.untar.aged.jsonl mail:9");
+        assert_eq!(told(&["1k"], None).unwrap(), [one]);
+        assert_eq!(told(&["1k"], Some("mail:9")).unwrap(), [one, aged]);
+        // Files mapped by indirect blocks cannot be preallocated.
+        let old = "indirect.untar.jsonl fresh";
+        let both = told(&["indirect", "1k"], Some("database:9")).unwrap();
+        assert_eq!(both, [old, one, "1k.untar.aged.jsonl database:9"]);
+        let refused = told(&["indirect"], Some("database:9")).unwrap_err();
+        assert!(refused.contains("database:9 preallocates files"), "{refused}");
     }
 
     #[test]

@@ -36,14 +36,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use blockyard_alloc::{Policy, Tunable};
+use blockyard_alloc::Tunable;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::instruments::{Instruments, IoEndSource, IoEnds};
 use blockyard_engine::{Events, FileSystem, OpenOptions};
 use blockyard_inspect::reader::Reader;
-use blockyard_lab::age::{Ageing, Circumstances, age};
+use blockyard_lab::age::Ageing;
 use blockyard_lab::scratch::Scratch;
 use blockyard_lab::trace::play::engine::EnginePlayer;
 use blockyard_lab::trace::play::{Outcome, Player};
@@ -60,7 +60,7 @@ use self::mounted::{Mounted, Mounting, Played};
 use self::vfs::Passed;
 use self::write_back::Quiet;
 use super::command::{run, text};
-use super::kernel;
+use super::{kernel, lived};
 
 /// When the groups' bitmaps are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -182,9 +182,6 @@ impl Agreement {
     }
 }
 
-/// Bytes that ageing leaves free, or half of the image if that is less.
-const LIVED_ROOM: u64 = 512 << 20;
-
 /// Largest number of differing files that are named.
 const NAMED_MAX: usize = 12;
 
@@ -289,24 +286,14 @@ impl Session {
         arguments.push(text(&path)?);
         run("mke2fs", &arguments)?;
         let device = MemoryDevice::load(&path)?;
-        if let Some(lived) = &plan.lived {
-            return Ok(Arc::new(lived_through(plan, lived, device)?));
+        if let Some(ageing) = &plan.lived {
+            return Ok(Arc::new(lived::aged(device, ageing, plan.seed)?));
         }
         let Some(ageing) = &plan.ageing else { return Ok(Arc::new(device)) };
         let mounted = Mounted::start(&device, mounting(plan, &device)?, &plan.scratch)?;
         mounted.play(ageing, plan.seed).context("age the image")?;
         Ok(Arc::new(mounted.finish()?))
     }
-}
-
-/// Ages an image in the engine and leaves room for a trace.
-fn lived_through(plan: &Plan, lived: &Ageing, device: MemoryDevice) -> Result<MemoryDevice> {
-    let device = Arc::new(device);
-    let room = (plan.size / 2).min(LIVED_ROOM);
-    let who = Circumstances { room, ..Circumstances::new(Policy::default(), plan.seed) };
-    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-    age(shared, lived, &who)?;
-    Ok(Arc::try_unwrap(device).unwrap_or_else(|shared| shared.duplicate()))
 }
 
 fn mounting<'p>(plan: &'p Plan, image: &MemoryDevice) -> Result<Mounting<'p>> {

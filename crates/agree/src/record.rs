@@ -3,27 +3,25 @@
 use std::path::Path;
 
 use anyhow::Context;
+use blockyard_lab::age::Ageing;
+use blockyard_lab::age::profile::Made;
 
 use super::driver::Driver;
 use super::images::ImageKind;
-use super::kernel::Session;
+use super::kernel::{Session, Start};
 use super::loads::{self, Load};
 use super::recording::{Image, Recording};
 use super::trace_text::{self, Rules};
 
-/// Records `load` on an image of `kind`. The load runs on one CPU; the image lies under `scratch`.
+/// Records `load` on an image, with the seed of the image. The load runs on one CPU; the image lies
+/// under `scratch`.
 ///
 /// # Errors
-/// When the kernel or a program refuses something, or the trace has gaps or cannot be parsed. Lack
-/// of space during the load is not an error.
-pub fn record(
-    kind: ImageKind,
-    load: Load,
-    seed: u64,
-    operations: u32,
-    scratch: &Path,
-) -> anyhow::Result<Recording> {
-    let session = Session::start(kind, scratch).with_context(|| format!("image {}", kind.name))?;
+/// When the kernel or a program refuses something, the image cannot be aged, or the trace has gaps
+/// or cannot be parsed. Lack of space during the load is not an error.
+pub fn record(start: Start<'_>, load: Load, operations: u32, scratch: &Path) -> anyhow::Result<Recording> {
+    let (kind, seed) = (start.kind, start.seed);
+    let session = Session::start(start, scratch).with_context(|| format!("image {}", kind.name))?;
     run_pinned(&session, kind, load, seed, operations)
         .with_context(|| format!("load {} on {}", load.name, kind.name))?;
     let mut end = session.end()?;
@@ -39,6 +37,13 @@ pub fn record(
 #[must_use]
 pub fn fits(kind: ImageKind, load: Load) -> bool {
     !(kind.indirect() && load.allocates)
+}
+
+/// Whether an image kind can be aged so. Files mapped by indirect blocks cannot be preallocated.
+#[must_use]
+pub fn can_age(kind: ImageKind, ageing: &Ageing) -> bool {
+    let preallocates = || ageing.profile.kinds.iter().any(|files| files.made == Made::Preallocated);
+    !(kind.indirect() && preallocates())
 }
 
 /// Runs the load on a thread of its own that stays on the first CPU this process may use.

@@ -30,6 +30,7 @@
 use std::io::{BufRead, Write};
 
 use anyhow::{Context, bail};
+use blockyard_lab::figures::states::FRESH;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format, in every [`Image`] line.
@@ -66,7 +67,11 @@ pub struct Image {
     pub load: String,
     /// Name of the image kind.
     pub image: String,
-    /// Seed of the load.
+    /// State at the start: `fresh`, or the ageing of the image. Recordings of earlier versions are
+    /// all of fresh images.
+    #[serde(default = "fresh")]
+    pub state: String,
+    /// Seed of the ageing and of the load.
     pub seed: u64,
     /// Release of the kernel that was recorded.
     pub kernel: String,
@@ -109,6 +114,10 @@ pub struct Image {
     pub lazy: bool,
     /// Groups whose block bitmap was never written, ascending.
     pub block_uninit: Vec<u32>,
+}
+
+fn fresh() -> String {
+    FRESH.to_owned()
 }
 
 /// The allocator's tunables, as `/sys/fs/ext4/<dev>/` gives them.
@@ -360,6 +369,16 @@ mod tests {
         let mut text = Vec::new();
         recording.write(&mut text).unwrap();
         assert_eq!(Recording::read(text.as_slice()).unwrap(), recording);
+        // Earlier versions wrote no state.
+        let aged = Image { state: "mail:9".to_owned(), ..recording.image.clone() };
+        let mut line = serde_json::to_value(Line::Image(Box::new(aged))).unwrap();
+        let read = |line: &serde_json::Value| match serde_json::from_value(line.clone()).unwrap() {
+            Line::Image(image) => image.state,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read(&line), "mail:9");
+        line.as_object_mut().unwrap().remove("state");
+        assert_eq!(read(&line), "fresh");
         let cut = text.split(|&byte| byte == b'\n').next().unwrap();
         assert!(Recording::read(cut).unwrap_err().to_string().contains("cut"));
     }

@@ -18,6 +18,7 @@ use blockyard_alloc::{
 use blockyard_disk::geometry::GeometryFields;
 use blockyard_disk::num::{low16, low32, usize_from_u32};
 use blockyard_disk::{BlockCount, BlockNr, ClusterOffset, Geometry, GroupNr, InodeNr, LogicalBlock, TxnId};
+use blockyard_lab::figures::states::{FRESH, Stated};
 use blockyard_sync::CpuSlot;
 use serde::Serialize;
 
@@ -30,6 +31,8 @@ pub struct Agreement {
     pub load: String,
     /// Name of the image kind.
     pub image: String,
+    /// State of the image at the start: `fresh`, or its ageing.
+    pub state: String,
     /// Whether cheap criteria used the group indexes (`mb_optimize_scan`).
     pub optimize_scan: bool,
     /// Seed of the load.
@@ -59,6 +62,16 @@ pub struct Agreement {
     pub overlaps: u32,
     /// The first difference, explained.
     pub first: Option<String>,
+}
+
+impl Stated for Agreement {
+    fn state(&self) -> &str {
+        &self.state
+    }
+
+    fn as_fresh(&self) -> Self {
+        Self { state: FRESH.to_owned(), ..self.clone() }
+    }
 }
 
 impl Agreement {
@@ -152,6 +165,7 @@ impl Replay {
             first,
             load: image.load.clone(),
             image: image.image.clone(),
+            state: image.state.clone(),
             optimize_scan: image.optimize_scan,
             seed: image.seed,
             ..Agreement::default()

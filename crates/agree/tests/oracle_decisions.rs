@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use blockyard_agree::matrix::{Plan, run, table, total};
+use blockyard_agree::recording::Recording;
+use blockyard_agree::replay::Agreement;
 
 #[test]
 fn every_recorded_decision_is_ours_too() {
@@ -15,6 +17,7 @@ fn every_recorded_decision_is_ours_too() {
     let plan = Plan {
         loads: Vec::new(),
         images: Vec::new(),
+        aged: None,
         seed: blockyard_testkit::seed(1),
         operations: if full { 300 } else { 40 },
         scratch: scratch.path().to_owned(),
@@ -23,7 +26,45 @@ fn every_recorded_decision_is_ours_too() {
     };
     let results = run(&plan, |_, _| (), |_| ()).unwrap();
     println!("{}", table(&results).markdown());
-    let all = total(&results);
+    assert_all_equal(&results);
+}
+
+/// The kernel and our allocator begin on the free space that a life left.
+#[test]
+fn decisions_on_aged_images_are_ours_too() {
+    if !blockyard_testkit::require(&["root", "mke2fs", "dumpe2fs", "losetup"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let plan = Plan {
+        loads: names(&["untar", "fill", "fallocate2"]),
+        images: names(&["small-groups", "1k-linear"]),
+        aged: Some("mail:1500:80%".parse().unwrap()),
+        seed: blockyard_testkit::seed(1),
+        operations: 40,
+        scratch: scratch.path().to_owned(),
+        keep: Some(scratch.path().to_owned()),
+        every: 1,
+    };
+    let results = run(&plan, |_, _| (), |_| ()).unwrap();
+    let states: Vec<&str> = results.iter().map(|one| one.state.as_str()).collect();
+    assert_eq!(states, ["fresh", "mail:1500:80%"].repeat(6));
+    let table = table(&results);
+    assert!(table.heads.iter().any(|head| head.ends_with("; mail:1500:80%")), "{:?}", table.heads);
+    assert_all_equal(&results);
+    // Both began where free space is in many pieces.
+    let pieces = |name: &str| -> usize {
+        let file = std::fs::File::open(scratch.path().join(name)).unwrap();
+        let recording = Recording::read(std::io::BufReader::new(file)).unwrap();
+        recording.image.free.iter().map(Vec::len).sum()
+    };
+    let (fresh, aged) = (pieces("1k-linear.untar.jsonl"), pieces("1k-linear.untar.aged.jsonl"));
+    assert!(aged > fresh + 50, "{fresh} {aged}");
+}
+
+fn assert_all_equal(results: &[Agreement]) {
+    let all = total(results);
     assert!(all.requests > 100, "only {} requests were recorded", all.requests);
     let is_equal = all.first.is_none();
     let first = all.first.unwrap_or_default();

@@ -892,7 +892,9 @@ fn models_of_devices_are_listed_and_shown() {
         ("lab run e3 --policy ext3", "--policy ext3: e3 makes ext4 of today"),
         ("lab run e4 --policy ext3", "ext3 is a column of every run"),
         ("lab run smallfiles --policy linux-6.18:debt=on", "debt=on changes nothing"),
-        ("lab agree --level 1 --aged phone:500", "--age, --aged: only for --level 2"),
+        ("lab agree --level 1 --aged 500", "--age, --aged with a number: only for --level 2"),
+        ("lab agree --age x", "--age, --aged with a number: only for --level 2"),
+        ("lab agree --replay x --aged phone:500", "--aged: only for new recordings"),
     ] {
         let output = blockyard(&words(line));
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));

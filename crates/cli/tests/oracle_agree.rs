@@ -48,6 +48,27 @@ fn who_has_no_ceiling_is_told_what_one_is() {
     }
 }
 
+/// Level 1 refused to age its images.
+#[test]
+fn level_1_records_on_fresh_and_aged_images() {
+    if !require(&NEEDS) {
+        return;
+    }
+    const LIFE: &str = "mail:1500:80%";
+    let line = format!("--level 1 --load fill --image small-groups --ops 10 --aged {LIFE}");
+    let rows = text(&format!("{line} --json"));
+    let rows: Vec<serde_json::Value> = rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let states: Vec<&str> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["fresh", LIFE]);
+    for row in &rows {
+        assert!(row["requests"].as_u64() > Some(0) && row["placements"] == row["requests"], "{row}");
+    }
+    for form in ["", " --summary"] {
+        let table = text(&format!("{line} --markdown{form}"));
+        assert!(table.contains(&format!("; {LIFE} |")), "{table}");
+    }
+}
+
 /// Tables on a terminal were once Markdown of any width.
 #[test]
 fn tables_fit_the_line_and_markdown_is_asked_for() {

@@ -22,12 +22,13 @@ const EXIT_BELOW: u8 = 1;
 /// and compares each one.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, level 1, one object per recording: load, image, optimize_scan, seed, requests, searches, placements (of the
-requests, how many are equal), criteria, candidates, groups, decisions (of the searches, how many are equal), mb_groups,
-summary, stats (whether equal at the end), overlaps, first (difference). Level 2, one object per comparison: lines,
-outcomes_differ, shares and decisions (each of objects with equal and of), own_commits, stats (the kernel's, ours), first
-(difference: in what was chosen, else in an outcome or a file, else in how a choice was found), files; of a table: trace,
-image, mount, agreement and ceiling (two such objects; ceiling is null without --ceiling).
+Keys of --json, level 1, one object per recording: load, image, state (fresh, or the life of --aged), optimize_scan,
+seed, requests, searches, placements (of the requests, how many are equal), criteria, candidates, groups, decisions
+(of the searches, how many are equal), mb_groups, summary, stats (whether equal at the end), overlaps, first (difference).
+Level 2, one object per comparison: lines, outcomes_differ, shares and decisions (each of objects with equal and of),
+own_commits, stats (the kernel's, ours), first (difference: in what was chosen, else in an outcome or a file, else in how a
+choice was found), files; of a table: trace, image, mount, agreement and ceiling (two such objects; ceiling is null without
+--ceiling).
 
 Exit codes: 0 done; 1 fewer equal placements (level 2: extents) than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
@@ -78,7 +79,14 @@ impl Args {
         let refused = match self.level {
             _ if self.operations.are_given() => Ok(()),
             2 => super::run::refuse("--trace and --make", &[rotational]),
-            _ => super::run::refuse("--level 2", &[("--age, --aged", self.operations.ages()), rotational]),
+            _ => {
+                let replays = !self.replay.is_empty();
+                let ages = ("--age, --aged with a number", self.operations.ages_by_trace());
+                super::run::refuse("--level 2", &[ages, rotational]).and_then(|()| {
+                    let lives = self.operations.lived().is_some();
+                    super::run::refuse("new recordings", &[("--aged", lives && replays)])
+                })
+            }
         };
         if let Err(error) = refused {
             eprintln!("blockyard: {error:#}");
@@ -110,13 +118,14 @@ impl Args {
         let plan = Plan {
             loads: self.loads.clone(),
             images: self.images.clone(),
+            aged: self.operations.lived(),
             seed: self.seed,
             operations: self.ops,
             scratch: std::env::temp_dir(),
             keep: self.keep.clone(),
             every: self.every,
         };
-        let progress = Progress::parts(output, "lab agree", plan.pairs()?.len());
+        let progress = Progress::parts(output, "lab agree", plan.recordings()?.len());
         matrix::run(
             &plan,
             |part, name| progress.begin(part, name),
@@ -143,7 +152,7 @@ fn show(result: &Agreement, output: &Output) {
     if output.json {
         println!("{}", serde_json::json!(result));
     } else if let (Some(first), false) = (&result.first, output.quiet) {
-        println!("{} on {}: first difference: {first}", result.load, result.image);
+        println!("{} on {} ({}): first difference: {first}", result.load, result.image, result.state);
     }
 }
 

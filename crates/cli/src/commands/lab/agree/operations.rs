@@ -16,7 +16,7 @@ use super::{EXIT_BELOW, Form};
 use crate::commands::Output;
 use crate::commands::progress::Progress;
 
-/// Options of level 2.
+/// Options of level 2; level 1 takes `--aged` with a profile.
 #[derive(clap::Args)]
 pub(crate) struct OperationArgs {
     /// Play this operation trace (JSON Lines) on the kernel and in the engine
@@ -44,8 +44,9 @@ pub(crate) struct OperationArgs {
     /// First play this trace on the start image, in the kernel
     #[arg(long)]
     age: Option<PathBuf>,
-    /// Age the start image first: with this many operations of the kind `ageing`, played by the
-    /// kernel, or with a profile in the engine, PROFILE[:N][:P%] (see lab age)
+    /// Age the start image first with a profile in the engine, PROFILE[:N][:P%] (see lab age), or,
+    /// at level 2 only, with this many operations of the kind `ageing`, played by the kernel. Level
+    /// 1 records each load on the aged image and on a fresh one
     #[arg(long, default_value = "0", conflicts_with = "age")]
     aged: Aged,
     /// Workers of generated traces: they take turns, each on its own CPU slot and in its own
@@ -122,9 +123,14 @@ pub(crate) struct Common {
 }
 
 impl OperationArgs {
-    /// Whether the start image is aged. Level 1 does not age its images.
-    pub(crate) fn ages(&self) -> bool {
-        self.age.is_some() || self.aged.operations() > 0 || self.aged.life().is_some()
+    /// Whether the kernel ages the start image by playing a trace, which level 1 does not do.
+    pub(super) fn ages_by_trace(&self) -> bool {
+        self.age.is_some() || self.aged.operations() > 0
+    }
+
+    /// How the engine ages the start image.
+    pub(super) fn lived(&self) -> Option<Ageing> {
+        self.aged.life()
     }
 
     /// Whether the options ask for level 2.
