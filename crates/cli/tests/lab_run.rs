@@ -893,6 +893,7 @@ fn models_of_devices_are_listed_and_shown() {
         ("lab run e4 --policy ext3", "ext3 is a column of every run"),
         ("lab run smallfiles --policy linux-6.18:debt=on", "debt=on changes nothing"),
         ("lab agree --level 1 --aged 500", "--age, --aged with a number: only for --level 2"),
+        ("lab census --policy yard,linux-9", "--policy linux-9 (see blockyard policy list)"),
         ("lab agree --age x", "--age, --aged with a number: only for --level 2"),
         ("lab agree --replay x --aged phone:500", "--aged: only for new recordings"),
     ] {

@@ -3,9 +3,10 @@
 //!
 //! One load, single-threaded and repeatable, runs under several policies: `linux-6.16`;
 //! `linux-6.16` with switches of the scalability series changed (each alone or with those it needs,
-//! and 8 and 9 together); `linux-6.18`; and `yard`. Acquisitions are counted, not waits: one thread
-//! never waits, but many CPUs would queue on these locks. Reader-writer locks protect the lists of
-//! groups. Picking from a list takes its lock as a reader and counts like changing the list.
+//! and 8 and 9 together); `linux-6.18`; `yard`; and further policies of choice. Acquisitions are
+//! counted, not waits: one thread never waits, but many CPUs would queue on these locks.
+//! Reader-writer locks protect the lists of groups. Picking from a list takes its lock as a reader
+//! and counts like changing the list.
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use crate::figures::Table;
+use crate::run::refuse_twice;
 
 /// The arms: the changed switch, and the policy.
 const ARMS: [(&str, &str); 14] = [
@@ -104,20 +106,34 @@ impl Taken {
     }
 }
 
-/// Number of arms.
+/// Number of arms, without further policies.
 pub const ARMS_IN_ALL: usize = ARMS.len();
 
-/// Runs the load under every arm. `progress` is called before each with its number (from 1) and
-/// policy.
+/// Refuses further policies that [`run`] cannot run.
 ///
 /// # Errors
-/// Those of the allocator; none are expected.
-pub fn run(seed: u64, mut progress: impl FnMut(usize, &str)) -> Result<Vec<CensusRow>> {
-    let one = |(index, (arm, policy)): (usize, &(&'static str, &'static str))| {
-        progress(index + 1, policy);
-        Load::new(policy, seed)?.run(arm).context(*arm)
+/// Names a policy that is unknown or given twice.
+pub fn check(further: &[String]) -> Result<()> {
+    for text in further {
+        Policy::parse(text).with_context(|| format!("--policy {text} (see blockyard policy list)"))?;
+    }
+    refuse_twice("--policy", further)
+}
+
+/// Runs the load under every arm, and then under further policies. `progress` is called before each
+/// with its number (from 1) and policy.
+///
+/// # Errors
+/// As [`check`], and those of the allocator; none are expected.
+pub fn run(seed: u64, further: &[String], mut progress: impl FnMut(usize, &str)) -> Result<Vec<CensusRow>> {
+    check(further)?;
+    let arms = ARMS.iter().map(|&(arm, policy)| (arm.to_owned(), policy.to_owned()));
+    let further = further.iter().map(|policy| (format!("`{policy}`"), policy.clone()));
+    let one = |(index, (arm, policy)): (usize, (String, String))| {
+        progress(index + 1, &policy);
+        Load::new(&policy, seed)?.run(&arm).context(arm)
     };
-    ARMS.iter().enumerate().map(one).collect()
+    arms.chain(further).enumerate().map(one).collect()
 }
 
 /// The rows as a table.
@@ -297,7 +313,7 @@ mod tests {
     /// Checks the bounds, and that each patch removes only the locks it is about.
     #[test]
     fn each_patch_removes_its_own_locks() {
-        let rows = run(1, |_, _| ()).unwrap();
+        let rows = run(1, &[], |_, _| ()).unwrap();
         println!("{}", table(&rows).markdown());
         let base = row(&rows, "none");
         assert!(base.allocations > 3000 && base.freed > 2000, "{base:?}");
@@ -323,12 +339,26 @@ mod tests {
         assert_eq!((ours.allocation_most, ours.free_most, ours.committing), (0, 0, Taken::default()));
     }
 
+    #[test]
+    fn further_policies_come_after_the_arms() {
+        let further = ["yard".to_owned(), "linux-6.18:busy=wait".to_owned()];
+        let rows = run(1, &further, |_, _| ()).unwrap();
+        assert_eq!(rows.len(), ARMS_IN_ALL + 2);
+        assert_eq!(rows[ARMS_IN_ALL], rows[ARMS_IN_ALL - 1], "yard is the last arm, too");
+        assert_eq!(rows[ARMS_IN_ALL + 1].arm, "`linux-6.18:busy=wait`");
+        let twice = (["yard", "yard"], "--policy: yard twice");
+        for (wrong, part) in [twice, (["yard", "linux-9"], "--policy linux-9")] {
+            let text = format!("{:#}", check(&wrong.map(str::to_owned)).unwrap_err());
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
     /// The table in the documentation is up to date.
     #[test]
     fn the_documented_table_is_true() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments/lock-census.md");
         let documented = std::fs::read_to_string(path).unwrap();
-        let table = table(&run(1, |_, _| ()).unwrap()).markdown();
+        let table = table(&run(1, &[], |_, _| ()).unwrap()).markdown();
         assert!(
             documented.contains(table.trim()),
             "docs/experiments/lock-census.md shows another table:\n{table}"

@@ -146,11 +146,11 @@ pub fn placement(workload: &str, rows: &[&Row]) -> Table {
         ("busy skips", |row| row.groups_skipped_busy.map_or(f64::NAN, count_as_f64), figure),
         ("score", |row| row.score.unwrap_or(f64::NAN), figure),
     ];
-    by_policy_and_workers(
-        &format!("{workload}: placement in the whole image with files at full size, shared locks"),
-        rows,
-        &columns,
-    )
+    let of = match rows.first().map(|row| row.interleave) {
+        Some(Interleave::Virtual) => "placement of the workers' files, free extents of all groups",
+        _ => "placement in the whole image with files at full size",
+    };
+    by_policy_and_workers(&format!("{workload}: {of}, shared locks"), rows, &columns)
 }
 
 /// How long it takes to read the image afterwards; `None` if there was no image.

@@ -10,13 +10,17 @@ use crate::commands::progress::Progress;
 use crate::terminal;
 
 /// Counts acquisitions of locks that the whole file system shares. Policies: linux-6.16, the same
-/// with single patches of the scalability series (and those that they need), linux-6.18, yard.
+/// with single patches of the scalability series (and those that they need), linux-6.18, yard, and
+/// those of --policy.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, one object per row: arm, allocations, freed; allocating, freeing and committing (objects with the
 acquisitions of the md lock, md, and of the locks of group lists, lists), allocation_most and free_most (most acquisitions by one
 allocation, by one freed extent).")]
 pub(crate) struct Args {
+    /// Further policy arms, comma-separated; overrides follow a colon
+    #[arg(long, value_delimiter = ',')]
+    policy: Vec<String>,
     /// Seed of the load
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -27,8 +31,12 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let progress = Progress::parts(output, "lab census", census::ARMS_IN_ALL);
-        let rows = census::run(self.seed, |part, name| progress.begin(part, name))?;
+        if let Err(error) = census::check(&self.policy) {
+            eprintln!("blockyard: {error:#}");
+            return Ok(ExitCode::from(super::run::EXIT_USAGE));
+        }
+        let progress = Progress::parts(output, "lab census", census::ARMS_IN_ALL + self.policy.len());
+        let rows = census::run(self.seed, &self.policy, |part, name| progress.begin(part, name))?;
         drop(progress);
         if output.json {
             for row in &rows {
