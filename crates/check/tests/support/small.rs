@@ -62,7 +62,8 @@ pub(crate) fn lost_found(image: &Path) -> Vec<(u32, String)> {
         let inode = fields.next()?.parse().ok()?;
         Some((inode, fields.nth(3)?.to_owned()))
     });
-    entries.filter(|(_, name)| name != "." && name != "..").collect()
+    // debugfs lists the empty entry of an empty block, too.
+    entries.filter(|(inode, name)| *inode != 0 && name != "." && name != "..").collect()
 }
 
 /// Whether a check calls the image clean, as e2fsck does.

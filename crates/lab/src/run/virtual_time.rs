@@ -63,7 +63,8 @@ impl Plan {
     /// operation counts, and so do those of the warm-up, in which a worker may be ahead of the
     /// others: by a cycle, or by a turn on a CPU that it shares.
     pub(super) fn space_before_commit(&self) -> u64 {
-        let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload else {
+        let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload
+        else {
             return self.space_of_files();
         };
         let most = self.workers.iter().copied().max().unwrap_or(1);
