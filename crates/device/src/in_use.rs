@@ -3,9 +3,9 @@
 //!
 //! A block device counts as mounted if the list of mounts shows a writable mount of it or of one of
 //! its partitions. Read-only mounts in the list do not count, and are told apart. A device that the
-//! list does not show counts as mounted if the kernel refuses exclusive use of it, because mounts in
-//! other namespaces are not in our list. A file counts as mounted if a loop device that it backs is
-//! mounted.
+//! list does not show counts as mounted if the kernel refuses exclusive use of it, because mounts
+//! in other namespaces are not in our list. A file counts as mounted if a loop device that it backs
+//! is mounted.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};

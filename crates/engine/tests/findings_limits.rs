@@ -563,8 +563,8 @@ fn damage_that_is_gone_is_not_looked_for_again() {
     assert!(once > 200 && again < once / 4, "{once} reads, then {again}");
 }
 
-/// Setting the flag for direct access (`chattr +x`) succeeded without effect. Linux keeps it, passes it
-/// on to files and directories, and refuses it for data in the inode or the journal.
+/// Setting the flag for direct access (`chattr +x`) succeeded without effect. Linux keeps it,
+/// passes it on to files and directories, and refuses it for data in the inode or the journal.
 #[test]
 fn direct_access_is_kept_passed_on_and_refused_as_by_linux() {
     const DAX: u32 = 0x200_0000;

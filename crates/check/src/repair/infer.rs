@@ -324,8 +324,8 @@ fn unpadded(bitmap: &[u8]) -> usize {
 
 /// The inode bitmap of the first group, if no descriptor names it. Of the blocks before the table,
 /// it is the one whose bits say best which slots are in use; `None` if each has too many wrong bits
-/// or does not fit. It marks at least half of the slots in use: where few are, a block of zeroes has
-/// few wrong bits, too. `fits` says how many inodes a group may have.
+/// or does not fit. It marks at least half of the slots in use: where few are, a block of zeroes
+/// has few wrong bits, too. `fits` says how many inodes a group may have.
 fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) -> bool) -> Option<Vec<u8>> {
     let slots = 1..=(8 * u32_from_usize(table.block_size())).min(SLOTS_MAX);
     let is_used = |inode| table.slot(device, inode).is_some_and(|slot| slot.raw().i_links_count.get() > 0);

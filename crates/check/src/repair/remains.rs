@@ -1,6 +1,6 @@
-//! What is left of a directory whose inode is cleared or gone: the names in it. Its files get them in
-//! lost+found. If their inodes are gone, too, the names are all that is left of them, and are listed
-//! as lost.
+//! What is left of a directory whose inode is cleared or gone: the names in it. Its files get them
+//! in lost+found. If their inodes are gone, too, the names are all that is left of them, and are
+//! listed as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 

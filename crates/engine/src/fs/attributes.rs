@@ -149,8 +149,8 @@ const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::from_bits_retain(0x8080_0000));
 
-/// The flags of an inode with which Linux refuses DAX (observed on 6.18): journaled data, and data of
-/// a file in the inode. A directory in its inode may have it, for the files that inherit it.
+/// The flags of an inode with which Linux refuses DAX (observed on 6.18): journaled data, and data
+/// of a file in the inode. A directory in its inode may have it, for the files that inherit it.
 const fn excludes_dax(kind: FileType) -> InodeFlags {
     match kind {
         FileType::Directory => InodeFlags::JOURNAL_DATA,
