@@ -201,6 +201,7 @@ codes! {
     INDEX_NOT_DIRECTORY 0x01_0048 Error "index flag on something other than a directory";
     HTREE_ROOT 0x01_0049 Error "index root cannot be read";
     HTREE_VERSION 0x01_004a Error "index root names an unknown hash";
+    BAD_LIST_PLACE 0x01_007b Error "the inode of the bad-blocks list lies in a bad block";
     HTREE_SIPHASH_MISSING 0x01_008d Error "index of an encrypted directory with case folding has another hash than SipHash";
     HTREE_SIPHASH 0x01_008e Error "index has SipHash, which only encrypted directories with case folding have";
     HTREE_FLAGS 0x01_004b Error "index root has unknown flags";

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use blockyard_check::{Action, Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
-use blockyard_testkit::{e2fsck_bounded, e2fsck_clean, require};
+use blockyard_testkit::{e2fsck_bounded, e2fsck_clean, require, run};
 use support::small::{self, debugfs, lost_found, made, repair};
 
 /// Header of an attribute list in an inode.
@@ -397,4 +397,70 @@ fn padding_of_a_value_is_in_its_hash() {
     assert!(!found.is_empty(), "the hash is wrong");
     repair(&image);
     assert!(debugfs(&image, "ea_get one user.a").contains("\"value\""));
+}
+
+/// `..` of a directory names an inode in a part of a table that is not read, because the descriptor
+/// calls it unused. Once, the repair went round until it gave up.
+#[test]
+fn dotdot_into_an_unread_table_is_corrected() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let small = ["-t", "ext4", "-b", "1024", "-g", "8192", "-N", "4096", "-O"];
+    for (feature, inode) in
+        [("^metadata_csum,uninit_bg", 900u32), ("^metadata_csum", 700), ("inline_data", 900)]
+    {
+        let image = made(folder.path(), &[&small[..], &[feature]].concat(), "40M");
+        if feature == "inline_data" {
+            debugfs(&image, &format!("set_inode_field one block[0] {inode}"));
+        } else {
+            let block: u64 = debugfs(&image, "blocks one").trim().parse().unwrap();
+            FileDevice::open(&image).unwrap().write_at((block << 10) + 12, &inode.to_le_bytes()).unwrap();
+        }
+        assert_eq!(e2fsck_bounded(&image).code, Some(4), "{feature}");
+        repair(&image);
+        let names = debugfs(&image, "ls -p one");
+        assert!(names.contains("/2/040755/0/0/../") && names.contains("/two/"), "{feature}: {names}");
+    }
+}
+
+/// The list of bad blocks names the block of its own inode, which was read: the list is wrong.
+#[test]
+fn the_list_of_bad_blocks_does_not_name_its_own_inode() {
+    if !require(&["mke2fs", "debugfs", "dumpe2fs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // An inode fills a block. So no other inode lies in a bad block.
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "1024"], "32M");
+    let head = run("dumpe2fs", &[image.to_str().unwrap()]);
+    let table = number_behind(&String::from_utf8_lossy(&head.stdout), "Inode table at ");
+    for field in [format!("block[0] {table}"), "size 1024".to_owned(), "blocks 2".to_owned()] {
+        debugfs(&image, &format!("set_inode_field <1> {field}"));
+    }
+    assert_eq!(e2fsck_bounded(&image).code, Some(4));
+    assert_eq!(codes(&image), ["0x01007b"]);
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"));
+}
+
+/// A name with an impossible inode number is removed, and listed.
+#[test]
+fn a_name_of_an_impossible_inode_is_listed() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], "32M");
+    let block: u64 = debugfs(&image, "blocks one").trim().parse().unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    // The entry behind `.` and `..`.
+    device.write_at((block << 10) + 24, &0x00FF_FFF0u32.to_le_bytes()).unwrap();
+    let plan = plan(&device, &RepairOptions { now: 1_700_000_000, ..RepairOptions::default() }).unwrap();
+    let removed = plan.actions.iter().filter(|action| action.cost == Cost::Removed);
+    let paths: Vec<Option<&[u8]>> = removed.map(|action| action.path.as_deref()).collect();
+    assert_eq!(paths, [Some(&b"/one/two"[..])], "{:?}", plan.actions);
+    plan.apply(&device).unwrap();
+    e2fsck_clean(&image);
 }

@@ -52,7 +52,8 @@ fn visit(volume: &Volume<'_>, fetched: &Fetched, fact: &DirFact, named: &mut BTr
     match &fact.body {
         DirBody::Inline(inline) => {
             let data = InlineData { head: &inline.head, tail: &inline.tail };
-            note(volume, data.dir_entries(layout), named);
+            note(volume, data.parent(), named);
+            note_all(volume, data.dir_entries(layout), named);
         }
         DirBody::Blocks { runs } => {
             let mut window = Window::new(volume, fetched);
@@ -62,7 +63,7 @@ fn visit(volume: &Volume<'_>, fetched: &Fetched, fact: &DirFact, named: &mut BTr
                     let Ok(bytes) = window.block(place, run.length - at - 1) else { continue };
                     let tail = layout.tail && stored_checksum(bytes).is_some();
                     if let Ok(entries) = Entries::new(bytes, DirLayout { tail, ..layout }) {
-                        note(volume, entries, named);
+                        note_all(volume, entries, named);
                     }
                 }
             }
@@ -70,17 +71,18 @@ fn visit(volume: &Volume<'_>, fetched: &Fetched, fact: &DirFact, named: &mut BTr
     }
 }
 
-fn note<'e>(
+fn note_all<'e>(
     volume: &Volume<'_>,
     entries: impl Iterator<Item = Result<Entry<'e>, DirDefect>>,
     named: &mut BTreeSet<GroupNr>,
 ) {
-    let possible = 1..=volume.geometry.inodes_count();
-    for entry in entries.flatten() {
-        if !possible.contains(&entry.inode) || matches!(entry.name, b"." | b"..") {
-            continue;
-        }
-        let (group, index) = volume.geometry.locate_inode(InodeNr::new(entry.inode));
+    entries.flatten().filter(|entry| entry.name != b".").for_each(|entry| note(volume, entry.inode, named));
+}
+
+/// Adds the group of an inode that is named, if that part of the table was not scanned.
+fn note(volume: &Volume<'_>, inode: u32, named: &mut BTreeSet<GroupNr>) {
+    if (1..=volume.geometry.inodes_count()).contains(&inode) {
+        let (group, index) = volume.geometry.locate_inode(InodeNr::new(inode));
         if index >= volume.group_of(group).inodes_used {
             named.insert(group);
         }

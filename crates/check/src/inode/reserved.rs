@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::superblock::PRIMARY_OFFSET;
-use blockyard_disk::{BlockNr, Incompat, InodeNr};
+use blockyard_disk::{BlockNr, GroupNr, Incompat, InodeNr};
 
 use super::attributes::{InInode, check_block_field};
 use super::{Examination, Role, check_low_deletion_time, content};
@@ -156,6 +156,10 @@ pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode,
     let blocks: BTreeSet<u64> =
         content::claim_bad_blocks(cx, raw).into_iter().map(|run| run.physical).collect();
     let volume = cx.scan.volume;
+    let own = volume.group_of(GroupNr::new(0)).desc.inode_table();
+    if blocks.contains(&own.raw()) {
+        cx.add(Code::BAD_LIST_PLACE, format!("block {own}"));
+    }
     let superblock = PRIMARY_OFFSET >> volume.geometry.block_bits();
     let descriptors = (0..volume.desc_blocks()).map(|index| volume.desc_block(index).raw());
     for block in descriptors.chain([superblock]).filter(|block| blocks.contains(block)) {

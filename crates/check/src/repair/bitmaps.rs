@@ -11,6 +11,7 @@ use zerocopy::little_endian::U32;
 use super::editor::Editor;
 use super::log::{Cost, RewriteAll};
 use crate::code::Code;
+use crate::directories;
 use crate::facts::{Facts, GroupFacts};
 use crate::finding::{Finding, Site};
 use crate::volume::Volume;
@@ -175,6 +176,21 @@ fn put_if_changed(
     block: &[u8],
 ) -> Result<(), DeviceError> {
     if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
+}
+
+/// Opens the tables with inodes that directories name and that were not scanned; returns whether
+/// there are any. Until these inodes are scanned, the blocks of their files look free. So this comes
+/// before every repair of passes 1 and 2 that allocates blocks. Later passes only run if all names
+/// lead to inodes that were scanned.
+pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
+    let volume = ed.volume();
+    let mut groups = directories::groups_named(volume, facts);
+    groups.retain(|group| {
+        let is_uninit = volume.group_of(*group).flags.contains(GroupFlags::INODE_UNINIT);
+        ed.log.accepts(if is_uninit { Code::UNINIT_INODE } else { Code::UNUSED_AREA_INODE })
+    });
+    open_tables(ed, &groups)?;
+    Ok(!groups.is_empty())
 }
 
 /// Marks whole tables as used, so that all of each is read from now on: the part that the

@@ -303,7 +303,8 @@ fn note(ed: &mut Editor<'_, '_>, at: &Mending<'_>, judged: names::Judged, what: 
     for change in judged.changes {
         ed.log.add_name(at.code, at.inode, change);
     }
-    for name in judged.gone {
+    let inodes = ed.volume().geometry.inodes_count();
+    for name in judged.gone.into_iter().filter(|name| name.inode <= inodes) {
         ed.log.remember(name.inode, Some(at.inode), &name.bytes);
     }
 }

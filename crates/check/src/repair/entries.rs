@@ -14,7 +14,15 @@ pub(crate) struct Name {
     pub(crate) file_type: u8,
 }
 
-/// Every entry in use that can be made out in a block or area.
+/// As [`entries`], but without the entries that name an impossible inode.
+pub(crate) fn possible_entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
+    let mut names = entries(ed, block, broken);
+    names.retain(|name| name.inode <= ed.volume().geometry.inodes_count());
+    names
+}
+
+/// Every entry in use that can be made out in a block or area. A sound entry may name an impossible
+/// inode: its name is known, and can be told when it is removed.
 pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
     let layout = ed.volume().dir_layout();
     let has_tail = layout.tail && block.len() == layout.block_size && stored_checksum(block).is_some();
@@ -36,7 +44,7 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
             let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
             let leads_to = |to| is_chain(ed, block, at + length, to);
             let hides = is_dot && rec_len > length && (leads_to(at + rec_len) || leads_to(end));
-            names.extend(own);
+            names.extend(any_name_at(ed, block, at));
             at += if hides { length } else { rec_len };
             continue;
         }
@@ -78,13 +86,16 @@ fn is_chain(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> bool 
 
 /// The entry at an offset, if it can be one in use.
 fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
-    let volume = ed.volume();
+    any_name_at(ed, block, at).filter(|name| name.inode <= ed.volume().geometry.inodes_count())
+}
+
+/// The entry at an offset, if it is in use, whatever inode it names.
+fn any_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
     let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     let length = usize::from(block[at + 6]);
     let bytes = block.get(at + HEADER_LEN..at + HEADER_LEN + length)?;
-    let possible = inode != 0 && inode <= volume.geometry.inodes_count() && length > 0;
-    let file_type = if volume.dir_layout().file_types { block[at + 7] } else { 0 };
-    possible.then(|| Name { bytes: bytes.to_vec(), inode, file_type })
+    let file_type = if ed.volume().dir_layout().file_types { block[at + 7] } else { 0 };
+    (inode != 0 && length > 0).then(|| Name { bytes: bytes.to_vec(), inode, file_type })
 }
 
 /// The entry at an offset, if it can be one in use. Its name is the rest of the entry after the

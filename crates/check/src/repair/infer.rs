@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::checksum::crc32c_raw;
+use blockyard_disk::dirblock::{DirLayout, Entries, Entry};
 use blockyard_disk::extent::{self, RawExtent, RawExtentHeader, RawExtentIndex};
 use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
@@ -48,6 +49,8 @@ const BEHIND_MAX: u32 = 512;
 const WRONG_SHARE_MAX: usize = 32;
 /// The most groups whose tables mke2fs puts together by default.
 const FLEX_GROUPS: u64 = 16;
+/// The most blocks of the root whose names are compared with the table.
+const ROOT_BLOCKS_MAX: usize = 64;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
 const CRC32C: u8 = 1;
@@ -281,9 +284,66 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     let behind = blocks_behind(device, table, BEHIND_MAX);
     let ends = together(device, table)
         .into_iter()
-        .flat_map(|tables| behind.iter().take(2).map(move |block| room(*block, tables) / 8 * 8));
-    let found = padded.into_iter().chain(ends).find(|count| fits(*count))?;
+        .flat_map(|tables| behind.iter().take(2).map(move |block| (tables, room(*block, tables) / 8 * 8)))
+        .filter(|(tables, count)| fits(*count) && leads_to_directories(device, table, *tables, *count))
+        .map(|(_, count)| count);
+    let found = padded.filter(|count| fits(*count)).into_iter().chain(ends).next()?;
     Some(u32_from_usize(found))
+}
+
+/// Whether tables of so many inodes, if so many of them lie one behind the other, have directories
+/// where the names in the root say. One name in 16 may be wrong, or a single one.
+fn leads_to_directories(device: &dyn BlockDevice, table: &Table, tables: u64, count: usize) -> bool {
+    let count = u64_from_usize(count);
+    let groups = groups(device.size() >> table.bits, table, cluster_ratio(device, table, BEHIND_MAX));
+    let is_wrong = |inode: &&u32| {
+        let inode = **inode;
+        let is_directory = || {
+            table.slot(device, inode).is_some_and(|slot| slot.raw().file_type() == Some(FileType::Directory))
+        };
+        let number = u64_from_u32(inode);
+        number > count * groups || (number <= count * tables && !is_directory())
+    };
+    let named = directories_in_root(device, table);
+    let wrong = named.iter().filter(is_wrong).count();
+    debug_assert!(wrong <= named.len(), "{wrong} of {} names", named.len());
+    wrong <= (named.len() / 16).max(1)
+}
+
+/// The inodes of the directories that the first blocks of the root name.
+fn directories_in_root(device: &dyn BlockDevice, table: &Table) -> Vec<u32> {
+    let Some(root) = table.slot(device, InodeNr::ROOT.raw()) else { return Vec::new() };
+    let layout =
+        DirLayout { block_size: table.block_size(), tail: false, file_types: true, inodes_count: u32::MAX };
+    let directory = FileType::Directory.dirent_byte();
+    let mut named = Vec::new();
+    for block in mapped_blocks(root.raw()).into_iter().take(ROOT_BLOCKS_MAX) {
+        let Some(bytes) = read_block(device, table, block) else { continue };
+        let entries = Entries::new(&bytes, layout).into_iter().flatten().map_while(Result::ok);
+        let is_below = |entry: &Entry<'_>| {
+            entry.inode > 0 && entry.file_type == directory && !matches!(entry.name, b"." | b"..")
+        };
+        named.extend(entries.filter(is_below).map(|entry| entry.inode));
+    }
+    named
+}
+
+/// The blocks of a file, as far as `i_block` itself maps them.
+fn mapped_blocks(raw: &RawInode) -> Vec<u64> {
+    let header = RawExtentHeader::read_from_prefix(&raw.i_block).ok();
+    match header {
+        Some((header, rest)) if raw.flags().contains(InodeFlags::EXTENTS) => {
+            let extents = rest.chunks_exact(RawExtent::SIZE).take(usize::from(header.eh_entries.get()));
+            let extents = extents.filter_map(|bytes| RawExtent::read_from_bytes(bytes).ok());
+            let is_leaf = header.eh_magic.get() == extent::MAGIC && header.eh_depth.get() == 0;
+            let blocks = extents.filter(|_| is_leaf).flat_map(|extent| {
+                let start = extent.start().raw();
+                start..start + u64::from(extent.length())
+            });
+            blocks.take(ROOT_BLOCKS_MAX).collect()
+        }
+        _ => raw.block_words().into_iter().take(12).filter(|word| *word > 0).map(u64_from_u32).collect(),
+    }
 }
 
 /// For each of the first `slots` inodes, the first block behind the beginning of the table that the
@@ -303,9 +363,9 @@ fn blocks_behind(device: &dyn BlockDevice, table: &Table, slots: u32) -> BTreeSe
     used.filter_map(first_behind).collect()
 }
 
-/// How many tables may lie one behind the other, the better number first. Of the groups whose
-/// tables lie together, an inode has the same place in one long table as in its own. Without
-/// flex_bg the table stands alone. So one table is never wrong unless more groups follow.
+/// How many tables may lie one behind the other, the better number first. Without flex_bg the table
+/// stands alone. One long table has every inode in its place only if the tables of all groups lie
+/// together.
 fn together(device: &dyn BlockDevice, table: &Table) -> Vec<u64> {
     let root = table.slot(device, InodeNr::ROOT.raw());
     if root.is_none_or(|root| !root.raw().flags().contains(InodeFlags::EXTENTS)) {

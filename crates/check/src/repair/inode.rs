@@ -206,6 +206,11 @@ fn mend(
             ed.add(code, site, Cost::Nothing, "orphan file without the feature cleared");
         }
         Code::BAD_BLOCKS_INODE => mend_bad_blocks(ed, slot),
+        // The list was read from its inode, so it is wrong.
+        Code::BAD_LIST_PLACE => {
+            slot.bytes_mut().fill(0);
+            ed.add(code, site, Cost::Nothing, "list of bad blocks emptied");
+        }
         Code::BAD_BLOCK_BITMAP | Code::BAD_INODE_BITMAP => return mend_bad_list(ed, slot, code),
         Code::EXTENT_CHECKSUM => mend_node_checksum(ed, inode, slot, finding)?,
         Code::EXTENT_BEYOND_PARENT if !maps::read(ed, inode, slot.raw()).damaged => {

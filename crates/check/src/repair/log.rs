@@ -250,6 +250,11 @@ impl Log {
         }
     }
 
+    /// How often something was tried.
+    pub(crate) fn tries(&self, what: Tried, inode: InodeNr) -> u32 {
+        self.tries.get(&(what, inode.raw())).copied().unwrap_or(0)
+    }
+
     /// Counts one more try at something; returns how many there were before.
     pub(crate) fn try_again(&mut self, what: Tried, inode: InodeNr) -> u32 {
         let tries = self.tries.entry((what, inode.raw())).or_default();

@@ -10,7 +10,7 @@ use blockyard_disk::{BlockNr, InodeNr};
 
 use super::attributes;
 use super::editor::{Editor, Slot};
-use super::entries::{Name, entries};
+use super::entries::{Name, possible_entries};
 use super::log::{Action, Cost, NameChange};
 use super::maps;
 use crate::code::Code;
@@ -30,13 +30,16 @@ pub(super) fn remember(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &Slot) {
     let raw = slot.raw();
     let names: Vec<Name> = if raw.flags().contains(InodeFlags::INLINE_DATA) {
         let tail = attributes::inline_tail(slot);
-        [&raw.i_block[4..], &tail].into_iter().flat_map(|area| entries(ed, area, &mut false)).collect()
+        [&raw.i_block[4..], &tail]
+            .into_iter()
+            .flat_map(|area| possible_entries(ed, area, &mut false))
+            .collect()
     } else {
         let map = maps::read(ed, inode, raw);
         let blocks = map.runs.iter().flat_map(|run| run.physical..run.physical + run.length.min(BLOCKS_MAX));
         let blocks = blocks.take(usize_from_u64(BLOCKS_MAX));
         let read = blocks.filter_map(|place| ed.volume().block(BlockNr::new(place)).ok());
-        read.flat_map(|block| entries(ed, &block, &mut false)).collect()
+        read.flat_map(|block| possible_entries(ed, &block, &mut false)).collect()
     };
     keep(ed, Some(inode), &names);
 }
@@ -74,7 +77,7 @@ fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     for place in blocks.map(BlockNr::new).filter(|place| volume.contains(*place)) {
         let Ok(block) = volume.block(place) else { continue };
         let mut broken = false;
-        let mut names = entries(ed, &block, &mut broken);
+        let mut names = possible_entries(ed, &block, &mut broken);
         // If the chain of entries is broken, the block holds something else.
         if broken {
             continue;
@@ -147,9 +150,13 @@ pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
     let is_lost = |inode: InodeNr| !facts.kind(geometry, inode).is_used();
     let told: BTreeSet<(Option<InodeNr>, Option<&[u8]>)> =
         ed.log.actions.iter().map(|action| (action.site.inode, action.name.as_deref())).collect();
+    let mut leads = BTreeMap::new();
     let lost = names.into_iter().filter(|(directory, name, inode)| {
         let is_told = told.contains(&(Some(*directory), Some(*name)));
-        is_lost(*directory) && is_lost(InodeNr::new(*inode)) && !is_told && leads_up(ed, facts, *directory)
+        is_lost(*directory)
+            && is_lost(InodeNr::new(*inode))
+            && !is_told
+            && leads_up(ed, facts, *directory, &mut leads)
     });
     let changes: Vec<(InodeNr, NameChange)> = lost
         .take(LISTED_MAX)
@@ -165,16 +172,28 @@ pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
 }
 
 /// Whether the names of a lost directory, and of the lost directories above it, lead to a directory
-/// that is still there.
-fn leads_up(ed: &Editor<'_, '_>, facts: &Facts, directory: InodeNr) -> bool {
-    let (mut at, mut met) = (directory, BTreeSet::new());
-    // Terminates: every directory is entered once.
-    while met.insert(at) {
-        match ed.log.remembered(at.raw()).and_then(|name| name.directory) {
-            Some(above) if facts.kind(&ed.volume().geometry, above).is_directory() => return true,
-            Some(above) => at = above,
-            None => return false,
+/// that is still there. `known` has the answers for all directories that were passed.
+fn leads_up(
+    ed: &Editor<'_, '_>,
+    facts: &Facts,
+    directory: InodeNr,
+    known: &mut BTreeMap<InodeNr, bool>,
+) -> bool {
+    let (mut at, mut passed) = (directory, BTreeSet::new());
+    let leads = loop {
+        if let Some(leads) = known.get(&at) {
+            break *leads;
         }
-    }
-    false
+        // Terminates: every directory is passed once.
+        if !passed.insert(at) {
+            break false;
+        }
+        match ed.log.remembered(at.raw()).and_then(|name| name.directory) {
+            Some(above) if facts.kind(&ed.volume().geometry, above).is_directory() => break true,
+            Some(above) => at = above,
+            None => break false,
+        }
+    };
+    known.extend(passed.into_iter().map(|directory| (directory, leads)));
+    leads
 }

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::{BlockDevice, DeviceError};
-use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{BlockCount, InodeNr, RoCompat};
@@ -206,7 +205,7 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let is_wrong = !found.is_empty()
         || !ledger.unkept().is_empty()
         || notes.iter().any(|note| resize::is_about_resize(note.code));
-    if (is_wrong && open_named(ed, &facts)?) || resize::repair(ed, &notes)? {
+    if (is_wrong && bitmaps::open_named(ed, &facts)?) || resize::repair(ed, &notes)? {
         return Ok(true);
     }
     ed.log.crowd = ledger.errors_if_crowded();
@@ -224,7 +223,7 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     ledger.absorb(sink);
     let found = errors_of(ed, &ledger);
     if !found.is_empty() {
-        if !open_named(ed, &facts)? {
+        if !bitmaps::open_named(ed, &facts)? {
             blocks::repair(ed, &references, &found)?;
         }
         return Ok(true);
@@ -233,13 +232,13 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
         shared::report(scan, &references, &mut ledger);
     }
     let found = errors_of(ed, &ledger);
-    if !found.is_empty() && (open_named(ed, &facts)? || parted::repair(ed, &found)?) {
+    if !found.is_empty() && (bitmaps::open_named(ed, &facts)? || parted::repair(ed, &found)?) {
         return Ok(true);
     }
     let tree = directories::check(volume, &facts, &mut ledger);
     let found = errors_of(ed, &ledger);
     if !found.is_empty() {
-        if !open_named(ed, &facts)? {
+        if !bitmaps::open_named(ed, &facts)? {
             mend_directories(ed, &Connected { facts: &facts, tree: &tree }, &found)?;
         }
         return Ok(true);
@@ -261,20 +260,6 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
         return Ok(true);
     }
     after_links(ed, &at, ledger, before)
-}
-
-/// Opens the tables with inodes that directories name and that were not scanned; returns whether
-/// there are any. This comes before every repair that allocates blocks. Until these inodes are
-/// scanned, the blocks of their files look free.
-fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
-    let volume = ed.volume();
-    let mut groups = directories::groups_named(volume, facts);
-    groups.retain(|group| {
-        let is_uninit = volume.group_of(*group).flags.contains(GroupFlags::INODE_UNINIT);
-        ed.log.accepts(if is_uninit { Code::UNINIT_INODE } else { Code::UNUSED_AREA_INODE })
-    });
-    bitmaps::open_tables(ed, &groups)?;
-    Ok(!groups.is_empty())
 }
 
 /// The steps that need files and directories in their final state: the journal, wishes, quota
@@ -394,8 +379,6 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding], unkept: &[Unkept]) ->
 }
 
 fn mend_directories(ed: &mut Editor<'_, '_>, at: &Connected<'_>, found: &[Finding]) -> Result<(), Error> {
-    let is_unscanned = |code| matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE);
-    debug_assert!(!found.iter().any(|finding| is_unscanned(finding.code)), "tables are opened first");
     let mut directories: BTreeMap<InodeNr, (Code, Writing)> = BTreeMap::new();
     for finding in found {
         let Some(inode) = finding.site.inode else { continue };

@@ -26,12 +26,13 @@ use blockyard_disk::jbd2::RawHeader;
 use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, Incompat, InodeNr};
 
-use super::bitmaps::put_descriptor;
+use super::bitmaps::{self, put_descriptor};
 use super::editor::Editor;
 use super::landmark;
 use super::log::{Cost, Tried};
 use crate::block_map::BlockMap;
 use crate::code::Code;
+use crate::facts::Facts;
 use crate::finding::{Finding, Ledger, Site};
 use crate::inode::Scan;
 use crate::map::Run;
@@ -108,12 +109,19 @@ fn place_empty(
     groups: Vec<GroupNr>,
     mut placed: Placed,
 ) -> Result<bool, DeviceError> {
-    let try_again = |group: GroupNr| (group, ed.log.try_again(Tried::EmptyTable, InodeNr::new(group.raw())));
-    let groups: Vec<(GroupNr, u32)> = groups.into_iter().map(try_again).filter(|one| one.1 <= 1).collect();
+    let inode = |group: GroupNr| InodeNr::new(group.raw());
+    let mut groups = groups;
+    groups.retain(|group| ed.log.tries(Tried::EmptyTable, inode(*group)) <= 1);
     if groups.is_empty() {
         return Ok(false);
     }
-    let (decided, claimed) = (ed.log.actions.len(), claims(ed));
+    let (claimed, facts) = claims(ed);
+    if bitmaps::open_named(ed, &facts)? {
+        return Ok(true);
+    }
+    let decided = ed.log.actions.len();
+    let try_again = |group: GroupNr| (group, ed.log.try_again(Tried::EmptyTable, inode(group)));
+    let groups: Vec<(GroupNr, u32)> = groups.into_iter().map(try_again).collect();
     let (table, mut next) = (ed.volume().geometry.inode_table_blocks(), 0);
     let is_claimed = |block| claimed.is_claimed(claimed.cluster(BlockNr::new(block)));
     let is_unclaimed = |place: &BlockNr| !(place.raw()..place.raw() + table).any(is_claimed);
@@ -145,13 +153,13 @@ fn place_empty(
 }
 
 /// What the inodes of all tables in their places claim: their content, their maps and their
-/// attributes. The bitmaps that say so may be lost.
-fn claims(ed: &Editor<'_, '_>) -> BlockMap {
+/// attributes. The bitmaps that say so may be lost. Also what is known of these inodes.
+fn claims(ed: &Editor<'_, '_>) -> (BlockMap, Facts) {
     let map = BlockMap::new(&ed.volume().geometry);
     let scan = Scan { volume: ed.volume(), system: ed.scan.system, map: &map, orphans: ed.scan.orphans };
     let facts = inodes::gather(&scan, &mut Ledger::default());
     xattr_blocks::claim(&map, &xattr_blocks::references(&facts));
-    map
+    (map, facts)
 }
 
 /// The tables that have their places.
@@ -276,6 +284,9 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
     if let Some(first) = known(FIRST) {
         let shift = geometry.group_first_block(leader).raw() - geometry.group_first_block(FIRST).raw();
         places.push(first.raw() + shift + inside * table);
+        // Without flex_bg. If the superblock is inferred, the feature is a guess.
+        let own_shift = geometry.group_first_block(group).raw() - geometry.group_first_block(FIRST).raw();
+        places.push(first.raw() + own_shift);
     }
     if let Some(before) = known(GroupNr::new(group.raw() - 1)) {
         places.push(before.raw() + table);
