@@ -14,9 +14,9 @@ use blockyard_lab::figures::states::FRESH;
 
 use super::command::{run, text};
 use super::images::ImageKind;
-use super::lived;
 use super::recording::{End, FORMAT, Image, Tunables};
 use super::work::WorkDirectory;
+use super::{lived, mke2fs};
 
 /// Events that a recording needs.
 const EVENTS: [&str; 20] = [
@@ -84,6 +84,16 @@ impl Start<'_> {
     pub fn state(&self) -> String {
         self.aged.map_or(FRESH.to_owned(), ToString::to_string)
     }
+
+    /// Makes and ages the image at a path, and describes it.
+    fn image(&self, path: &Path) -> anyhow::Result<Image> {
+        fs::File::create(path)?.set_len(self.kind.mib << 20)?;
+        mke2fs::make(self.kind.mke2fs, path)?;
+        if let Some(ageing) = self.aged {
+            lived::aged(MemoryDevice::load(path)?, ageing, self.seed)?.save(path)?;
+        }
+        Ok(Image { state: self.state(), ..describe(text(path)?)? })
+    }
 }
 
 /// A mounted image under observation.
@@ -104,13 +114,7 @@ impl Session {
     pub fn start(start: Start<'_>, scratch: &Path) -> anyhow::Result<Self> {
         let kind = start.kind;
         let work = WorkDirectory::new(scratch)?;
-        let image_path = work.image();
-        fs::File::create(&image_path)?.set_len(kind.mib << 20)?;
-        make_file_system(&kind, &image_path)?;
-        if let Some(ageing) = start.aged {
-            lived::aged(MemoryDevice::load(&image_path)?, ageing, start.seed)?.save(&image_path)?;
-        }
-        let image = Image { state: start.state(), ..describe(text(&image_path)?)? };
+        let image = start.image(&work.image())?;
         let device = work.attach(kind.rotational)?;
         let mut session = Self { work, device, kind, image };
         session.mount()?;
@@ -276,14 +280,6 @@ fn cpus_of(list: &str) -> anyhow::Result<u32> {
     Ok(last + 1)
 }
 
-fn make_file_system(kind: &ImageKind, image: &Path) -> anyhow::Result<()> {
-    let mut arguments =
-        vec!["-q", "-F", "-t", "ext4", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"];
-    arguments.extend(kind.mke2fs.split_whitespace());
-    arguments.push(text(image)?);
-    run("mke2fs", &arguments).map(drop)
-}
-
 /// Geometry and free extents of an image, as `dumpe2fs` reports them.
 fn describe(image: &str) -> anyhow::Result<Image> {
     described(&run("dumpe2fs", &[image])?)
@@ -348,6 +344,26 @@ fn free_extents(dump: &str, image: &Image) -> anyhow::Result<Vec<Vec<(u32, u32)>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::IMAGES;
+
+    /// mke2fs drew the seed of the hash, which decides where names go, so no life was lived twice.
+    #[test]
+    fn an_aged_image_is_made_again_as_it_was() {
+        if !blockyard_testkit::require(&["mke2fs", "dumpe2fs"]) {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let kind = *IMAGES.iter().find(|kind| kind.name == "small-groups").unwrap();
+        let ageing: Ageing = "mail:4000:80%".parse().unwrap();
+        let made = |name: &str, seed, aged| {
+            let image = Start { kind, aged, seed }.image(&folder.path().join(name)).unwrap();
+            (image.state, image.free)
+        };
+        let first = made("first", 1, Some(&ageing));
+        assert_eq!(first, made("second", 1, Some(&ageing)));
+        assert_ne!(first.1, made("other", 2, Some(&ageing)).1, "the seed decides");
+        assert_eq!(made("fresh", 1, None).0, FRESH);
+    }
 
     #[test]
     fn free_extents_become_clusters_of_their_group() {

@@ -26,5 +26,6 @@ mod command;
 mod drain;
 mod driver;
 mod lived;
+mod mke2fs;
 mod trace_text;
 mod work;

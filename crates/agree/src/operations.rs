@@ -59,8 +59,7 @@ use self::mount_options::MountOptions;
 use self::mounted::{Mounted, Mounting, Played};
 use self::vfs::Passed;
 use self::write_back::Quiet;
-use super::command::{run, text};
-use super::{kernel, lived};
+use super::{kernel, lived, mke2fs};
 
 /// When the groups' bitmaps are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -272,19 +271,7 @@ impl Session {
         let folder = Scratch::new("start", &plan.scratch)?;
         let path = folder.path().join("image");
         std::fs::File::create(&path)?.set_len(plan.size)?;
-        let mut arguments = vec!["-q", "-F", "-U", "6a6a6a6a-1111-2222-3333-444444444444"];
-        arguments.extend([
-            "-E",
-            "nodiscard,lazy_itable_init=1,lazy_journal_init=1,hash_seed=6a6a6a6a-5555-6666-7777-888888888888",
-        ]);
-        let asked: Vec<&str> = plan.mke2fs.split_whitespace().collect();
-        // mke2fs accepts one type only. (`-t` and its value may be one word.)
-        if !asked.iter().any(|word| word.starts_with("-t")) {
-            arguments.extend(["-t", "ext4"]);
-        }
-        arguments.extend(asked);
-        arguments.push(text(&path)?);
-        run("mke2fs", &arguments)?;
+        mke2fs::make(&plan.mke2fs, &path)?;
         let device = MemoryDevice::load(&path)?;
         if let Some(ageing) = &plan.lived {
             return Ok(Arc::new(lived::aged(device, ageing, plan.seed)?));
