@@ -399,14 +399,12 @@ impl Plan {
     }
 
     /// Ages the image of a cell as planned, and leaves space for the files of the workload. In
-    /// virtual time that is space for all that is allocated before a commit, but not more than half
-    /// of the image, so that there is something to age.
+    /// virtual time that is space for all that is allocated before a commit.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
-            let files = self.space_of_files();
             let files = match self.interleave {
-                Interleave::Virtual => self.space_before_commit().min(device.size() / 2).max(files),
-                _ => files,
+                Interleave::Virtual => self.space_before_commit(),
+                _ => self.space_of_files(),
             };
             let room = image::with_mapping(files);
             let who =

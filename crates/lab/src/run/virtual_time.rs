@@ -54,26 +54,54 @@ impl Plan {
             !self.limit.fsync_end && self.dirty_limit.is_none(),
             "--interleave virtual writes no data: leave out --fsync-end and --dirty-limit"
         );
+        self.check_aged()
+    }
+
+    /// Refuses an aged file system on which the workers could run out of space, or which would be
+    /// smaller than the fresh one.
+    fn check_aged(&self) -> Result<()> {
+        let Some(bytes) = self.image.memory_bytes().filter(|_| self.aged.is_some()) else { return Ok(()) };
+        ensure!(
+            bytes.is_multiple_of(GROUP_BYTES),
+            "{}: in virtual time --aged takes a file system of whole groups; give a multiple of {} MiB",
+            self.image.name(),
+            GROUP_BYTES / MIB
+        );
+        // More than half of the image is left only for files that are never truncated.
+        let (half, needed) = (bytes / 2, self.space_before_commit());
+        ensure!(
+            needed <= half.max(self.space_of_files()),
+            "{}: the workers may allocate {} MiB before a commit, and --aged leaves them {}, half of the image; give \
+             fewer --ops or --workers, or a larger --memory",
+            self.image.name(),
+            needed.div_ceil(MIB),
+            half / MIB
+        );
         Ok(())
     }
 
     /// Bytes that the workers of the largest cell may allocate before a commit.
     ///
     /// What they truncate is free only after it, and most cells end before the first one. So every
-    /// operation counts, and so do those of the warm-up, in which a worker may be ahead of the
-    /// others: by a cycle, or by a turn on a CPU that it shares.
+    /// operation counts that the CPUs can do until then, and so do those of the warm-up, in which a
+    /// worker may be ahead of the others: by a cycle, or by a turn on a CPU that it shares. After a
+    /// commit the files that are left take no more than the warm-up.
     pub(super) fn space_before_commit(&self) -> u64 {
         let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload
         else {
             return self.space_of_files();
         };
-        let most = self.workers.iter().copied().max().unwrap_or(1);
-        let is_shared = self.cpus.is_some_and(|cpus| cpus < most);
-        let in_turn = |machine: &Machine| machine.quantum_ns / machine.operation_ns.max(1);
-        let turn = self.machine.as_ref().filter(|_| is_shared).map_or(0, in_turn);
+        let workers = u64_from_u32(self.workers.iter().copied().max().unwrap_or(1));
+        let cpus = self.cpus.map_or(workers, |cpus| u64_from_u32(cpus).min(workers));
+        let operations_within = |time_ns: fn(&Machine) -> u64| {
+            self.machine.as_ref().map(|machine| time_ns(machine) / machine.operation_ns.max(1))
+        };
+        let turn = operations_within(|machine| machine.quantum_ns).filter(|_| cpus < workers).unwrap_or(0);
         let warm_up = turn.max(2 * (size / step + 1));
-        let each = self.limit.ops_per_worker.unwrap_or(0).saturating_add(warm_up);
-        let bytes = each.saturating_mul(step).saturating_mul(u64_from_u32(most));
+        let all = self.limit.ops_per_worker.unwrap_or(0).saturating_mul(workers);
+        let measured = operations_within(|machine| machine.commit_every_ns)
+            .map_or(all, |before_commit| all.min(before_commit.saturating_mul(cpus)));
+        let bytes = warm_up.saturating_mul(workers).saturating_add(measured).saturating_mul(step);
         debug_assert!(bytes >= self.space_of_files(), "the warm-up fills every file");
         bytes
     }
@@ -530,6 +558,39 @@ mod tests {
         assert_eq!(plan.space_before_commit(), 96 * (1000 + 258) * 8192);
         let shared = Plan { cpus: Some(2), ..plan };
         assert_eq!(shared.space_before_commit(), 96 * (1000 + 3_000_000 / 2820) * 8192);
+        // Two CPUs, and commits that come before the end.
+        let machine = Machine { commit_every_ns: 5_000_000, ..Machine::open("kunpeng-920").unwrap() };
+        let committed = Plan { machine: Some(machine), ..shared };
+        let operations = 96 * (3_000_000 / 2820) + 2 * (5_000_000 / 2820);
+        assert_eq!(committed.space_before_commit(), operations * 8192);
+    }
+
+    /// The first plan failed in the middle of its run. The others compared with a larger fresh file
+    /// system.
+    #[test]
+    fn aged_file_systems_without_room_are_refused() {
+        let aged = |bytes| Plan {
+            workload: Workload::by_name("scanswitch", 1.0).unwrap(),
+            aged: Some("mail:9".parse().unwrap()),
+            image: crate::run::ImageSource::memory(bytes, 1),
+            ..plan(&["yard"], &[16], 1500)
+        };
+        let refused = |plan: &Plan| plan.check_words().err().map(|error| format!("{error:#}"));
+        let short = refused(&aged(8 << 30)).unwrap();
+        for part in ["--memory 8192 MiB", "7032 MiB before a commit", "--ops", "--workers"] {
+            assert!(short.contains(part), "{short}");
+        }
+        assert_eq!(refused(&aged(16 << 30)), None);
+        assert_eq!(refused(&Plan { aged: None, ..aged(8 << 30) }), None);
+        // However long it runs, a commit comes first.
+        let machine = Machine { commit_every_ns: 1_000_000, ..Machine::open("kunpeng-920").unwrap() };
+        let limit = crate::runner::Limit { ops_per_worker: Some(1_000_000_000), ..aged(0).limit };
+        assert_eq!(refused(&Plan { machine: Some(machine), limit, ..aged(8 << 30) }), None);
+        for mib in [8000, 8250] {
+            let uneven = refused(&aged(mib << 20)).unwrap();
+            assert!(uneven.contains("give a multiple of 128 MiB"), "{uneven}");
+            assert_eq!(refused(&Plan { aged: None, ..aged(mib << 20) }), None);
+        }
     }
 
     /// If a commit did not wait, it would free clusters that an operation in flight still merges
