@@ -896,6 +896,9 @@ fn models_of_devices_are_listed_and_shown() {
         ("lab census --policy yard,linux-9", "--policy linux-9 (see blockyard policy list)"),
         ("lab agree --age x", "--age, --aged with a number: only for --level 2"),
         ("lab agree --replay x --aged phone:500", "--aged: only for new recordings"),
+        ("lab agree --image indirect --aged database:9", "database:9 preallocates files"),
+        ("lab agree --image nope", "image kind \"nope\" is unknown"),
+        ("lab agree --level 2 --image nope", "image kind `nope` is unknown"),
     ] {
         let output = blockyard(&words(line));
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));

@@ -79,18 +79,10 @@ impl Args {
         let refused = match self.level {
             _ if self.operations.are_given() => Ok(()),
             2 => super::run::refuse("--trace and --make", &[rotational]),
-            _ => {
-                let replays = !self.replay.is_empty();
-                let ages = ("--age, --aged with a number", self.operations.ages_by_trace());
-                super::run::refuse("--level 2", &[ages, rotational]).and_then(|()| {
-                    let lives = self.operations.lived().is_some();
-                    super::run::refuse("new recordings", &[("--aged", lives && replays)])
-                })
-            }
+            _ => self.check_level_1(rotational),
         };
         if let Err(error) = refused {
-            eprintln!("blockyard: {error:#}");
-            return Ok(ExitCode::from(super::run::EXIT_USAGE));
+            return Ok(wrong_usage(&error));
         }
         if self.level == 2 || self.operations.are_given() {
             let common = operations::Common {
@@ -114,8 +106,18 @@ impl Args {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    fn measure(&self, output: &Output) -> Result<Vec<Agreement>> {
-        let plan = Plan {
+    /// Refuses what level 1 cannot do, before it runs.
+    fn check_level_1(&self, rotational: (&str, bool)) -> Result<()> {
+        let ages = ("--age, --aged with a number", self.operations.ages_by_trace());
+        super::run::refuse("--level 2", &[ages, rotational])?;
+        if !self.replay.is_empty() {
+            return super::run::refuse("new recordings", &[("--aged", self.operations.lived().is_some())]);
+        }
+        self.plan().recordings().map(drop)
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
             loads: self.loads.clone(),
             images: self.images.clone(),
             aged: self.operations.lived(),
@@ -124,7 +126,11 @@ impl Args {
             scratch: std::env::temp_dir(),
             keep: self.keep.clone(),
             every: self.every,
-        };
+        }
+    }
+
+    fn measure(&self, output: &Output) -> Result<Vec<Agreement>> {
+        let plan = self.plan();
         let progress = Progress::parts(output, "lab agree", plan.recordings()?.len());
         matrix::run(
             &plan,
@@ -146,6 +152,11 @@ impl Args {
         }
         Ok(results)
     }
+}
+
+fn wrong_usage(error: &anyhow::Error) -> ExitCode {
+    eprintln!("blockyard: {error:#}");
+    ExitCode::from(super::run::EXIT_USAGE)
 }
 
 fn show(result: &Agreement, output: &Output) {

@@ -12,7 +12,7 @@ use blockyard_lab::figures::Table;
 use blockyard_lab::trace::make;
 use blockyard_trace::{Line, read};
 
-use super::{EXIT_BELOW, Form};
+use super::{EXIT_BELOW, Form, wrong_usage};
 use crate::commands::Output;
 use crate::commands::progress::Progress;
 
@@ -190,6 +190,9 @@ impl OperationArgs {
             scratch: self.scratch.unwrap_or_else(fast_scratch),
             keep: common.keep.clone(),
         };
+        if let Err(error) = matrix.check() {
+            return Ok(wrong_usage(&error));
+        }
         let matrices = if self.report { of_report(matrix) } else { vec![matrix] };
         let form = if self.report { Form::Markdown } else { common.form };
         let mut reached = true;
