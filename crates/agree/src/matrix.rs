@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use blockyard_lab::age::Ageing;
 use blockyard_lab::figures::Table;
-use blockyard_lab::figures::states::beside;
+use blockyard_lab::figures::states::{Stated, beside};
 
 use super::images::{IMAGES, ImageKind};
 use super::kernel::{self, Start};
@@ -156,11 +156,11 @@ pub fn summary(results: &[Agreement]) -> Table {
 }
 
 /// The tables of all states as one.
-fn by_state(results: &[Agreement], table: fn(&[Agreement]) -> Table) -> Table {
-    let mut joined = beside(results, |part| vec![table(part)]);
+pub(crate) fn by_state<R: Stated>(results: &[R], of_one: impl Fn(&[R]) -> Table) -> Table {
+    let mut joined = beside(results, |part| vec![of_one(part)]);
     debug_assert_eq!(joined.len(), 1, "the tables of all states have one title");
-    let mut table = joined.pop().unwrap_or_else(heading);
-    let is_of_one = results.windows(2).all(|pair| pair[0].state == pair[1].state);
+    let mut table = joined.pop().unwrap_or_else(|| of_one(results));
+    let is_of_one = results.windows(2).all(|pair| pair[0].state() == pair[1].state());
     if !is_of_one {
         table.note("A column of a life that would be equal in every row is left out.");
     }

@@ -69,6 +69,29 @@ fn level_1_records_on_fresh_and_aged_images() {
     }
 }
 
+/// Level 2 measured on aged images alone, and its rows did not say so.
+#[test]
+fn level_2_plays_on_fresh_and_aged_images() {
+    if !require(&NEEDS) {
+        return;
+    }
+    const LIFE: &str = "mail:300";
+    let states = |line: &str| -> Vec<String> {
+        let rows = text(&format!("--level 2 --load untar --image 1k --ops 10 --json {line}"));
+        let rows = rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap());
+        rows.map(|row| row["state"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(states("--every 2"), ["fresh"; 2]);
+    assert_eq!(states(&format!("--every 2 --aged {LIFE}")), ["fresh", "fresh", LIFE, LIFE]);
+    assert_eq!(states("--every 4 --aged 20"), ["20 operations"]);
+    for form in ["", " --markdown"] {
+        let line = format!("--level 2 --load untar --image 1k --ops 10 --every 4 --aged {LIFE}{form}");
+        let table = text(&line).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(table.contains(&format!("beside images aged by {LIFE}")), "{table}");
+        assert!(table.contains("where neither title nor column names a life, images are fresh"), "{table}");
+    }
+}
+
 /// Tables on a terminal were once Markdown of any width.
 #[test]
 fn tables_fit_the_line_and_markdown_is_asked_for() {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use blockyard_device::MemoryDevice;
 use blockyard_lab::age::Ageing;
+use blockyard_lab::figures::states::{FRESH, Stated};
 use blockyard_lab::trace::make::{KINDS, Recipe, make};
 use blockyard_trace::Line;
 
@@ -87,16 +88,16 @@ pub struct Matrix {
     pub ceiling: bool,
     /// Directory for images.
     pub scratch: PathBuf,
-    /// Directory to keep the images of each cell in (those of its last seed).
+    /// Directory to keep the images of each cell in (those of its last seed). The names of those
+    /// that began on an image aged by `lived` end in `.aged`.
     pub keep: Option<PathBuf>,
 }
 
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.aged, &self.lived) {
-            (_, Some(life)) => write!(f, "Images aged by {life}")?,
-            (0, None) => f.write_str("Fresh images")?,
-            (operations, None) => write!(f, "Images aged by {operations} operations")?,
+        match self.state().as_str() {
+            FRESH => f.write_str("Fresh images")?,
+            state => write!(f, "Images aged by {state}")?,
         }
         match self.workers {
             0 | 1 => f.write_str(", one worker"),
@@ -112,6 +113,8 @@ pub struct Cell {
     pub trace: String,
     /// Name of the image.
     pub image: String,
+    /// State of the image, as [`Matrix::state`].
+    pub state: String,
     /// Mount options.
     pub mount: String,
     /// Agreement of the engine with the kernel.
@@ -120,7 +123,35 @@ pub struct Cell {
     pub ceiling: Option<Agreement>,
 }
 
+impl Stated for Cell {
+    fn state(&self) -> &str {
+        &self.state
+    }
+
+    fn as_fresh(&self) -> Self {
+        Self { state: FRESH.to_owned(), ..self.clone() }
+    }
+}
+
 impl Matrix {
+    /// The state of its images: `fresh`, the life, or the number of operations that aged them.
+    #[must_use]
+    pub fn state(&self) -> String {
+        match (self.aged, &self.lived) {
+            (_, Some(life)) => life.to_string(),
+            (0, None) => FRESH.to_owned(),
+            (operations, None) => format!("{operations} operations"),
+        }
+    }
+
+    /// The matrices that share a table: this one, after the same on fresh images if a life aged
+    /// these.
+    #[must_use]
+    pub fn beside_fresh(self) -> Vec<Self> {
+        let fresh = self.lived.is_some().then(|| Self { aged: 0, lived: None, ..self.clone() });
+        fresh.into_iter().chain([self]).collect()
+    }
+
     /// Checks that all names are known.
     ///
     /// # Errors
@@ -173,7 +204,8 @@ pub fn run(
     let mut cells = Vec::new();
     let mut runs: Option<Runs<'_>> = None;
     for (image, kind, mount) in matrix.places() {
-        let name = format!("{kind} on {} with {mount}", image.name);
+        let life = matrix.lived.as_ref().map_or(String::new(), |life| format!("; {life}"));
+        let name = format!("{kind} on {} with {mount}{life}", image.name);
         progress(cells.len() + 1, &name);
         // Aged images are kept for one kind of image at a time.
         let mut of_image = runs.take().filter(|runs| runs.image.name == image.name).unwrap_or(Runs {
@@ -205,6 +237,7 @@ impl Runs<'_> {
         let mut cell = Cell {
             trace: kind.to_owned(),
             image: self.image.name.to_owned(),
+            state: self.matrix.state(),
             mount: mount.to_owned(),
             agreement: Agreement::default(),
             ceiling: None,
@@ -240,6 +273,7 @@ impl Runs<'_> {
                 Some(make("ageing", &Recipe { seed: !seed, ops, space: space << 20, workers: 1 })?)
             }
         };
+        let folder = if self.matrix.lived.is_some() { format!("{mount}.aged") } else { mount.to_owned() };
         Ok(Plan {
             mke2fs: mke2fs.to_owned(),
             size: mib << 20,
@@ -252,7 +286,7 @@ impl Runs<'_> {
             lived: self.matrix.lived.clone(),
             scratch: self.matrix.scratch.clone(),
             start: None,
-            keep: self.matrix.keep.as_ref().map(|keep| keep.join(self.image.name).join(kind).join(mount)),
+            keep: self.matrix.keep.as_ref().map(|keep| keep.join(self.image.name).join(kind).join(folder)),
         })
     }
 
@@ -303,6 +337,36 @@ mod tests {
         assert_eq!(third.cells(), all.cells().div_ceil(3));
         assert_eq!(names(&third.places()), names(&expected));
         assert_eq!(matrix(&[], &[], 0).cells(), matrix(&[], &[], 1).cells());
+    }
+
+    /// Only a life has fresh images beside it: the kernel's operations are played for their own
+    /// sake, and what begins on fresh images costs no more than before.
+    #[test]
+    fn a_life_is_measured_beside_fresh_images() {
+        let plain = || matrix(&["untar"], &["1k"], 1);
+        let life = Some("mail:9".parse::<Ageing>().unwrap());
+        let states = |matrix: Matrix| {
+            let all = matrix.beside_fresh();
+            all.iter().map(|one| (one.state(), one.to_string())).collect::<Vec<_>>()
+        };
+        let told = |state: &str, text: &str| (state.to_owned(), text.to_owned());
+        let fresh = told("fresh", "Fresh images, one worker");
+        assert_eq!(states(plain()), [fresh.clone()]);
+        assert_eq!(
+            states(Matrix { aged: 7, ..plain() }),
+            [told("7 operations", "Images aged by 7 operations, one worker")]
+        );
+        let lived = Matrix { lived: life, ..plain() };
+        let aged = told("mail:9", "Images aged by mail:9, one worker");
+        assert_eq!(states(lived.clone()), [fresh, aged]);
+        // Neither overwrites what the other kept.
+        let kept = |matrix: &Matrix| {
+            let matrix = Matrix { keep: Some(PathBuf::from("kept")), ..matrix.clone() };
+            let runs = Runs { matrix: &matrix, image: &IMAGES[2], aged: Vec::new() };
+            runs.plan("untar", "data=ordered", 1).unwrap().keep.unwrap()
+        };
+        assert_eq!(kept(&plain()), PathBuf::from("kept/1k/untar/data=ordered"));
+        assert_eq!(kept(&lived), PathBuf::from("kept/1k/untar/data=ordered.aged"));
     }
 
     #[test]

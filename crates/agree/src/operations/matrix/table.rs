@@ -4,6 +4,7 @@ use blockyard_lab::figures::Table;
 use blockyard_lab::trace::make::KINDS;
 
 use super::Cell;
+use crate::matrix::by_state;
 use crate::operations::Agreement;
 
 /// Mounts that share a row.
@@ -68,9 +69,13 @@ impl Rows {
     }
 }
 
-/// All rows of a measurement.
+/// All rows of a measurement. Fresh and aged images are columns next to each other.
 #[must_use]
-pub fn table(title: String, cells: &[Cell]) -> Table {
+pub fn table(title: &str, cells: &[Cell]) -> Table {
+    by_state(cells, |part| of_cells(title, part))
+}
+
+fn of_cells(title: &str, cells: &[Cell]) -> Table {
     let mut table = Table::new(title, NAMES.into_iter().chain(COLUMNS)).with_keys(NAMES.len());
     let mut rows = Rows::default();
     let whole: Vec<Vec<String>> = cells.iter().filter_map(|cell| rows.add(cell.clone())).collect();
@@ -79,9 +84,13 @@ pub fn table(title: String, cells: &[Cell]) -> Table {
 }
 
 /// Sums by kind of trace and over all kinds, each without and with delayed allocation. Sums of no
-/// cells are left out.
+/// cells are left out. Fresh and aged images are columns next to each other.
 #[must_use]
 pub fn summary(cells: &[Cell]) -> Table {
+    by_state(cells, summed_up)
+}
+
+fn summed_up(cells: &[Cell]) -> Table {
     let heads = ["trace", "delalloc"].into_iter().chain(COLUMNS);
     let mut table = Table::new("the same, summed up by kind of trace", heads).with_keys(2);
     for kind in KINDS {
@@ -160,6 +169,8 @@ fn sum<'c>(words: &[&str], cells: impl Iterator<Item = &'c Cell>) -> Option<Vec<
 
 #[cfg(test)]
 mod tests {
+    use blockyard_lab::figures::states::FRESH;
+
     use super::*;
     use crate::operations::compare::Share;
     use crate::operations::matrix::MOUNTS;
@@ -173,6 +184,7 @@ mod tests {
         Cell {
             trace: "untar".to_owned(),
             image: "1k".to_owned(),
+            state: FRESH.to_owned(),
             mount: mount.to_owned(),
             agreement,
             ceiling: Some(kernel),
@@ -198,8 +210,28 @@ mod tests {
         assert_eq!(row[..5], ["untar", "1k", "no", "5", "20.000"]);
         let row = rows.rest().unwrap();
         assert_eq!(row[..5], ["untar", "1k", "yes", "5", "40.000"]);
-        let all = table("T".to_owned(), &[cell(MOUNTS[0], 1, 5), cell(MOUNTS[2], 2, 5)]);
+        let all = table("T", &[cell(MOUNTS[0], 1, 5), cell(MOUNTS[2], 2, 5)]);
         assert_eq!(all.rows.len(), 2, "the last row is not lost");
+    }
+
+    /// Cells of fresh and aged images had tables of their own, and nothing told them apart.
+    #[test]
+    fn fresh_and_aged_images_are_columns_of_one_table() {
+        let fresh = [cell(MOUNTS[0], 3, 4), cell(MOUNTS[1], 4, 4)];
+        let aged = [cell(MOUNTS[0], 5, 8), cell(MOUNTS[1], 8, 8)]
+            .map(|cell| Cell { state: "mail:9".to_owned(), ..cell });
+        let both = [fresh.clone(), aged].concat();
+        let column = |table: &Table, head: &str| table.heads.iter().position(|name| name == head).unwrap();
+        let of = |table: &Table, head: &str| table.rows[0][column(table, head)].clone();
+        let joined = table("T", &both);
+        assert_eq!(joined.rows.len(), 1);
+        assert_eq!([of(&joined, "extents"), of(&joined, "extents; mail:9")], ["4", "8"]);
+        assert_eq!(of(&joined, "extents %"), "75.000 / 100.000");
+        assert_eq!(of(&joined, "extents %; mail:9"), "62.500 / 100.000");
+        let sums = summary(&both);
+        assert_eq!([of(&sums, "extents"), of(&sums, "extents; mail:9")], ["8", "16"]);
+        assert!(joined.notes.iter().any(|note| note.contains("is left out")), "{:?}", joined.notes);
+        assert!(table("T", &fresh).notes.is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use blockyard_agree::operations::matrix::{self, Matrix, Rows};
+use blockyard_agree::operations::matrix::{self, Cell, Matrix, Rows};
 use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::age::Ageing;
 use blockyard_lab::figures::Table;
@@ -45,8 +45,8 @@ pub(crate) struct OperationArgs {
     #[arg(long)]
     age: Option<PathBuf>,
     /// Age the start image first with a profile in the engine, PROFILE[:N][:P%] (see lab age), or,
-    /// at level 2 only, with this many operations of the kind `ageing`, played by the kernel. Level
-    /// 1 records each load on the aged image and on a fresh one
+    /// at level 2 only, with this many operations of the kind `ageing`, played by the kernel. With a
+    /// profile, tables have fresh images too, in columns next to the aged ones
     #[arg(long, default_value = "0", conflicts_with = "age")]
     aged: Aged,
     /// Workers of generated traces: they take turns, each on its own CPU slot and in its own
@@ -193,17 +193,21 @@ impl OperationArgs {
         if let Err(error) = matrix.check() {
             return Ok(wrong_usage(&error));
         }
-        let matrices = if self.report { of_report(matrix) } else { vec![matrix] };
+        let parts: Vec<Vec<Matrix>> = if self.report {
+            of_report(matrix).into_iter().map(|part| vec![part]).collect()
+        } else {
+            vec![matrix.beside_fresh()]
+        };
         let form = if self.report { Form::Markdown } else { common.form };
         let mut reached = true;
         if !output.json {
             print!("{}", preamble());
         }
-        for matrix in &matrices {
-            let cells = run_one(matrix, form, output)?;
+        for part in &parts {
+            let cells = run_part(part, form, output)?;
             reached &= cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least);
         }
-        if !matrices.iter().all(|matrix| matrix.ceiling) && !output.json && !output.quiet {
+        if !parts.iter().flatten().all(|matrix| matrix.ceiling) && !output.json && !output.quiet {
             println!("{LIMIT}");
         }
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
@@ -257,42 +261,55 @@ fn of_report(matrix: Matrix) -> Vec<Matrix> {
     vec![fresh, two, aged]
 }
 
-/// One measurement with its sums. Markdown rows and JSON objects are printed as they are measured.
-/// The table for a terminal comes at the end, when its column widths are known.
-fn run_one(matrix: &Matrix, form: Form, output: &Output) -> Result<Vec<matrix::Cell>> {
-    matrix.check()?;
+/// One table with its sums, of matrices that differ only in the state of their images. JSON objects
+/// are printed as they are measured, and so are Markdown rows if all images are in one state.
+/// Otherwise the table comes at the end, when its columns and their widths are known.
+fn run_part(matrices: &[Matrix], form: Form, output: &Output) -> Result<Vec<Cell>> {
+    let [first, others @ ..] = matrices else { return Ok(Vec::new()) };
     let mut rows = Rows::default();
-    let is_streamed = form == Form::Markdown && !output.json;
-    let seeds: Vec<String> = matrix.seeds.iter().map(u64::to_string).collect();
-    let about = format!("About {} operations a trace; seeds {}.", matrix.operations, seeds.join(", "));
+    let is_streamed = form == Form::Markdown && !output.json && others.is_empty();
+    let seeds: Vec<String> = first.seeds.iter().map(u64::to_string).collect();
+    let about = format!("About {} operations a trace; seeds {}.", first.operations, seeds.join(", "));
     if is_streamed {
-        print!("## {matrix}\n\n{about}\n\n{}", Rows::head());
+        print!("## {first}\n\n{about}\n\n{}", Rows::head());
     }
-    let progress = Progress::parts(output, "lab agree", matrix.cells());
-    let told = |part: usize, name: &str| progress.begin(part, name);
-    let cells = matrix::run(matrix, told, |cell| {
-        progress.beside(|| {
-            if output.json {
-                println!("{}", serde_json::json!(cell));
-                return;
-            }
-            if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
-                eprintln!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
-            }
-            if is_streamed {
-                print!("{}", rows.add(cell.clone()).map_or_else(String::new, |row| markdown(&row)));
-            }
-        });
-    })?;
+    let progress = Progress::parts(output, "lab agree", matrices.iter().map(Matrix::cells).sum());
+    let mut cells = Vec::new();
+    for matrix in matrices {
+        let done = cells.len();
+        let told = |part: usize, name: &str| progress.begin(done + part, name);
+        let measured = matrix::run(matrix, told, |cell| {
+            progress.beside(|| {
+                say(cell, output);
+                if is_streamed {
+                    print!("{}", rows.add(cell.clone()).map_or_else(String::new, |row| markdown(&row)));
+                }
+            });
+        })?;
+        cells.extend(measured);
+    }
     drop(progress);
     if is_streamed {
         let last = rows.rest().map_or_else(String::new, |row| markdown(&row));
         println!("{last}\n{}", matrix::summary(&cells).markdown());
     } else if !output.json {
-        println!("{}", form.text(&matrix::table(format!("{matrix}. {about}"), &cells)));
+        let title = others.iter().fold(first.to_string(), |title, other| {
+            format!("{title}, beside images aged by {}", other.state())
+        });
+        println!("{}", form.text(&matrix::table(&format!("{title}. {about}"), &cells)));
         println!("{}", form.text(&matrix::summary(&cells)));
     }
     Ok(cells)
+}
+
+/// A cell as JSON, or where its two sides differ first.
+fn say(cell: &Cell, output: &Output) {
+    let Cell { trace, image, state, mount, agreement, .. } = cell;
+    if output.json {
+        println!("{}", serde_json::json!(cell));
+    } else if let (Some(first), false) = (&agreement.first, output.quiet) {
+        eprintln!("{trace} on {image} ({state}) with {mount}: first difference: {first}");
+    }
 }
 
 fn markdown(row: &[String]) -> String {
