@@ -274,6 +274,11 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--workers", "1,2,1"], "--workers: 1 twice"),
     (&["fallocate2", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
     (&["e3", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
+    (&["yard", "--aged", "vm,mail"], "--aged mail: yard runs on images of that life anyway"),
+    (
+        &["e1-patches", "--workers", "128", "--aged", "mail:9"],
+        "before a commit, and --aged leaves them 32768, half of the image; give fewer --ops or --workers",
+    ),
     (&["fallocate2", "--workers", "0"], "from 1 up"),
     (&["fallocate2", "--workers", "9999"], "at most 4096"),
     (&["fallocate2", "--cpus", "0"], "from 1 up"),

@@ -357,6 +357,11 @@ impl Args {
         };
         refuse_twice("--aged", &self.aged)?;
         refuse_twice("--device", &self.device)?;
+        // Rows of two plans with one life would pass for repetitions.
+        let has_anyway = |life: &&Ageing| plans.iter().any(|plan| plan.aged.as_ref() == Some(*life));
+        if let Some(life) = self.aged.iter().find(has_anyway) {
+            bail!("--aged {life}: {} runs on images of that life anyway; leave it out", self.workload);
+        }
         let mut plans = self.with_aged(plans);
         let cache_bytes = self.cache_bytes()?;
         plans.iter_mut().for_each(|plan| plan.cache_bytes = cache_bytes);
