@@ -35,7 +35,7 @@ impl Verdict {
     #[must_use]
     pub fn text(&self) -> String {
         if self.images == 0 {
-            return "no image was made, so none was checked".to_owned();
+            return "no image was checked".to_owned();
         }
         let ours = match (self.check_errors, self.images) {
             (0, 1) => "the image passed our check".to_owned(),
@@ -129,7 +129,7 @@ mod tests {
     fn an_image_that_nobody_else_saw_is_told() {
         let mut all = Verdict { images: 2, ..Verdict::default() };
         assert!(all.text().ends_with("; e2fsck is not installed"));
-        assert_eq!(Verdict::default().text(), "no image was made, so none was checked");
+        assert_eq!(Verdict::default().text(), "no image was checked");
         all.add(&Verdict { not_shown: Some("no room".to_owned()), ..Verdict::default() });
         assert!(all.text().ends_with("; e2fsck was not asked (no room)"), "{}", all.text());
         all.add(&Verdict { e2fsck_clean: Some(true), ..Verdict::default() });
