@@ -234,6 +234,7 @@ fn time(rows: &[&Row], machine: &str) -> Option<Table> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::figures::states::beside;
     use crate::figures::summary::tests::row;
     use crate::figures::waits::tests::with_waits;
 
@@ -285,6 +286,16 @@ pub(super) mod tests {
         );
         assert_eq!(table.rows[10][1..], ["0.00", "-", "-"]);
         assert_eq!(table.rows[11][1..], ["2.00", "-", "-"]);
+    }
+
+    /// Rows of ratios passed for published ones, which are not repeated for aged file systems.
+    #[test]
+    fn the_ratio_of_aged_file_systems_stands_beside_that_of_fresh_ones() {
+        let aged = Row { state: "mail:9".to_owned(), ..predicted(UNNAMED, ARMS[0], 1, 3.0 * 295_287.0) };
+        let table = &beside(&[rows(), vec![aged]].concat(), tables)[0];
+        let column = table.heads.iter().position(|head| head == "1; mail:9").unwrap();
+        let of_life = [0, 1, 10].map(|row: usize| table.rows[row][column].as_str());
+        assert_eq!(of_life, ["-", "885861", "3.00"]);
     }
 
     #[test]

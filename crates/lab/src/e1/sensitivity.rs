@@ -186,14 +186,15 @@ fn halved_and_doubled(rows: &[Row], machine: &Machine) -> Table {
         machine.name
     );
     let mut table = Table::new(title, heads);
+    let unchanged = rates(rows, &machine.name);
+    table.push(std::iter::once("unchanged".to_owned()).chain(unchanged.clone()).chain(unchanged));
     for constant in constants(machine) {
         let of =
             |change: Change| rates(rows, &name_of(machine, &format!("{} {}", constant.name, change.name())));
         let [half, double] = Change::BOTH.map(of);
         table.push(std::iter::once(constant.name.clone()).chain(half).chain(double));
     }
-    let [base, patched, ratio] = rates(rows, &machine.name);
-    table.note(format!("Unchanged: {base}, {patched}, {ratio}. Halves of whole numbers are rounded down."));
+    table.note("Halves of whole numbers are rounded down.");
     table
 }
 
@@ -223,6 +224,7 @@ fn assumptions(rows: &[Row]) -> Table {
 mod tests {
     use super::super::predicted::tests::predicted;
     use super::*;
+    use crate::figures::states::beside;
 
     #[test]
     fn every_constant_is_halved_and_doubled() {
@@ -257,10 +259,15 @@ mod tests {
         let row = |table: &Table, name: &str| table.rows.iter().find(|row| row[0] == name).unwrap().clone();
         assert_eq!(row(kunpeng, "hit_ps"), ["hit_ps", "110", "440", "4.0", "90", "360", "4.0"]);
         assert_eq!(row(amd, "CCX")[1..], ["-"; 6]);
-        assert!(kunpeng.notes[0].starts_with("Unchanged: 100, 400, 4.0."));
+        assert_eq!(kunpeng.rows[0], ["unchanged", "100", "400", "4.0", "100", "400", "4.0"]);
         assert_eq!(row(other, "published")[1..], ["2667", "20049", "7.5", "3450", "52125", "15.1"]);
         assert_eq!(row(other, "the machine files")[1..4], ["100", "400", "4.0"]);
         assert_eq!(row(other, "kept for 4 ns")[1..], ["-", "-", "-", "50", "200", "4.0"]);
         assert!(has_changed_machines(&rows) && !has_changed_machines(&pair(name, 1.0)));
+        // What is unchanged was a note, which was lost for aged file systems.
+        let aged = pair(name, 70.0).map(|row| Row { state: "mail:9".to_owned(), ..row });
+        let joined = &beside(&[&rows[..], &aged].concat(), tables)[0];
+        let column = joined.heads.iter().position(|head| head == "half: base; mail:9").unwrap();
+        assert_eq!(joined.rows[0][column], "70");
     }
 }

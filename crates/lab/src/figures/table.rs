@@ -91,7 +91,7 @@ impl Table {
             self.rows.iter().enumerate().map(|(index, row)| place(index, row)).collect();
         for (column, head) in other.heads.iter().enumerate().skip(keys) {
             let cell = |(row, place): (&Vec<String>, &Option<usize>)| match place {
-                Some(place) if !is_published(&row[0]) => other.rows[*place][column].clone(),
+                Some(place) if !is_published_row(&row[0]) => other.rows[*place][column].clone(),
                 _ => "-".to_owned(),
             };
             let cells: Vec<String> = self.rows.iter().zip(&places).map(cell).collect();
@@ -263,9 +263,15 @@ fn taken(part: &[(usize, usize)]) -> usize {
     part.iter().map(|(_, width)| width + BESIDE).sum()
 }
 
-/// Whether the name of a column or row marks its figures as published.
-pub(crate) fn is_published(name: &str) -> bool {
-    name.contains("published")
+/// Whether the head of a column marks its figures as published.
+pub(crate) fn is_published(head: &str) -> bool {
+    head.contains("published")
+}
+
+/// Whether the name of a row marks its figures as published. A row of ratios to published figures
+/// has the word elsewhere.
+pub(crate) fn is_published_row(name: &str) -> bool {
+    name.starts_with("published")
 }
 
 fn letters(text: &str) -> usize {

@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::Run;
 use crate::figures::plot::{Series, bar_chart, line_chart};
 use crate::figures::row::Row;
-use crate::figures::table::is_published;
+use crate::figures::table::{is_published, is_published_row};
 use crate::figures::{Table, summary};
 use crate::run::NamedMap;
 
@@ -181,7 +181,7 @@ fn table_markup(table: &Table) -> Markup {
                 } } }
                 tbody {
                     @for row in &table.rows {
-                        @let row_is_published = row.first().is_some_and(|name| is_published(name));
+                        @let row_is_published = row.first().is_some_and(|name| is_published_row(name));
                         tr {
                             @for &column in &filled {
                                 @let (head, cell) = (&table.heads[column], &row[column]);
