@@ -336,6 +336,9 @@ impl Directories {
         from: u64,
         visit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<()> {
+        if from == 0 {
+            inode.damage.forget_leaves();
+        }
         let (mut cookie, mut found) = (from, None);
         loop {
             let batch = self.in_directory(inode, core, |directory| Ok(directory.read(cookie, BATCH)))?;

@@ -4,9 +4,11 @@
 //! It does so once: the first batch that needs the leaves keeps them here, and the batches behind
 //! it read on where they are.
 //!
-//! A listing that begins forgets the leaves. So those that a batch uses were found after its
-//! listing began: every name that was there all the time is between the first and the last position
-//! of its leaf. Only a split moves names, and it adds a block, which [`Leaves::are_of`] sees.
+//! A listing that begins forgets the leaves, so those that its batches use were kept after it began.
+//! Another listing may have searched for them earlier, but it held the inode lock until it kept
+//! them, and names change only under the exclusive lock. So every name that was there all the time
+//! is between the first and the last position of its leaf. Only a split moves names, and it adds a
+//! block, which [`Leaves::are_of`] sees.
 
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_sync::{AtomicU64, Mutex, Ordering, rank};
@@ -37,11 +39,10 @@ impl ListingDamage {
     }
 
     /// The whole directory was read without damage. `met` is the number from before that: damage
-    /// that others met meanwhile still counts.
+    /// that others met meanwhile still counts; it costs them at most one more search.
     pub(crate) fn is_gone(&self, met: u64) {
-        if self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.forget_leaves();
-        }
+        self.forget_leaves();
+        let _ = self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(super) fn leaves(&self) -> Option<Arc<Leaves>> {
@@ -52,7 +53,8 @@ impl ListingDamage {
         *self.leaves.lock() = Some(Arc::clone(leaves));
     }
 
-    pub(super) fn forget_leaves(&self) {
+    /// Called when a listing begins.
+    pub(crate) fn forget_leaves(&self) {
         *self.leaves.lock() = None;
     }
 }

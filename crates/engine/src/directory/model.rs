@@ -7,7 +7,8 @@ use super::{
     Names, Role,
 };
 use crate::extents::NodeBlock;
-use crate::{Error, Result};
+use crate::{Error, FileSystem, NewInode, OpContext, OpenOptions, Result, mkfs};
+use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::dirblock::{self, DirLayout, Entries};
 use blockyard_disk::dirhash::{HashSeed, HashVersion};
 use blockyard_disk::htree::{Index, IndexKind, RootInfo};
@@ -436,6 +437,7 @@ fn a_directory_with_a_damaged_index_is_searched_once() {
     store.blocks.borrow()[0].write(|bytes| bytes.fill(0));
     let blocks = store.blocks() as usize;
     for _ in 0..2 {
+        store.damage.forget_leaves();
         store.loads.set(0);
         let (mut cookie, mut names, mut batches) = (0, 0, 0);
         loop {
@@ -450,6 +452,64 @@ fn a_directory_with_a_damaged_index_is_searched_once() {
         let most = 2 * blocks + 3 * batches;
         assert!(store.loads.get() <= most, "{} loads of {blocks} blocks", store.loads.get());
     }
+}
+
+/// The last call of a listing meets no damage. It looked for what earlier calls had met, and
+/// searched the whole directory again.
+#[test]
+fn a_listing_in_several_calls_searches_once() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let options = mkfs::Options::ext4().block_size(1024).features("^has_journal").identity(1, 1);
+    mkfs::format(&*device, &options).unwrap();
+    let open = || {
+        let device = Arc::<MemoryDevice>::clone(&device);
+        FileSystem::open(device, OpenOptions::default(), &OpContext::system()).unwrap()
+    };
+    let fs = open();
+    let new = |kind| NewInode { kind, permissions: 0o755, device: None };
+    let ctx = OpContext::system();
+    let dir = fs.create(&ctx, InodeNr::ROOT, b"dir", &new(FileType::Directory)).unwrap();
+    for number in 0..1500 {
+        let name = format!("name-{number}-{}", "x".repeat(200));
+        fs.create(&ctx, dir, name.as_bytes(), &new(FileType::Regular)).unwrap();
+    }
+    fs.close(&ctx).unwrap();
+    let mut image = vec![0; 16 << 20];
+    device.read_at(0, &mut image).unwrap();
+    // Nodes begin like an empty block; what follows is how many entries they can hold. The middle
+    // one by the keys of their second entries leads neither to the first name nor to the last.
+    let is_node = |block: &[u8]| block[..9] == [0, 0, 0, 0, 0, 4, 0, 0, 126] && block[10] > 1;
+    let key = |block: &[u8]| u32::from_le_bytes(block[16..20].try_into().unwrap());
+    let mut nodes: Vec<_> = image.chunks(1024).enumerate().filter(|(_, block)| is_node(block)).collect();
+    nodes.sort_by_key(|(_, block)| key(block));
+    assert!(nodes.len() > 2, "{} nodes", nodes.len());
+    device.write_at(nodes[nodes.len() / 2].0 as u64 * 1024, &[0; 1024]).unwrap();
+
+    let fs = open();
+    let inode = fs.volume.inodes.inode(dir).unwrap();
+    let (mut cookie, mut names, mut searches) = (0, 0, Vec::new());
+    loop {
+        let mut taken = 0;
+        let listed = fs.read_dir(dir, cookie, |entry| {
+            if taken == 100 {
+                return false;
+            }
+            taken += 1;
+            cookie = entry.next;
+            true
+        });
+        let leaves = inode.damage.leaves();
+        if let Some(leaves) = leaves.filter(|leaves| !searches.iter().any(|kept| Arc::ptr_eq(kept, leaves))) {
+            searches.push(leaves);
+        }
+        names += taken;
+        if taken < 100 {
+            assert!(matches!(listed, Err(Error::Corrupt(_))), "{listed:?}");
+            break;
+        }
+        listed.unwrap();
+    }
+    assert_eq!((names, searches.len()), (1502, 1));
 }
 
 /// What a listing remembers of a damaged index serves it while other names come and go.
@@ -488,8 +548,8 @@ fn cookies_survive_changes_beside_a_damaged_node() {
     assert_eq!((count, seen.len()), (8000, 8000));
 }
 
-/// The same for each node of an index of two levels. A root may name another hash function than new
-/// roots get: without it, names were listed twice and others not at all.
+/// A damaged index of two levels hides no name, whichever node is damaged. A root may name another
+/// hash function than new roots get: without it, names were listed twice and others not at all.
 #[test]
 fn a_damaged_node_of_an_index_hides_no_name() {
     for hash_version in [HashVersion::HalfMd4, HashVersion::Tea] {
@@ -509,6 +569,7 @@ fn a_damaged_node_of_an_index_hides_no_name() {
             // A pointer to nowhere, or no node at all.
             for damaged in [[&sound[..20], &[0xFF; 4], &sound[24..]].concat(), vec![0; 1024]] {
                 block.write(|bytes| bytes.copy_from_slice(&damaged));
+                store.damage.forget_leaves();
                 let (mut cookie, mut names) = (0, Vec::new());
                 loop {
                     let batch = directory.read(cookie, 500);

@@ -71,9 +71,6 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// directory ends first or cannot be read further. None at all means one of these two.
     pub(crate) fn read(&self, cookie: u64, at_least: usize) -> Batch {
         let mut batch = Batch::default();
-        if cookie == 0 && self.store.damage().met() > 0 {
-            self.store.damage().forget_leaves();
-        }
         if let Err(error) = self.read_into(&mut batch, cookie, at_least) {
             batch.error.get_or_insert(error);
         }
