@@ -4,7 +4,7 @@
 //! It does so once: the first batch that needs the leaves keeps them here, and the batches behind
 //! it read on where they are.
 //!
-//! A listing that begins forgets the leaves, so those that its batches use were kept after it began.
+//! A listing that begins forgets the leaves, so those that its batches use were kept after that.
 //! Another listing may have searched for them earlier, but it held the inode lock until it kept
 //! them, and names change only under the exclusive lock. So every name that was there all the time
 //! is between the first and the last position of its leaf. Only a split moves names, and it adds a
@@ -70,7 +70,7 @@ pub(super) struct Leaf {
 /// The leaves of a directory that have names, in the order of their first names.
 pub(super) struct Leaves {
     /// `last` is that of this leaf and of all before it.
-    leaves: Vec<Leaf>,
+    leaves: Box<[Leaf]>,
     /// Blocks that the directory had.
     blocks: u32,
     /// What the positions were computed with.
@@ -86,7 +86,7 @@ impl Leaves {
             last = last.max(leaf.last);
             leaf.last = last;
         }
-        Self { leaves, blocks, hasher }
+        Self { leaves: leaves.into_boxed_slice(), blocks, hasher }
     }
 
     /// Whether these are the leaves of a directory of so many blocks, by the positions that a hash
@@ -95,15 +95,11 @@ impl Leaves {
         self.blocks == blocks && self.hasher == *hasher
     }
 
-    /// The blocks that may have names at or behind a position. With each comes whether its names
-    /// and those of the blocks before it are all before the names of the next block. This is so for
-    /// each leaf of a sound index, except where one hash fills several.
-    pub(super) fn at_or_behind(&self, place: u64) -> impl Iterator<Item = (u32, bool)> {
+    /// The leaves that may have names at or behind a position, in groups. The names of a group were
+    /// all before those of the next one. A leaf of a sound index is a group, except where one hash
+    /// fills several.
+    pub(super) fn groups_from(&self, place: u64) -> impl Iterator<Item = &[Leaf]> {
         let start = self.leaves.partition_point(|leaf| leaf.last < place);
-        let rest = &self.leaves[start..];
-        rest.iter().enumerate().map(move |(at, leaf)| {
-            let is_apart = rest.get(at + 1).is_none_or(|next| leaf.last < next.first);
-            (leaf.logical, is_apart)
-        })
+        self.leaves[start..].chunk_by(|leaf, next| leaf.last >= next.first)
     }
 }

@@ -16,7 +16,7 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::{Corruption, CorruptionKind, InodeNr};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -546,6 +546,65 @@ fn cookies_survive_changes_beside_a_damaged_node() {
     seen.sort();
     seen.dedup();
     assert_eq!((count, seen.len()), (8000, 8000));
+}
+
+/// Two leaves may share a hash. If a name with it entered the first one during a listing, that of
+/// the second one was never listed.
+#[test]
+fn a_new_name_hides_none_with_the_same_hash() {
+    let rules = DirectoryRules { hash_version: HashVersion::Legacy, ..rules(1024, true, true, false) };
+    let major = |name: &[u8]| rules.default_hasher().hash(name).major;
+    let mut by_hash = HashMap::new();
+    let (comes, stays) = (0..10_000)
+        .find_map(|number| {
+            let name = format!("name-{number:07}").into_bytes();
+            by_hash.insert(major(&name), name.clone()).map(|earlier| (earlier, name))
+        })
+        .unwrap();
+    let shared = major(&stays);
+    let other = |number: u32| format!("fill-{number:07}").into_bytes();
+    let below: Vec<_> = (0..10_000).map(other).filter(|name| major(name) < shared).take(48).collect();
+    let above: Vec<_> = (0..10_000).map(other).filter(|name| major(name) > shared).take(48).collect();
+    // One block has no room for these 50 names, so it is split.
+    let build = |below_count: usize| {
+        let store = Store::new(&rules);
+        let mut directory = Directory::new(&store, &rules, false);
+        let others = below[..below_count].iter().chain(&above[..48 - below_count]);
+        for name in [&comes, &stays].into_iter().chain(others) {
+            directory.insert(name, InodeNr::new(100), FileType::Regular).unwrap();
+        }
+        assert!(directory.is_indexed());
+        let leaf_of = |name: &[u8]| directory.lookup(name).unwrap().unwrap().logical;
+        let is_shared = leaf_of(&comes) != leaf_of(&stays);
+        (store, is_shared)
+    };
+    let below_count = (0..=48).find(|&count| build(count).1).unwrap();
+    let mut staying = [&below[..below_count], &above[..48 - below_count], &[stays.clone()]].concat();
+    staying.sort();
+    for at_least in 2..20 {
+        let (store, _) = build(below_count);
+        let mut directory = Directory::new(&store, &rules, true);
+        directory.remove(&comes).unwrap();
+        let root = store.blocks.borrow()[0].clone();
+        let sound = root.read(<[u8]>::to_vec);
+        // The root is damaged while names are listed, and sound while one is entered.
+        root.write(|bytes| bytes.fill(0));
+        let (mut cookie, mut listed) = (0, Vec::new());
+        loop {
+            let batch = directory.read(cookie, at_least);
+            let Some(last) = batch.entries.last() else { break };
+            if cookie == 0 {
+                root.write(|bytes| bytes.copy_from_slice(&sound));
+                directory.insert(&comes, InodeNr::new(100), FileType::Regular).unwrap();
+                root.write(|bytes| bytes.fill(0));
+            }
+            cookie = last.cookie;
+            listed.extend(batch.entries.into_iter().map(|entry| entry.name));
+        }
+        listed.retain(|name| name != b"." && *name != comes);
+        listed.sort();
+        assert_eq!(listed, staying, "{at_least} at a time");
+    }
 }
 
 /// A damaged index of two levels hides no name, whichever node is damaged. A root may name another

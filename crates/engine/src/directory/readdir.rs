@@ -19,6 +19,7 @@ use blockyard_disk::dirhash::{DirHasher, NameHash};
 use blockyard_disk::htree::CONTINUES;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{high32, u64_from_usize};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 /// Cookies 1 and 2 stand behind `.` and `..`. The cookie behind another entry, whose position is
@@ -91,7 +92,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         if self.indexed {
             self.read_tree(from, at_least, batch)
         } else if self.rules.may_index && self.store.blocks() == 1 {
-            let mut found = self.hashed_names(0, &self.rules.default_hasher(), from)?;
+            let mut found = self.hashed_names(0, &self.rules.default_hasher(), from..)?;
             give(&mut found, at_least, &mut batch.entries);
             Ok(())
         } else {
@@ -125,7 +126,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             let hasher = path.hasher;
             let mut found = Vec::new();
             let next = loop {
-                let names = batch.pass_over(self.hashed_names(path.leaf, &hasher, from));
+                let names = batch.pass_over(self.hashed_names(path.leaf, &hasher, from..));
                 match names {
                     Ok(names) => found.extend(names.into_iter().flatten()),
                     Err(error) => break Err(error),
@@ -158,29 +159,31 @@ impl<S: DirectoryStore> Directory<'_, S> {
         batch: &mut Batch,
     ) -> Result<()> {
         let kept = self.store.damage().leaves().filter(|kept| kept.are_of(self.store.blocks(), hasher));
-        let (leaves, mut read) = match kept {
+        let (leaves, searched) = match kept {
             Some(leaves) => (leaves, Ok(())),
             None => self.search_leaves(hasher, batch),
         };
-        let mut found = Vec::new();
-        for (logical, is_apart) in leaves.at_or_behind(from) {
-            match batch.pass_over(self.hashed_names(logical, hasher, from)) {
-                Ok(names) => found.extend(names.into_iter().flatten()),
-                Err(error) => {
-                    read = Err(error);
-                    break;
-                }
+        let mut groups = leaves.groups_from(from).peekable();
+        while let Some(group) = groups.next() {
+            // Names of this group behind its end were entered after the search. They are left out,
+            // because reading would go on behind them and miss names of the next group.
+            let end = groups.peek().map_or(u64::MAX, |next| next[0].first);
+            let mut found = Vec::new();
+            let group_read = group.iter().try_for_each(|leaf| {
+                let names = batch.pass_over(self.hashed_names(leaf.logical, hasher, from..end))?;
+                found.extend(names.into_iter().flatten());
+                Ok::<_, Error>(())
+            });
+            // What was found is given even if reading cannot go on.
+            give(&mut found, at_least, &mut batch.entries);
+            if group_read.is_err() {
+                return group_read;
             }
-            if is_apart {
-                give(&mut found, at_least, &mut batch.entries);
-                if batch.entries.len() >= at_least {
-                    break;
-                }
+            if batch.entries.len() >= at_least {
+                break;
             }
         }
-        // What was found is given even if reading cannot go on.
-        give(&mut found, at_least, &mut batch.entries);
-        read
+        searched
     }
 
     /// Searches the whole directory for leaves, and keeps them for the next batches. If the search
@@ -190,7 +193,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let mut found = Vec::new();
         let searched = (1..blocks).try_for_each(|logical| {
             // Blocks of the index are passed over like damaged leaves.
-            let names = batch.pass_over(self.hashed_names(logical, hasher, 0))?;
+            let names = batch.pass_over(self.hashed_names(logical, hasher, ..))?;
             let places = || names.iter().flatten().map(|entry| entry.cookie - FIRST_PLACE - 1);
             if let (Some(first), Some(last)) = (places().min(), places().max()) {
                 found.push(Leaf { logical, first, last });
@@ -205,11 +208,16 @@ impl<S: DirectoryStore> Directory<'_, S> {
         (leaves, searched)
     }
 
-    /// The names of one leaf at or behind a position, with their positions.
-    fn hashed_names(&self, logical: u32, hasher: &DirHasher, from: u64) -> Result<Vec<DirectoryEntry>> {
+    /// The names of one leaf whose positions are among `places`, with these.
+    fn hashed_names(
+        &self,
+        logical: u32,
+        hasher: &DirHasher,
+        places: impl RangeBounds<u64>,
+    ) -> Result<Vec<DirectoryEntry>> {
         self.names(logical, |_, name| {
             let place = place_of_hash(hasher.hash(name));
-            (place >= from).then_some(place)
+            places.contains(&place).then_some(place)
         })
     }
 
