@@ -37,8 +37,8 @@ use blockyard_disk::htree::{IndexKind, RootInfo};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Corruption, CorruptionKind, InodeNr, LogicalBlock};
 
-/// Damaged blocks that a search, or one batch of a listing, passes over before it gives up. A
-/// damaged size may give a directory billions of holes.
+/// Damaged blocks in a row that a search or a listing passes over before it gives up. A damaged
+/// size may give a directory billions of holes.
 const DAMAGED_MAX: usize = 1024;
 
 /// The role of a directory block. It decides how the block is read and where its checksum lies.

@@ -14,7 +14,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let (mut damage, mut damaged) = (None, 0);
         for logical in 0..self.store.blocks() {
             match self.search_leaf(logical, name) {
-                Ok(None) => {}
+                Ok(None) => damaged = 0,
                 Err(error @ Error::Corrupt(_)) if damaged < DAMAGED_MAX => {
                     damaged += 1;
                     damage.get_or_insert(error);

@@ -3,8 +3,8 @@
 #![allow(clippy::as_conversions)]
 
 use super::{
-    Dentries, Dentry, DentryCache, Directory, DirectoryEntry, DirectoryRules, DirectoryStore, ListingDamage,
-    Names, Role,
+    DAMAGED_MAX, Dentries, Dentry, DentryCache, Directory, DirectoryEntry, DirectoryRules, DirectoryStore,
+    ListingDamage, Names, Role,
 };
 use crate::extents::NodeBlock;
 use crate::{Error, FileSystem, NewInode, OpContext, OpenOptions, Result, mkfs};
@@ -641,6 +641,63 @@ fn a_damaged_node_of_an_index_hides_no_name() {
             block.write(|bytes| bytes.copy_from_slice(&sound));
         }
         assert!(nodes >= 2, "{nodes} nodes");
+    }
+}
+
+/// A listing ended after 1,024 damaged blocks, and those that a batch had met shortened its search
+/// of the directory. Now this many in a row end it.
+#[test]
+fn many_damaged_blocks_hide_only_their_own_names() {
+    let rules = rules(1024, true, true, false);
+    let store = Store::new(&rules);
+    let mut directory = Directory::new(&store, &rules, false);
+    let name = |number: u32| format!("name-{number}-{}", "x".repeat(200)).into_bytes();
+    for number in 0..6000 {
+        directory.insert(&name(number), InodeNr::new(100), FileType::Regular).unwrap();
+    }
+    let mut path = directory.path(|_| 0).unwrap();
+    let mut leaves = vec![path.leaf];
+    while directory.advance(&mut path).unwrap().is_some() {
+        leaves.push(path.leaf);
+    }
+    let damaged: Vec<u32> = leaves
+        .iter()
+        .enumerate()
+        .filter(|&(at, &logical)| at < 600 || logical < 600 || at % 2 == 0)
+        .map(|(_, &logical)| logical)
+        .collect();
+    assert!(damaged.len() > DAMAGED_MAX, "{} of {} leaves", damaged.len(), leaves.len());
+    let is_readable = |name: &Vec<u8>| !damaged.contains(&directory.lookup(name).unwrap().unwrap().logical);
+    let mut readable: Vec<_> = (0..6000).map(name).filter(is_readable).collect();
+    readable.sort();
+    assert!(readable.len() > 1000, "{} names", readable.len());
+    // The root's last entry leads to the node of the last leaves.
+    let node = store.blocks.borrow()[0].read(|bytes| {
+        let index = Index::parse(bytes, IndexKind::Root, &rules.layout, store.blocks()).unwrap();
+        index.entry(index.count() - 1).block
+    });
+    assert!(!leaves.contains(&node), "the index has two levels");
+    for logical in damaged {
+        store.blocks.borrow()[logical as usize].write(|bytes| bytes[4..6].copy_from_slice(&[3, 0]));
+    }
+    for node_is_damaged in [false, true] {
+        if node_is_damaged {
+            store.blocks.borrow()[node as usize].write(|bytes| bytes.fill(0));
+        }
+        for at_least in [100, 10_000] {
+            store.damage.forget_leaves();
+            let (mut cookie, mut listed) = (0, Vec::new());
+            loop {
+                let batch = directory.read(cookie, at_least);
+                let Some(last) = batch.entries.last() else { break };
+                cookie = last.cookie;
+                listed.extend(batch.entries.into_iter().map(|entry| entry.name));
+            }
+            listed.retain(|name| name.starts_with(b"name-"));
+            listed.sort();
+            assert_eq!(listed.len(), readable.len(), "{at_least} at a time, node {node_is_damaged}");
+            assert!(listed == readable, "{at_least} at a time, node {node_is_damaged}");
+        }
     }
 }
 

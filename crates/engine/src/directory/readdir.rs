@@ -7,7 +7,7 @@
 //! position and are always returned together.
 //!
 //! A damaged block hides only its own names: those of the other blocks are returned, together with
-//! the error.
+//! the error. Reading ends at more than [`DAMAGED_MAX`] such blocks in a row.
 
 use super::damage::{Leaf, Leaves};
 use super::{DAMAGED_MAX, Directory, DirectoryStore, Role};
@@ -46,7 +46,7 @@ pub(crate) struct Batch {
     /// The first error. Names before it are among the entries, and so are names behind it, unless
     /// reading could not go on.
     pub(crate) error: Option<Error>,
-    /// Damaged blocks that were passed over.
+    /// Damaged blocks that were passed over since the last block whose names could be read.
     damaged: usize,
 }
 
@@ -64,6 +64,18 @@ impl Batch {
             }
             read => read.map(Some),
         }
+    }
+
+    /// The names of a block that was read; none if it is damaged and passed over.
+    ///
+    /// # Errors
+    /// The error is not damage, or there was too much of it.
+    fn names_of(&mut self, read: Result<Vec<DirectoryEntry>>) -> Result<Vec<DirectoryEntry>> {
+        let names = self.pass_over(read)?;
+        if names.is_some() {
+            self.damaged = 0;
+        }
+        Ok(names.unwrap_or_default())
     }
 }
 
@@ -126,9 +138,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
             let hasher = path.hasher;
             let mut found = Vec::new();
             let next = loop {
-                let names = batch.pass_over(self.hashed_names(path.leaf, &hasher, from..));
-                match names {
-                    Ok(names) => found.extend(names.into_iter().flatten()),
+                match batch.names_of(self.hashed_names(path.leaf, &hasher, from..)) {
+                    Ok(names) => found.extend(names),
                     Err(error) => break Err(error),
                 }
                 match batch.pass_over(self.advance(&mut path)) {
@@ -161,7 +172,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let kept = self.store.damage().leaves().filter(|kept| kept.are_of(self.store.blocks(), hasher));
         let (leaves, searched) = match kept {
             Some(leaves) => (leaves, Ok(())),
-            None => self.search_leaves(hasher, batch),
+            None => self.search_leaves(hasher),
         };
         let mut groups = leaves.groups_from(from).peekable();
         while let Some(group) = groups.next() {
@@ -170,15 +181,12 @@ impl<S: DirectoryStore> Directory<'_, S> {
             let end = groups.peek().map_or(u64::MAX, |next| next[0].first);
             let mut found = Vec::new();
             let group_read = group.iter().try_for_each(|leaf| {
-                let names = batch.pass_over(self.hashed_names(leaf.logical, hasher, from..end))?;
-                found.extend(names.into_iter().flatten());
+                found.extend(batch.names_of(self.hashed_names(leaf.logical, hasher, from..end))?);
                 Ok::<_, Error>(())
             });
             // What was found is given even if reading cannot go on.
             give(&mut found, at_least, &mut batch.entries);
-            if group_read.is_err() {
-                return group_read;
-            }
+            group_read?;
             if batch.entries.len() >= at_least {
                 break;
             }
@@ -188,13 +196,14 @@ impl<S: DirectoryStore> Directory<'_, S> {
 
     /// Searches the whole directory for leaves, and keeps them for the next batches. If the search
     /// cannot go on, it returns those that it found, and the error.
-    fn search_leaves(&self, hasher: &DirHasher, batch: &mut Batch) -> (Arc<Leaves>, Result<()>) {
+    fn search_leaves(&self, hasher: &DirHasher) -> (Arc<Leaves>, Result<()>) {
         let blocks = self.store.blocks();
-        let mut found = Vec::new();
+        // What is found is kept, so it does not depend on what the batch that needs it has met.
+        let (mut search, mut found) = (Batch::default(), Vec::new());
         let searched = (1..blocks).try_for_each(|logical| {
             // Blocks of the index are passed over like damaged leaves.
-            let names = batch.pass_over(self.hashed_names(logical, hasher, ..))?;
-            let places = || names.iter().flatten().map(|entry| entry.cookie - FIRST_PLACE - 1);
+            let names = search.names_of(self.hashed_names(logical, hasher, ..))?;
+            let places = || names.iter().map(|entry| entry.cookie - FIRST_PLACE - 1);
             if let (Some(first), Some(last)) = (places().min(), places().max()) {
                 found.push(Leaf { logical, first, last });
             }
@@ -230,7 +239,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             }
             let place = |at| start + u64_from_usize(at);
             let names = self.names(logical, |at, _| (place(at) >= from).then_some(place(at)));
-            let mut found = batch.pass_over(names)?.unwrap_or_default();
+            let mut found = batch.names_of(names)?;
             give(&mut found, at_least, &mut batch.entries);
             if batch.entries.len() >= at_least {
                 break;
