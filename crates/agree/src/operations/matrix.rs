@@ -351,7 +351,7 @@ mod tests {
         };
         let told = |state: &str, text: &str| (state.to_owned(), text.to_owned());
         let fresh = told("fresh", "Fresh images, one worker");
-        assert_eq!(states(plain()), [fresh.clone()]);
+        assert_eq!(states(plain()), std::slice::from_ref(&fresh));
         assert_eq!(
             states(Matrix { aged: 7, ..plain() }),
             [told("7 operations", "Images aged by 7 operations, one worker")]

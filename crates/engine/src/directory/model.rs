@@ -579,7 +579,8 @@ fn a_new_name_hides_none_with_the_same_hash() {
         (store, is_shared)
     };
     let below_count = (0..=48).find(|&count| build(count).1).unwrap();
-    let mut staying = [&below[..below_count], &above[..48 - below_count], &[stays.clone()]].concat();
+    let mut staying =
+        [&below[..below_count], &above[..48 - below_count], std::slice::from_ref(&stays)].concat();
     staying.sort();
     for at_least in 2..20 {
         let (store, _) = build(below_count);
