@@ -179,9 +179,9 @@ fn put_if_changed(
 }
 
 /// Opens the tables with inodes that directories name and that were not scanned; returns whether
-/// there are any. Until these inodes are scanned, the blocks of their files look free. So this comes
-/// before every repair of passes 1 and 2 that allocates blocks. Later passes only run if all names
-/// lead to inodes that were scanned.
+/// there are any. Until these inodes are scanned, the blocks of their files look free. So this
+/// comes before every repair of passes 1 and 2 that allocates blocks. Later passes only run if all
+/// names lead to inodes that were scanned.
 pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut groups = directories::groups_named(volume, facts);

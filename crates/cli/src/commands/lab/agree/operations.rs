@@ -45,8 +45,8 @@ pub(crate) struct OperationArgs {
     #[arg(long)]
     age: Option<PathBuf>,
     /// Age the start image first with a profile in the engine, PROFILE[:N][:P%] (see lab age), or,
-    /// at level 2 only, with this many operations of the kind `ageing`, played by the kernel. With a
-    /// profile, tables have fresh images too, in columns next to the aged ones
+    /// at level 2 only, with this many operations of the kind `ageing`, played by the kernel. With
+    /// a profile, tables have fresh images too, in columns next to the aged ones
     #[arg(long, default_value = "0", conflicts_with = "age")]
     aged: Aged,
     /// Workers of generated traces: they take turns, each on its own CPU slot and in its own
