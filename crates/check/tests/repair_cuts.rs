@@ -4,7 +4,8 @@
 //! writes reordered or torn.
 //!
 //! 6 repairs of two images by default, 300 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another
-//! number, `PROFILE=name,name` the images.
+//! number, `PROFILE=name,name` the images. `KEEP=folder` keeps damaged images and cut repairs after
+//! which files are lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -126,6 +127,7 @@ fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Cuts {
     let log = recorder.log();
     let mut try_again = |device: MemoryDevice, place: &dyn std::fmt::Debug| {
         cuts.tried += 1;
+        let kept = std::env::var("KEEP").ok().map(|folder| (folder, device.duplicate()));
         if !repair(&device) {
             cuts.faults.push(format!("not clean after {place:?}"));
             return;
@@ -133,6 +135,10 @@ fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Cuts {
         let left = contents(&files_on(Arc::new(device)));
         let lost = whole.difference(&left).filter(|file| file.1 >> 12 == 8).count();
         if lost > 0 {
+            if let Some((folder, kept)) = kept {
+                kept.save(Path::new(&format!("{folder}/cut-{}.img", cuts.tried))).unwrap();
+                damaged.save(Path::new(&format!("{folder}/damaged-{}.img", cuts.tried))).unwrap();
+            }
             cuts.faults.push(format!("{lost} files lost after {place:?}"));
         }
     };

@@ -177,3 +177,25 @@ fn without_a_root_the_backups_of_the_same_file_system_come_first() {
     let head = String::from_utf8_lossy(&head.stdout).into_owned();
     assert!(head.contains(own) && !head.contains(older), "{head}");
 }
+
+/// A power cut left the first sector of the superblock alone. The seed of all checksums is in the
+/// second one. A log or a journal has a whole superblock.
+#[test]
+fn the_rest_of_a_torn_superblock_is_not_believed() {
+    if !require(&["mke2fs", "tune2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = with_many(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "metadata_csum_seed"], "7M");
+    // Now the seed no longer follows from the UUID.
+    let uuid = "33333333-3333-4333-8333-333333333333";
+    assert!(run("tune2fs", &["-U", uuid, image.to_str().unwrap()]).status.success());
+    let mut whole = [0; RawSuperblock::SIZE];
+    FileDevice::open(&image).unwrap().read_at(1024, &mut whole).unwrap();
+    // A free block that no backup belongs in.
+    write(&image, 6 << 20, &whole);
+    write(&image, 1024 + 512, &[0xA7; 512]);
+    write(&image, 2048, &[0xA7; 1024]);
+    repair(&image);
+    assert_kept(&image, "a torn superblock");
+}

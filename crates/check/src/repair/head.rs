@@ -7,7 +7,7 @@ use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::inode::{FileType, InodeSlot};
 use blockyard_disk::num::{low16, u32_from_u64, u64_from_u32};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock, bounds};
-use blockyard_disk::{BlockCount, BlockNr, Compat, Incompat, InodeNr, RoCompat};
+use blockyard_disk::{BlockCount, BlockNr, Checksums, Compat, Incompat, InodeNr, RoCompat};
 use zerocopy::FromBytes;
 
 use super::constants;
@@ -81,7 +81,10 @@ pub(super) fn overlay<'a>(
             format!("reserved descriptor blocks set to {count}: bitmaps and the inode table follow them");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
-    if names_files(&sb) {
+    // If the checksum is wrong, so may be all that is in the same sector as these fields. A change
+    // here would make the checksum right, and no backup would be taken.
+    let is_sealed = Checksums::of(&sb).verify_superblock(&sb).is_ok();
+    if is_sealed && names_files(&sb) {
         editor::change_superblock(&overlay, clear_names)?;
         let what = "inode numbers of features that are off cleared";
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
