@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use blockyard_check::{Action, Options, RepairOptions, check, plan, undo};
+use blockyard_check::{Action, Code, Options, RepairOptions, check, plan, undo};
 use blockyard_device::{BlockDevice, CrashPlan, MemoryDevice, RecorderDevice};
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::superblock::{MAGIC, RawSuperblock};
@@ -79,9 +79,19 @@ fn shape(device: &dyn BlockDevice, threads: usize) -> Option<Shape> {
     Some((plan.actions.clone(), content))
 }
 
-/// The contents of a tree by inode: a file that was moved is still there.
-fn contents(files: &Files) -> BTreeSet<(u32, u16, u64, u64)> {
-    files.values().map(|file| (file.inode, file.mode, file.size, file.content)).collect()
+/// The contents of a tree by inode: a file that was moved is still there. The content of `copied`
+/// does not count.
+fn contents(files: &Files, copied: &BTreeSet<u32>) -> BTreeSet<(u32, u16, u64, u64)> {
+    let content = |inode, content| if copied.contains(&inode) { 0 } else { content };
+    files.values().map(|file| (file.inode, file.mode, file.size, content(file.inode, file.content))).collect()
+}
+
+/// The files that a repair gives a copy of shared blocks. One of these blocks may be that of the
+/// superblock, which every repair changes.
+fn copied(damaged: &MemoryDevice) -> BTreeSet<u32> {
+    let actions = plan(damaged, &how(2)).map_or(Vec::new(), |plan| plan.actions);
+    let copies = actions.iter().filter(|action| action.code == Code::SHARED_BLOCKS);
+    copies.filter_map(|action| Some(action.site.inode?.raw())).collect()
 }
 
 fn is_undone(damaged: &MemoryDevice, folder: &Path) -> bool {
@@ -123,7 +133,8 @@ fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Cuts {
     if !repair(&recorder) {
         return cuts;
     }
-    let whole = contents(&files_on(Arc::new(recorder.below().duplicate())));
+    let copied = copied(damaged);
+    let whole = contents(&files_on(Arc::new(recorder.below().duplicate())), &copied);
     let log = recorder.log();
     let mut try_again = |device: MemoryDevice, place: &dyn std::fmt::Debug| {
         cuts.tried += 1;
@@ -132,7 +143,7 @@ fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Cuts {
             cuts.faults.push(format!("not clean after {place:?}"));
             return;
         }
-        let left = contents(&files_on(Arc::new(device)));
+        let left = contents(&files_on(Arc::new(device)), &copied);
         let lost = whole.difference(&left).filter(|file| file.1 >> 12 == 8).count();
         if lost > 0 {
             if let Some((folder, kept)) = kept {
