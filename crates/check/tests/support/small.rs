@@ -16,6 +16,11 @@ pub(crate) fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
     image
 }
 
+/// Makes such an image of 32 MiB.
+pub(crate) fn made_32m(folder: &Path, options: &[&str]) -> PathBuf {
+    made(folder, options, "32M")
+}
+
 /// Makes an image with `count` directories in `many`. Their names are numbers from 0.
 pub(crate) fn with_many(folder: &Path, count: usize, options: &[&str], size: &str) -> PathBuf {
     let tree = folder.join("tree");
