@@ -10,11 +10,7 @@ use std::path::{Path, PathBuf};
 use blockyard_check::{Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
-use support::small::{self, debugfs, is_clean, lost_found, repair};
-
-fn made(folder: &Path, options: &[&str]) -> PathBuf {
-    small::made(folder, options, "32M")
-}
+use support::small::{debugfs, is_clean, lost_found, made_32m as made, repair};
 
 /// If the superblock names a directory or an ordinary file as the orphan file, the number is wrong,
 /// and they stay.

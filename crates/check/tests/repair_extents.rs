@@ -5,16 +5,10 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
-
 use blockyard_check::{Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{mke2fs, require, run};
-use support::small::{self, debugfs, is_clean, repair, slot_at};
-
-fn made(folder: &Path, options: &[&str]) -> PathBuf {
-    small::made(folder, options, "32M")
-}
+use support::small::{debugfs, is_clean, made_32m as made, repair, slot_at};
 
 #[test]
 fn a_directory_with_too_long_an_extent_stays() {
