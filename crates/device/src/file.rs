@@ -483,8 +483,8 @@ fn refuse_attached(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses like [`refuse_attached`], and also what has a writable mount at a place that we know:
-/// the caller may have opened it without exclusive use.
+/// Refuses what [`refuse_attached`] refuses, and what has a writable mount in the list of mounts:
+/// the caller may have opened the device without exclusive use.
 fn refuse_in_use(path: &Path) -> io::Result<()> {
     refuse_attached(path)?;
     // Without a mount point, the device may be in use by the caller, if it was opened exclusively.

@@ -2,10 +2,10 @@
 //! other processes that hold its lock.
 //!
 //! A block device counts as mounted if the list of mounts shows a writable mount of it or of one of
-//! its partitions. Read-only mounts in the list do not count, and are told apart. A device that the
-//! list does not show counts as mounted if the kernel refuses exclusive use of it, because mounts
-//! in other namespaces are not in our list. A file counts as mounted if a loop device that it backs
-//! is mounted.
+//! its partitions. Read-only mounts in the list do not count; [`read_only_mount`] finds them. A
+//! device that the list does not show counts as mounted if the kernel refuses exclusive use of it,
+//! because mounts in other namespaces are not in our list. A file counts as mounted if a loop
+//! device that it backs is mounted.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -29,9 +29,9 @@ struct Device {
     minor: u32,
 }
 
-/// The kernel's mount through which an image may be changing; `None` if there is none. One with a
-/// known place comes first: a disk is only known to be in use when one of its partitions is
-/// mounted.
+/// The kernel's mount through which an image may be changing; `None` if there is none. A mount with
+/// a known place comes first: while a partition is mounted, its whole disk is busy too, but has no
+/// place of its own.
 #[must_use]
 pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
     let mounts: Vec<KernelMount> = devices_of(image).into_iter().filter_map(mount_of).collect();
@@ -40,8 +40,8 @@ pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
 }
 
 /// A mount of an image, or of a partition in it, that the list of mounts shows as read-only; `None`
-/// if there is none. Nobody changes the image through it, but whoever writes to the image takes the
-/// ground from under what the kernel caches of it.
+/// if there is none. Nobody changes the image through such a mount. But the kernel caches what it
+/// has read, so a write to the image makes that cache stale.
 #[must_use]
 pub fn read_only_mount(image: &Path) -> Option<KernelMount> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -138,10 +138,11 @@ fn mount(line: &str) -> Option<Mount<'_>> {
     Some(Mount { device, place, is_writable: options.split(',').any(|option| option == "rw") })
 }
 
-/// How often the list of locks is read: concurrent locking and unlocking may hide one of its lines.
+/// The most times that the list of locks is read: concurrent locking and unlocking may hide one of
+/// its lines.
 const LOCKS_READ_MAX: usize = 8;
 
-/// Another process that holds a writer's lock on a file or device, such as the server of a mount;
+/// The process that holds a writer's lock on a file or device, such as the server of a mount;
 /// `None` if there is none, or if the list of locks does not show it.
 #[must_use]
 pub fn writer(image: &Path) -> Option<u32> {

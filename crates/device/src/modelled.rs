@@ -228,7 +228,7 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
     }
 }
 
-/// A part of a whole, as a share of it.
+/// `part / whole`; a `whole` of 0 counts as 1.
 fn share(part: u64, whole: u64) -> f64 {
     use blockyard_disk::num::count_as_f64;
     count_as_f64(part) / count_as_f64(whole.max(1))

@@ -41,7 +41,7 @@ pub struct ImageScan {
 /// What a scan does beyond the usual.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScanOptions {
-    /// Also counts free aligned chunks of so many bytes (`e2freefrag -c`).
+    /// Also counts free aligned chunks of this many bytes (`e2freefrag -c`).
     pub chunk_bytes: Option<u64>,
     /// Reads the bitmap of a bigalloc image as e2freefrag 1.47 does. That program divides by the
     /// cluster size twice, and so reads only the first part of the bitmap.

@@ -167,7 +167,7 @@ pub fn times(root: &Path, wide: bool) {
 
 /// Attributes in the namespaces `user`, `trusted` and `security`: small ones (in the inode), many
 /// (in an attribute block), one of `largest` bytes, one with a long name, equal ones of three files
-/// (in one shared block), and one of a symbolic link. They lie there if inodes have 256 bytes.
+/// (in one shared block), and one of a symbolic link. The places hold for inodes of 256 bytes.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {

@@ -1,6 +1,6 @@
 //! Corruptions of a valid image in a single field. Each picks a structure and one of its fields, or
-//! sometimes one to four of its bytes anywhere, and changes the value. In three of four cases it
-//! also corrects the checksum. Then the structural check behind the checksum must notice.
+//! sometimes 1, 2 or 4 adjacent bytes anywhere in it, and changes the value. In three of four cases
+//! it also corrects the checksum. Then the structural check behind the checksum must notice.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte

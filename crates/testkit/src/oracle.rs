@@ -187,8 +187,8 @@ impl Drop for LoopDevice {
 }
 
 /// Lets one test at a time look for a free loop device, until the result is dropped. Otherwise two
-/// tests may find the same device free. The kernel refuses it to the second one. But for a moment
-/// the second one has it open exclusively, and then mke2fs would say that it is in use.
+/// tests may find the same device free. The kernel refuses the device to the second test. But for a
+/// moment that test has it open exclusively, and the first test's mke2fs would find it in use.
 fn one_at_a_time() -> Option<File> {
     let control = File::open("/dev/loop-control").ok()?;
     control.lock().ok()?;

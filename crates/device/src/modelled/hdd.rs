@@ -1,7 +1,7 @@
-//! A disk with an arm: seek, rotation, transfer, and read-ahead into a buffer. The drive serves
-//! first the command in its queue that it can end soonest (without the time on the line), unless
-//! one has waited too long. Before the queue is the host's elevator, which moves upwards through
-//! the waiting requests and starts again at the lowest.
+//! A disk with an arm: seek, rotation, transfer, and read-ahead into a buffer. Of the commands in
+//! its queue, the drive serves the one that it can end soonest (not counting the time on the line),
+//! unless one has waited too long. Before the queue is the host's elevator, which moves upwards
+//! through the waiting requests and starts again at the lowest.
 //!
 //! The seek curve is `a + b·√d + c·d` for a distance `d` as a share of the stroke (`a` is the
 //! shortest seek). b and c follow from the average over random positions and the full stroke. The
@@ -38,9 +38,9 @@ pub(super) struct Parameters {
     pub line: u64,
     /// Bytes of read-ahead in a part of the buffer, and the number of parts.
     pub buffer: (u64, usize),
-    /// Commands that the drive chooses among.
+    /// The most commands in the drive, among which it chooses.
     pub queue: usize,
-    /// Requests in flight, in the elevator and in the drive.
+    /// The most requests in flight, in the elevator and in the drive together.
     pub host_queue: usize,
     /// A command that has waited longer than this comes first.
     pub patience: Duration,

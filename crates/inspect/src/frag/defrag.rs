@@ -125,8 +125,8 @@ impl DefragTotals {
     }
 
     /// The text that `e4defrag -c` prints as root about a file, directory or device, from the table
-    /// on, or that nothing can be defragmented if no file was counted. `what` is "device",
-    /// "directory" or "file"; `shown` formats a name.
+    /// on. If no file was counted, the text says that nothing can be defragmented. `what` is
+    /// "device", "directory" or "file"; `shown` formats a name.
     #[must_use]
     pub fn report(&self, what: &str, name: &[u8], shown: &dyn Fn(&[u8]) -> String) -> String {
         let names = Names { whole: shown(name), shown };

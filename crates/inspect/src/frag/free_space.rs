@@ -64,8 +64,8 @@ impl FreeSpace {
         }
     }
 
-    /// Also counts free aligned chunks of `chunk_bytes`: a power of two in KiB, at least the block
-    /// size.
+    /// Also counts free aligned chunks of `chunk_bytes`, which must be a power of two, at least
+    /// 1 KiB, and at least the block size.
     ///
     /// # Errors
     /// When the size breaks a rule.

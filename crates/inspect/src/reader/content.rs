@@ -7,8 +7,8 @@ use blockyard_disk::{Corruption, CorruptionKind, FileType, Inode, InodeMap};
 use super::{Error, Reader, Result};
 
 impl Reader {
-    /// Fills `buf` from byte `offset` of an inode's content. Returns the number of bytes read: less
-    /// than `buf` holds only at the end; always 0 for devices, pipes and sockets. Holes and
+    /// Fills `buf` from byte `offset` of an inode's content. Returns the number of bytes read: fewer
+    /// than `buf` holds only at the end, and always 0 for devices, pipes and sockets. Holes and
     /// unwritten blocks read as zeroes.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub(super) struct Descent<'r> {
     reader: &'r Reader,
     directory: &'r Inode,
     layout: DirLayout,
-    /// Blocks of the directory: every block number in the index is below it.
+    /// Blocks of the directory. Every block number in the index must be less.
     blocks: u32,
     hash: u32,
     /// How many index blocks lead to a leaf, the root included.
