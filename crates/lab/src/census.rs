@@ -3,8 +3,8 @@
 //!
 //! One load, single-threaded and repeatable, runs under several policies: `linux-6.16`;
 //! `linux-6.16` with switches of the scalability series changed (each alone or with those it needs,
-//! and 8 and 9 together); `linux-6.18`; `yard`; and further policies of choice. Acquisitions are
-//! counted, not waits: one thread never waits, but many CPUs would queue on these locks.
+//! and 8 and 9 together); `linux-6.18`; `yard`; and any policies that the caller adds. Acquisitions
+//! are counted, not waits: one thread never waits, but many CPUs would queue on these locks.
 //! Reader-writer locks protect the lists of groups. Picking from a list takes its lock as a reader
 //! and counts like changing the list.
 

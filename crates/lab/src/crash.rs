@@ -93,8 +93,8 @@ pub struct Row {
     pub in_windows: usize,
     /// Judged crash states of recoveries.
     pub in_recovery: usize,
-    /// States left out because they tear the write of the superblock itself. Nobody recovers such a
-    /// state without a backup.
+    /// States left out because they tear the write of the superblock itself. Such a state can only
+    /// be recovered from a backup superblock.
     pub left_out: usize,
     /// The failures.
     pub failures: Vec<Failure>,

@@ -27,8 +27,8 @@ const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18:scan=optimized"), (
 /// The arms that the reviewers of the round-robin patches asked for, with the reviewers' names for
 /// them, and ours.
 const ARMS: [&str; 8] = [
-    // Stock, in both scan modes. On the published devices, which do not turn, the scan is
-    // optimized.
+    // Stock, in both scan modes. On the published devices, which are not rotational, the scan is
+    // optimised.
     "linux-6.18:scan=linear",
     "linux-6.18:scan=optimized",
     // V1, one cursor.

@@ -321,7 +321,8 @@ impl Life {
         Ok(Room::Found)
     }
 
-    /// Creates a file at the end of its kind's queue. If it finds no space, the caller removes it.
+    /// Creates a file at the end of its kind's queue. If there is no space for all of the file, the
+    /// caller removes it.
     fn make(&mut self, number: usize, directory: u32, size: u64) -> Result<Room> {
         let ctx = self.ctx();
         let files = &mut self.kinds[number];

@@ -56,7 +56,7 @@ impl Image {
         Frozen(Arc::clone(&self.bytes))
     }
 
-    /// Applies the events `from..to` of a log.
+    /// Applies a range of the events of a log.
     pub(super) fn advance(&mut self, log: &WriteLog, events: std::ops::Range<usize>) {
         for event in events {
             self.apply(log, &Step { event, sectors: None }, None);

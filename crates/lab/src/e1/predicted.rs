@@ -221,8 +221,8 @@ fn append64(rows: &[&Row]) -> Table {
     table
 }
 
-/// Where time goes with the most workers, under each arm. It has the title of the workload's
-/// table with every number of workers, so the report leaves that one out.
+/// Where time goes with the most workers, under each arm. The table has the same title as the
+/// workload's table for all numbers of workers, so the report leaves that other table out.
 fn time(rows: &[&Row], machine: &str) -> Option<Table> {
     let is_on = |row: &&&Row| row.workload == "fallocate2" && row.machine.as_deref() == Some(machine);
     let most = rows.iter().filter(is_on).map(|row| row.workers).max()?;
@@ -288,7 +288,8 @@ pub(super) mod tests {
         assert_eq!(table.rows[11][1..], ["2.00", "-", "-"]);
     }
 
-    /// Rows of ratios passed for published ones, which are not repeated for aged file systems.
+    /// A regression: rows of ratios were taken for published rows, and so were not repeated for
+    /// aged file systems.
     #[test]
     fn the_ratio_of_aged_file_systems_stands_beside_that_of_fresh_ones() {
         let aged = Row { state: "mail:9".to_owned(), ..predicted(UNNAMED, ARMS[0], 1, 3.0 * 295_287.0) };

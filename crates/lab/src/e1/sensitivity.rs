@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(row(other, "the machine files")[1..4], ["100", "400", "4.0"]);
         assert_eq!(row(other, "kept for 4 ns")[1..], ["-", "-", "-", "50", "200", "4.0"]);
         assert!(has_changed_machines(&rows) && !has_changed_machines(&pair(name, 1.0)));
-        // What is unchanged was a note, which was lost for aged file systems.
+        // A regression: the unchanged rates stood in a note, which was lost for aged file systems.
         let aged = pair(name, 70.0).map(|row| Row { state: "mail:9".to_owned(), ..row });
         let joined = &beside(&[&rows[..], &aged].concat(), tables)[0];
         let column = joined.heads.iter().position(|head| head == "half: base; mail:9").unwrap();

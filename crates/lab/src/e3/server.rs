@@ -294,7 +294,7 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Creates an empty file that is to have a size.
+    /// Creates an empty file, to which `size` bytes will be allocated.
     fn create(&mut self, size: u64) -> Result<File> {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let directory = self.directories[self.random.random_range(0..self.directories.len())];
@@ -332,7 +332,7 @@ impl<'p> Server<'p> {
         self.call(Op::Unlink, |fs| fs.unlink(&context(0), file.directory, &file.name()))
     }
 
-    /// Performs a call and counts what it had to fetch. The allocator's bitmaps are dropped before,
+    /// Performs a call and counts what it had to fetch. The allocator's bitmaps are dropped first,
     /// because the device's memory stands for that of the server.
     fn call<T>(
         &mut self,

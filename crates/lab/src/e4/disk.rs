@@ -60,7 +60,7 @@ pub struct DiskPass {
     /// The transfer rate of the disk at its edge, in MB a second; 0 in rows of an earlier version.
     #[serde(default)]
     pub disk_mb_s: f64,
-    /// How many times as long as in the model the disk takes for a seek or a turn; 0 in rows of an
+    /// The factor by which a seek or a rotation takes longer than in the model; 0 in rows of an
     /// earlier version.
     #[serde(default)]
     pub disk_positioning: f64,

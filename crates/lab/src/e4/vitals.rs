@@ -41,7 +41,8 @@ pub(super) fn of_e2fsck(text: &str) -> Vec<Vital> {
     text.lines().flat_map(of_line).collect()
 }
 
-/// The counts of a line, if it has any: two if that of fast symbolic links follows in brackets.
+/// The counts of a line, if it has any: two if the count of fast symbolic links follows in
+/// brackets.
 fn of_line(line: &str) -> Vec<Vital> {
     let vital = |what: &str, count: &str| Vital { what: what.to_owned(), count: count.to_owned() };
     let line = line.trim();

@@ -172,7 +172,7 @@ fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: 
         return Ok(());
     }
     // The last three lengths do not fit in a block, the others do. Lengths above `VALUE_MAX` are
-    // cut: with blocks of 64 KiB all three, and they still do not fit.
+    // cut to it. With blocks of 64 KiB, all three are cut, and still do not fit.
     let block = usize_from_u64(stage.block());
     let lengths = [20, 300, block + 76, 2 * block + 452, 6 * block - 144];
     let length = (*lengths.choose(random).unwrap_or(&1)).min(VALUE_MAX);

@@ -1,5 +1,5 @@
 //! Short stories that file systems got wrong. Each ends with an fsync or fdatasync, and promises
-//! what must hold from then on. After them a file gets many names.
+//! what must hold from then on. At the end of the workload, one file gets many names.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
