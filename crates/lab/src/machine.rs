@@ -67,8 +67,8 @@ pub struct Held {
     pub lines: u64,
 }
 
-/// What waiting for a lock costs that whoever finds it free takes (see [`Barging`]), in
-/// nanoseconds.
+/// What waiting costs with locks that are not served in turn, in nanoseconds: whoever finds such a
+/// lock free takes it (see [`Barging`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LibraryLocks {
@@ -124,8 +124,8 @@ pub struct Machine {
     pub tick_costs_ns: u64,
     /// Costs of holding locks.
     pub sections: Vec<Held>,
-    /// Computation under a group's lock while files grow side by side, in nanoseconds. It replaces
-    /// that of the group lock's section in append64.
+    /// Computation under a group's lock while files grow side by side, in nanoseconds. In append64
+    /// it replaces the `work_ns` of the group lock's section.
     #[serde(default)]
     pub append64_group_lock_ns: Option<u64>,
     /// What surrounds an allocation (system call, handle, extent tree), in nanoseconds for each

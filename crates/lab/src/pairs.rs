@@ -154,7 +154,7 @@ pub fn check_virtual(
     Ok(())
 }
 
-/// The machine's costs with such locks.
+/// The machine's costs with locks of this kind.
 fn costs(machine: &Machine, locks: Locks) -> Result<Costs> {
     match locks {
         Locks::InTurn => Ok(machine.costs()),

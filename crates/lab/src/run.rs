@@ -376,7 +376,7 @@ impl Plan {
 
     /// A warning about an image on which scanswitch measures nothing. If it has one group, or its
     /// files fill more than half of it, all groups are of one order, and both scan modes find the
-    /// same.
+    /// same groups.
     #[must_use]
     pub fn one_order(&self) -> Option<String> {
         let is_switched = matches!(self.workload, Workload::ScanSwitch { .. });

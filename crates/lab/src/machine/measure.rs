@@ -4,12 +4,12 @@
 //! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
 //! also changes a second contended line, the lock, takes longer. The additional time, less one
 //! move, is the hand-over. In turns of a third kind, several lines of plain data change. If they
-//! add at most one move for two lines, moves overlap. At last, one thread wakes the other again and
+//! add at most one move for two lines, moves overlap. Finally, one thread wakes the other again and
 //! again.
 //!
 //! The result is the minimum over many short repetitions, because time taken by other work is not a
 //! cost of the machine. If other work took time from most repetitions, the minimum is in doubt,
-//! too. A median far above the minimum shows that. Of wake-ups the result is the median.
+//! too. A median far above the minimum shows that. For wake-ups, the result is the median.
 
 use std::fmt;
 use std::sync::Barrier;

@@ -1,8 +1,8 @@
 //! What an allocation computes on this machine, inside its group's lock and outside.
 //!
-//! One thread makes pairs, and another looks from time to time whether the group's lock is held.
-//! Then a virtual CPU without any computation makes pairs. What it lacks to the time of a pair, and
-//! to the time of a hold, is computation.
+//! One thread makes pairs, and another samples whether the group's lock is held. Then a virtual CPU
+//! without any computation makes pairs. A pair and a hold take longer on this machine than on the
+//! virtual CPU: the difference is computation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,7 +33,7 @@ const HOLDS: f64 = 2.0;
 #[derive(Clone, Copy, Debug)]
 struct Times {
     pair: f64,
-    /// For which a group's lock is held.
+    /// The part of a pair in which a group's lock is held.
     held: f64,
 }
 
@@ -71,7 +71,8 @@ fn set_work(machine: &mut Machine, inside: f64, outside: f64) {
 }
 
 /// One thread's pairs on this machine. The time is that of the thread alone, the least of many
-/// repetitions. For the share of it in which the lock is held, another thread looks.
+/// repetitions. In a further run another thread samples the share of time in which the lock is
+/// held.
 fn native() -> Result<Times> {
     let allowed = cpus::allowed();
     ensure!(allowed.len() >= 2, "lab machine measure needs two CPUs, this process may use {}", allowed.len());

@@ -82,10 +82,10 @@ impl Plan {
 
     /// Bytes that the workers of the largest cell may allocate before a commit.
     ///
-    /// What they truncate is free only after it, and most cells end before the first one. So every
-    /// operation counts that the CPUs can do until then, and so do those of the warm-up, in which a
-    /// worker may be ahead of the others: by a cycle, or by a turn on a CPU that it shares. After a
-    /// commit the files that are left take no more than the warm-up.
+    /// What they truncate is free only after the commit, and most cells end before the first
+    /// commit. So this counts all operations that the CPUs can do until then, and those of the
+    /// warm-up, in which a worker may be ahead of the others: by a cycle, or by a turn on a CPU
+    /// that it shares. After a commit the files that are left take no more than the warm-up.
     pub(super) fn space_before_commit(&self) -> u64 {
         let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload
         else {
