@@ -95,8 +95,8 @@ fn random_reads_of_the_ssd_come_out() {
     assert!(is_near(rate, 560.0) && rate < 560.01, "the link is the limit: {rate}");
 }
 
-/// A fixed time and depth: as many requests per second as slots divided by time, until the line is
-/// full.
+/// A fixed time and depth: the disk serves as many requests per second as the depth divided by the
+/// time, until the line is full.
 #[test]
 fn the_network_disk_is_its_time_and_depth() {
     let requests = random_reads(1 << 30, 10_000, KIB4);

@@ -77,8 +77,8 @@ fn writers_that_overlap_are_parted_by_the_series_and_by_ours() {
     assert!(ours.extents_per_file <= after.extents_per_file, "{ours:?}");
 }
 
-/// Which patch matters: several stream goals (5) and skipping busy groups (1) together, neither
-/// alone.
+/// Which patch of the series parts the writers: patch 5 (several stream goals) and patch 1 (skip
+/// busy groups) together do. Neither does alone.
 #[test]
 fn two_patches_together_part_the_writers() {
     if !blockyard_testkit::require(&["e2fsck"]) {
@@ -91,8 +91,8 @@ fn two_patches_together_part_the_writers() {
     assert!(extents("linux-6.16:busy=skip:slots=hashed") <= parted, "both");
     assert!(extents("linux-6.16:slots=hashed") >= 0.999 * blocks, "5 alone");
     assert!(extents("linux-6.18:busy=wait") >= 0.999 * blocks, "all but 1");
-    // As pure allocation there is one extent a block. Through real files, tree blocks come between
-    // the requests: 153,483 extents for 262,144 blocks at full size.
+    // Pure allocation without patch 5 gives one extent a block. Through real files, tree blocks
+    // come between the requests: 153,483 extents for 262,144 blocks at full size.
     assert!(extents("linux-6.18:slots=one") >= 0.5 * blocks, "all but 5");
     // Patch 1 alone lets writers pass over busy groups, to the next one of an index. That is
     // better, but most files are far from parted.

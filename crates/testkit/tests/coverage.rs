@@ -1,5 +1,5 @@
-//! docs/testing.md says what was tried, as the tables of the tests do. `BLESS=1` rewrites that part
-//! of the page.
+//! docs/testing.md lists what the tests try, and agrees with the tables in
+//! [`blockyard_testkit::coverage`]. `BLESS=1` rewrites that part of the page.
 
 #![allow(clippy::unwrap_used)]
 

@@ -17,7 +17,7 @@ use crate::figures::spread::Spread;
 use crate::figures::states::is_fresh;
 use crate::figures::{Table, summary, table};
 
-/// How often every cell is drawn as if all policies were equal.
+/// How many times every cell is drawn as if all policies were equal.
 const DRAWS: usize = 1000;
 /// Fewest repetitions whose scatter says something.
 const REPETITIONS_MIN: usize = 3;

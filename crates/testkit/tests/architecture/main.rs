@@ -9,8 +9,8 @@
 //!
 //! Cycles are searched for among the modules of one folder, folder by folder, from the crate's root
 //! down. A child stands for everything below it, so an arrow counts once, in the folder where the
-//! paths of its two ends part. A parent never makes a cycle with what is below it: it says what its
-//! children share (types, constants) and calls them. Children that use each other through the
+//! paths of its two ends part. A parent never makes a cycle with what is below it: it defines what
+//! its children share (types, constants) and calls them. Children that use each other through the
 //! parent's imports do count.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

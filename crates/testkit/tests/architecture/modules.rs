@@ -71,7 +71,7 @@ impl Module {
     }
 
     /// The module that defines what a path in the module `from` names; `None` when another crate
-    /// defines it, or when more than [`IMPORTS_MAX`] imports lead to it. `self` is the crate's
+    /// defines it, or when more than [`IMPORTS_MAX`] imports lead to it. Call it on the crate's
     /// root.
     pub(crate) fn definition(&self, from: &[String], path: &[String]) -> Option<Vec<String>> {
         self.follow(from, path, IMPORTS_MAX)

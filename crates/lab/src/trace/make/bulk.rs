@@ -32,8 +32,8 @@ pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     }
 }
 
-/// Appends to sixteen files in turn, 4 KiB at a time. When they fill the space, it goes over them
-/// again from their start, where blocks are allocated already.
+/// Appends to sixteen files in turn, 4 KiB at a time. When they fill the space, the trace allocates
+/// the same ranges again from their start, where blocks are allocated already.
 pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     let files: Vec<u32> = (0..16).map(|worker| pen.open(&format!("/append.{worker}"), "rw,create")).collect();
     let most = recipe.space / 16;

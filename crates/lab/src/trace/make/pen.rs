@@ -98,8 +98,8 @@ impl Pen {
         self.open(path, "rw,create")
     }
 
-    /// Writes an operation again. A write or a close is of the file opened last, not of the file
-    /// that it was of.
+    /// Writes an operation again. A write or a close goes to the file opened last, not to its
+    /// original file.
     pub(super) fn repeat(&mut self, op: &Op) {
         let last = self.next_fd - 1;
         match *op {

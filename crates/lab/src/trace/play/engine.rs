@@ -96,7 +96,7 @@ impl EnginePlayer {
         self.fs.as_ref().context("the image is open")
     }
 
-    /// Ends the running transaction; for a point where the kernel did so of its own accord. Freed
+    /// Ends the running transaction; for a point where the kernel committed by itself. Freed
     /// clusters stay pending until [`Self::end_commit`].
     ///
     /// # Errors
