@@ -59,9 +59,8 @@ pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
 }
 
 /// Backups in the order in which they are trusted. Those with the same UUID stay together, and the
-/// UUIDs keep their order. Of those with the same UUID, the first are those that describe the same
-/// layout as the primary superblock, and then those that most others agree with. `primary` may be
-/// damaged.
+/// UUIDs keep their order. Within a UUID, backups that describe the same layout as the primary
+/// superblock come first, then those with which most others agree. `primary` may be damaged.
 pub(crate) fn by_trust(backups: Vec<Backup>, primary: &RawSuperblock) -> Vec<Backup> {
     let essence: Vec<Essence> = backups.iter().map(|backup| Essence::of(&backup.sb)).collect();
     let first = |uuid: [u8; 16]| backups.iter().position(|backup| backup.sb.s_uuid == uuid);

@@ -3,8 +3,9 @@
 //!
 //! A claim is an atomic `fetch_or` on `found`; bits that were already set there are also set in
 //! `twice`. The order of claims does not matter: a bit of `found` is the "or" of all claims, and a
-//! bit of `twice` says that at least two claims met there. (`mark` sets `found` alone, so
-//! marks that claims are to meet come first.) A second walk finds the owners (`shared.rs`).
+//! bit of `twice` says that at least two claims met there. (`mark` sets only `found`. A claim meets
+//! a mark only if the mark came first, so static metadata is marked before the walk.) A second walk
+//! finds the owners (`shared.rs`).
 //!
 //! A page exists only once something was claimed in its group (for `twice`: claimed again), so a
 //! group without claims costs two empty slots. All operations are relaxed: the maps are read only

@@ -268,8 +268,8 @@ impl Facts {
         }
     }
 
-    /// The sum of the vitals of all groups, with the further names of files, bad blocks, and what
-    /// is in use. `free` says how many blocks and inodes are really free.
+    /// The sum of the vitals of all groups, with the hard links, the bad blocks, and what is in
+    /// use. `free` says how many blocks and inodes are really free.
     pub(crate) fn vitals(&self, geometry: &Geometry, free: (u64, u64)) -> Vitals {
         let (blocks, inodes) = (geometry.blocks_count().raw(), u64_from_u32(geometry.inodes_count()));
         let mut all = Vitals {

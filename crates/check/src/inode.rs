@@ -335,8 +335,8 @@ fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attri
     }
 }
 
-/// What a value inode says about itself. Its reference count is in `i_ctime` (high half) and
-/// `i_version`, its hash is in `i_atime`.
+/// What a value inode says about itself. The high half of its reference count is in `i_ctime`, the
+/// low half in `i_version`. Its hash is in `i_atime`.
 fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
     let low = u64::from(raw.i_version.get());
     let refcount = u64::from(raw.i_ctime.get()) << 32 | low;

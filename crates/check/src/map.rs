@@ -158,7 +158,7 @@ impl<'a, 'v> Walk<'a, 'v> {
     /// Enters a block of the map: claims and reads it. `None` when it must not be used or cannot be
     /// read.
     ///
-    /// The caller says that the walk goes on with the next `more` blocks of the device.
+    /// `more` says how many of the blocks right after it on the device the walk enters next.
     fn enter(&mut self, block: BlockNr, more: u64) -> Option<Vec<u8>> {
         assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);

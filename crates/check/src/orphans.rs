@@ -27,8 +27,8 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
 
 /// Whether an orphan is in use, and so is excused from the rules. Unless the journal was replayed,
 /// it makes the file system unclean if it has no links but is in use, or has links and an
-/// `i_dtime`. On the list, `i_dtime` names the next orphan. The last one has none, so with links it
-/// does not make the file system unclean.
+/// `i_dtime`. On the list, `i_dtime` names the next orphan. It is 0 in the last one, so a last
+/// orphan with links does not make the file system unclean.
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);

@@ -73,9 +73,9 @@ use log::Log;
 use redo::Redo;
 use round::Round;
 
-/// Rounds after which a repair gives up. A round that found more errors than are kept is not
-/// counted if it is the first, or if the round before found at least [`STRIDE`] more than it, or
-/// kept all of its errors.
+/// Rounds after which a repair gives up. A round that finds more errors than are kept does not
+/// count if it is the first, if the previous round kept all of its errors, or if the previous round
+/// found at least [`STRIDE`] more.
 const ROUNDS_MAX: usize = 60;
 /// How many fewer errors such a round must find so that it is not counted.
 const STRIDE: u64 = 1024;
@@ -112,7 +112,7 @@ pub struct Plan<'a> {
     was_open: bool,
     /// Whether the superblock said, before the repair, that there are errors.
     had_error_mark: bool,
-    /// The first inode found in a block that is mostly garbage, of an inode table.
+    /// The first inode found in a block of an inode table that is mostly garbage.
     garbage: Option<InodeNr>,
     /// Set when the inode count of the primary superblock is not that of its groups, and nothing
     /// else is wrong with it.
@@ -267,9 +267,9 @@ struct Pair<'a> {
 }
 
 /// Whether the repair must be left to somebody else, for one of three reasons. The journal, which
-/// may hold part of the file system, is on another device that is missing or unusable. The journal
-/// has commits of a kind that this recovery does not know. MMP says that the file system is in use
-/// or was not closed.
+/// may hold part of the file system, is on another device that is missing or unusable. The log
+/// holds what this recovery cannot replay: fast commits, or a superblock that is not supported. MMP
+/// says that the file system is in use or was not closed.
 fn is_for_others(device: &dyn BlockDevice, before: &Report) -> bool {
     let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
     let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);

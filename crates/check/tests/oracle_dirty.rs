@@ -4,10 +4,10 @@
 //! that the damage did not touch, or that `e2fsck -fy` keeps when it repairs a copy of the damaged
 //! image. Where the log is damaged, `-p` ends as `e2fsck -fp` does.
 //!
-//! debugfs writes the log from blocks that the kernel changed: three transactions. By
-//! default 16 damages for each of three kinds of checksums, with `BLOCKYARD_FULL=1` 500 for each of
-//! five. `REPAIRS=n` sets another number, `KIND=name` one kind, `ONLY=n` one damage for each kind,
-//! and `KEEP=folder` where failing images are kept.
+//! debugfs writes the log from blocks that the kernel changed: three transactions. By default 16
+//! damages for each of three kinds of checksums, with `BLOCKYARD_FULL=1` 500 for each of five.
+//! `REPAIRS=n` sets another number, `KIND=name` one kind, `ONLY=n` one damage for each kind, and
+//! `KEEP=folder` where failing images are kept.
 
 #![allow(clippy::unwrap_used)]
 

@@ -255,8 +255,7 @@ fn marks_of_errors_go_when_nothing_is_wrong() {
     }
 }
 
-/// The names `.` and `..` end with a zero byte. A repair of that byte changes
-/// nothing else.
+/// The names `.` and `..` end with a zero byte. A repair of that byte changes nothing else.
 #[test]
 fn zero_bytes_end_the_names_of_a_directory_and_its_parent() {
     let Some(mut judged) = Judged::start() else { return };

@@ -82,8 +82,8 @@ fn an_extent_that_splits_a_cluster_is_copied() {
 }
 
 /// An extent starts in a cluster that has another owner: another part of the file, or another file.
-/// The next extent lies in the same logical cluster, and where it was. Both get a new cluster, so
-/// nothing else is lost or overwritten.
+/// The next extent is in the same logical cluster, and still lies where it did. Both get a new
+/// cluster, so nothing else is lost or overwritten.
 #[test]
 fn an_extent_in_anothers_cluster_takes_no_content_along() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -189,8 +189,8 @@ fn the_exit_code_counts_corrections_and_no_wishes() {
     }
 }
 
-/// The same name in two blocks is found only when the directory is written anew. That one of the
-/// two changes does count.
+/// The same name in two blocks is found only when the directory is written anew. The new name of
+/// one of them counts.
 #[test]
 fn the_exit_code_counts_a_name_that_changes_with_its_directory() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

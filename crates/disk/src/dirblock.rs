@@ -297,7 +297,7 @@ impl Slot {
 /// Finds a name; `None` if no used entry has it.
 ///
 /// # Errors
-/// The first [`DirDefect`] met before the name.
+/// The first [`DirDefect`] up to the entry with the name.
 pub fn find(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Option<Found>, DirDefect> {
     for entry in Entries::new(block, layout)? {
         let entry = entry?;
@@ -383,8 +383,8 @@ pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Resu
 /// slot instead.
 ///
 /// # Errors
-/// [`DirDefect::BlockSize`] when no entry starts where `found` says, or the first defect before it;
-/// the block is then unchanged.
+/// [`DirDefect::BlockSize`] when no entry starts where `found` says, or the first defect up to that
+/// entry; the block is then unchanged.
 pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(), DirDefect> {
     let mut previous = None;
     let mut here = None;

@@ -246,8 +246,8 @@ corruption_kinds! {
     /// `eh_entries` is above `eh_max`.
     ExtentEntries "extent node has more entries than room",
     /// `eh_max` is zero or above what fits the node.
-    /// [`ExtentNode::parse_block`](crate::extent::ExtentNode::parse_block) also refuses a smaller
-    /// one than what fits.
+    /// [`ExtentNode::parse_block`](crate::extent::ExtentNode::parse_block) also refuses an `eh_max`
+    /// below what fits.
     ExtentMax "extent node capacity does not fit its place",
     /// `eh_depth` is above 5.
     ExtentDepth "extent tree is deeper than 5",

@@ -78,8 +78,8 @@ impl<'a> InlineData<'a> {
     }
 
     /// Walks the entries of an inline directory, with the checks of [`Entries`]. Offsets count from
-    /// the start of the run. A defect ends the walk of its run only: after one in the first run,
-    /// the entries of the second follow.
+    /// the start of the run. A defect ends the walk of its run only: after a defect in the first
+    /// run, the entries of the second follow.
     pub fn dir_entries(
         &self,
         layout: DirLayout,

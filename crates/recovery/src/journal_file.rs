@@ -1,8 +1,8 @@
 //! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
 //! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the
-//! superblock's copy of its map and size replaces it, if that is usable. The copy also replaces an
-//! inode whose blocks are shared with bitmaps or inode tables, if the copy's are not.
+//! superblock's copy of its map and size replaces it, if the copy is usable. The copy also replaces
+//! an inode whose blocks are shared with bitmaps or inode tables, if the copy's are not.
 
 use std::collections::BTreeSet;
 
@@ -185,8 +185,8 @@ impl Mapper<'_> {
         }
     }
 
-    /// Goes through the tree from left to right. Each tree block with entries must begin with its
-    /// parent's key, so none of these is visited twice. Only an empty leaf can be visited twice.
+    /// Goes through the tree from left to right. A tree block with entries must begin with its
+    /// parent's key, so only an empty leaf can be visited twice.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();

@@ -23,7 +23,7 @@ pub(super) struct Aligned {
 /// Copies blocks to where they must be. Nothing is copied into a cluster that is claimed twice, as
 /// its other blocks may belong to another file or another part of this one: then the whole logical
 /// cluster is copied to a new cluster. A block that needs a new cluster is dropped if there is no
-/// space, or if the user wants no copies. So is one whose place is outside the file system.
+/// space, or if the user wants no copies. So is a block whose place is outside the file system.
 pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, DeviceError> {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     let mut aligned = Aligned { runs: Vec::new(), copied: Vec::new(), dropped: Vec::new() };
@@ -78,13 +78,13 @@ fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &mut Vec<Run>) -> Optio
     if ed.scan.map.shared_in(cluster, 1) == 0 {
         return Some((place.raw() - block.logical % ratio(ed), Vec::new()));
     }
-    // Nothing was copied into this cluster, so what is done of it is still where it was.
+    // Nothing was copied into this cluster, so its runs that are done still lie where they did.
     let first = place_of_copy(ed)?;
     let start = block.logical - block.logical % ratio(ed);
     Some((first.raw(), take_from(done, start)))
 }
 
-/// Takes what runs map from a logical block on.
+/// Removes from `runs` what they map from a logical block on, and returns it.
 fn take_from(runs: &mut Vec<Run>, start: u64) -> Vec<Run> {
     let mut taken = runs.split_off(runs.partition_point(|run| run.logical + run.length <= start));
     if let Some(run) = taken.first_mut().filter(|run| run.logical < start) {

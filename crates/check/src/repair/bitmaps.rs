@@ -178,7 +178,7 @@ fn put_if_changed(
     if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
 }
 
-/// Opens the tables with inodes that directories name and that were not scanned; returns whether
+/// Opens the inode tables in which directories name inodes that were not scanned; returns whether
 /// there are any. Until these inodes are scanned, the blocks of their files look free. So this
 /// comes before every repair of passes 1 and 2 that allocates blocks. Later passes only run if all
 /// names lead to inodes that were scanned.

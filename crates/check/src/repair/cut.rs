@@ -25,8 +25,7 @@ type Lost = BTreeMap<InodeNr, Vec<Range<u64>>>;
 
 /// The actions for a device that was cut at `end`: one says that it is made longer, and one for
 /// each inode that lost content says how much of it lay behind `end`. Empty if no file system can
-/// be examined.
-/// `fresh` are blocks that the repair itself writes, ascending.
+/// be examined. `fresh` are blocks that the repair itself writes, ascending.
 pub(super) fn losses(device: &dyn BlockDevice, end: u64, fresh: &[u64]) -> Result<Vec<Action>, Error> {
     debug_assert!(end <= device.size() && fresh.is_sorted(), "cut at {end} of {}", device.size());
     let mut sink = Sink::default();

@@ -130,8 +130,8 @@ impl<'a, 'v> Editor<'a, 'v> {
 
     /// Allocates a cluster; returns its first block, or `None` when none is free.
     ///
-    /// What a damaged inode maps is perhaps not claimed. So clusters that the bitmaps also call
-    /// free come first. Until the walk over the inodes has ended, only these may be taken.
+    /// Blocks that a damaged inode maps are perhaps unclaimed. So clusters that the bitmaps also
+    /// call free come first. Until the walk over the inodes has ended, only these may be taken.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let geometry = &self.volume().geometry;
         let mut at = self.next_free;

@@ -84,7 +84,7 @@ impl Plan<'_> {
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) && begins_again(self) {
             return true;
         }
-        // It counts no directory that it writes anew, but each name that it changes there.
+        // e2fsck counts no directory that it writes anew, but each name that it changes there.
         let is_renaming =
             |action: &Action| action.code == Code::DIRECTORY_LOOSE && action.cost > Cost::Nothing;
         if self.actions.iter().any(is_renaming) {

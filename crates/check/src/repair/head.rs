@@ -125,9 +125,9 @@ fn settle_features(
 }
 
 /// A finding if the inode count of the primary superblock is not that of its groups, or a group has
-/// more inodes than its bitmap has bits, and only this makes it unusable. e2fsck -p stops at it,
-/// where e2fsck otherwise takes a backup. An impossible number of blocks and a count of zero inodes
-/// lead to the same finding, and do not count here.
+/// more inodes than its bitmap has bits, and only this makes the superblock unusable. e2fsck -p
+/// stops there; without -p, e2fsck takes a backup. An impossible number of blocks and a count of
+/// zero inodes lead to the same finding, and do not count here.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();
     if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {
@@ -163,9 +163,9 @@ fn bits_of_bitmap(sb: &RawSuperblock) -> Option<u32> {
     Some(8 << (10 + log))
 }
 
-/// Whether e2fsck goes on with a number of inodes in a group, although their bitmap may be too
-/// small: the table leaves four blocks of the group, and 2^16 is more by at least the inodes of a
-/// block.
+/// Whether e2fsck accepts a number of inodes in a group, although their bitmap may be too small.
+/// The table must leave at least four blocks of the group, and the number may be at most 2^16 less
+/// the inodes of one block.
 fn is_believed(sb: &RawSuperblock) -> bool {
     let size = if sb.s_rev_level.get() == 0 { 128 } else { u32::from(sb.s_inode_size.get()) };
     let Some(in_block) = bits_of_bitmap(sb).and_then(|bits| (bits / 8).checked_div(size)) else {

@@ -35,8 +35,8 @@ const ROOTS_MAX: usize = 256;
 const SLOTS_MAX: u32 = 8192;
 /// The most clusters of a group with large blocks: counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
-/// A group has fewer inodes than this, by at least those of a block: mke2fs makes no more, and
-/// e2fsck refuses more.
+/// A group has at most this many inodes less those of one block: mke2fs makes no more, and e2fsck
+/// refuses more.
 const INODES_PER_GROUP_LIMIT: usize = 65_536;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
@@ -274,8 +274,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     let padded = bitmap.or_else(|| inode_bitmap(device, table, fits)).map(|bitmap| unpadded(&bitmap));
     let begin = table.at >> table.bits;
     let room = |block: u64, tables: u64| usize_from_u64((block - begin) / tables).saturating_mul(per_block);
-    // The padding may be damaged. But a table ends before the blocks of its inodes. One of these
-    // may be wrong.
+    // The padding may be damaged. But a table ends before the blocks that its inodes map. One of
+    // these blocks may be wrong.
     let has_room = |count: &usize| {
         let blocks = blocks_behind(device, table, u32_from_usize(*count));
         blocks.iter().nth(1).or(blocks.first()).is_none_or(|block| *count <= room(*block, 1))
@@ -291,8 +291,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     Some(u32_from_usize(found))
 }
 
-/// Whether tables of so many inodes, if so many of them lie one behind the other, have directories
-/// where the names in the root say. One name in 16 may be wrong, or a single one.
+/// Whether `tables` tables of `count` inodes, one behind the other, have directories where the
+/// names in the root say. One name in 16 may be wrong, but always one.
 fn leads_to_directories(device: &dyn BlockDevice, table: &Table, tables: u64, count: usize) -> bool {
     let count = u64_from_usize(count);
     let groups = groups(device.size() >> table.bits, table, cluster_ratio(device, table, BEHIND_MAX));
@@ -364,8 +364,8 @@ fn blocks_behind(device: &dyn BlockDevice, table: &Table, slots: u32) -> BTreeSe
 }
 
 /// How many tables may lie one behind the other, the better number first. Without flex_bg the table
-/// stands alone. One long table has every inode in its place only if the tables of all groups lie
-/// together.
+/// stands alone. Only if the tables of all groups lie together can they be read as one long table,
+/// with every inode in its place.
 fn together(device: &dyn BlockDevice, table: &Table) -> Vec<u64> {
     let root = table.slot(device, InodeNr::ROOT.raw());
     if root.is_none_or(|root| !root.raw().flags().contains(InodeFlags::EXTENTS)) {

@@ -582,8 +582,8 @@ fn mend_map(
 }
 
 /// Cuts off what a directory maps past its size: an extent with a wrong length takes in blocks of
-/// other inodes. Returns false if the map was left alone, as it is if the first block past the size
-/// is one of a directory.
+/// other inodes. Returns false if the map was left alone, for example because the first block past
+/// the size is a directory block.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
     // Nodes of an index do not look like blocks of a directory, and an inline directory has no map.
@@ -611,8 +611,8 @@ fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> R
     Ok(true)
 }
 
-/// Closes the holes of a directory that is too large with them: the key of an extent is wrong.
-/// Other holes are closed when the directory is rebuilt. Returns false if the map was left alone.
+/// Closes the holes that make a directory too large: the key of an extent is wrong. Other holes are
+/// closed when the directory is rebuilt. Returns false if the map was left alone.
 fn close_holes(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,

@@ -68,8 +68,8 @@ impl Round<'_> {
         }
         let (likely, others): (Vec<Backup>, Vec<Backup>) =
             copies.into_iter().partition(|copy| self.is_described(copy));
-        // If the primary superblock is sealed, the size of its groups may be a guess. A backup has
-        // the real size.
+        // If the primary superblock is taken with a new checksum, the size of its groups may be a
+        // guess. A backup has the real size.
         let (own, likely): (Vec<Backup>, Vec<Backup>) = likely
             .into_iter()
             .partition(|copy| copy.is_at_home() && copy.superblock().s_uuid == primary.s_uuid);

@@ -192,9 +192,9 @@ impl Plan<'_> {
         if places.len() < wanted { Vec::new() } else { places }
     }
 
-    /// As many places as a log can need, whatever the replay of a journal changes before the log is
-    /// written, or as many as there are. Empty as in [`places`](Self::places) if the log would be
-    /// too long or the plan leaves something wrong.
+    /// The places that a log may take, whatever the replay of a journal changes before the log is
+    /// written; fewer if there are not enough. Empty if the log would be longer than
+    /// [`BLOCKS_MAX`], or if the plan leaves something wrong.
     pub(super) fn places_of_undo(&self) -> Vec<u64> {
         self.places_up_to(
             self.log_blocks(self.dirty_blocks().map(|range| usize_from_u64(range.end - range.start)).sum()),

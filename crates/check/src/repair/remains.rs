@@ -18,7 +18,7 @@ use crate::facts::Facts;
 
 /// The most blocks that are read for names.
 const BLOCKS_MAX: u64 = 4096;
-/// The most clusters that nobody claims and that are read for names.
+/// The most unclaimed clusters that are read for names.
 const CLUSTERS_MAX: usize = 1 << 16;
 /// The most names that are read from such clusters.
 const NAMES_MAX: usize = 1 << 20;
@@ -95,8 +95,8 @@ fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     remnants
 }
 
-/// Remembers the names that the directories themselves have in the directories above them. Both
-/// directories must say so.
+/// Remembers the names of lost directories in the lost directories above them. A name counts only
+/// if `..` of the named directory agrees.
 fn remember_directories(ed: &mut Editor<'_, '_>, remnants: &[Remnant]) {
     let parents: BTreeMap<u32, InodeNr> =
         remnants.iter().filter_map(|remnant| Some((remnant.own?.raw(), remnant.parent?))).collect();

@@ -195,8 +195,8 @@ fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     Ok(first.is_none_or(|block| block[7] != 0))
 }
 
-/// Where the superblock cannot be right about the quota file of a type, names the reserved inode if
-/// it holds one, and otherwise none.
+/// For each type whose quota file the superblock names wrongly, names the reserved inode if it
+/// holds such a file, and otherwise none.
 fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let right = |(kind, named): (QuotaType, u32)| {
@@ -388,8 +388,8 @@ fn forget_journal_device(sb: &mut RawSuperblock) {
     sb.s_journal_dev = U32::new(0);
 }
 
-/// Removes the feature, and the orphan file if the superblock names one. An inode that is none is
-/// left alone: the number is what is wrong.
+/// Removes the feature, and the orphan file if the superblock names one. An inode that is no orphan
+/// file is left alone: then only the number is wrong.
 fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     let number = InodeNr::new(ed.volume().sb.s_orphan_file_inum.get());
     if number.raw() >= ed.volume().first_inode() && number.raw() <= ed.volume().geometry.inodes_count() {

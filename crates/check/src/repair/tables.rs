@@ -5,7 +5,8 @@
 //! else by inodes whose checksums cover their numbers, or else by its reserved inodes. The other
 //! tables are tried where mke2fs puts them. Copies of table blocks lie in journals, and stale ones
 //! anywhere. So candidates are rated by how many inodes in them are what they should be at their
-//! places, and the best is taken. (By reserved inodes, it is the first that fits.)
+//! places, and the best is taken. (If only reserved inodes tell, the first candidate that fits is
+//! taken.)
 //!
 //! A table of which nothing is left is made empty. Tables without inodes come last, when the inodes
 //! of the others say which blocks are in use: an empty table over a file's blocks would destroy

@@ -52,8 +52,7 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
 }
 
 /// Removes the feature, so that the next round finds the shared blocks and copies them. Without
-/// room for a copy, a sound file would lose content. So the room that copies need is counted
-/// before.
+/// room for a copy, a sound file would lose content. So the room that copies need is counted first.
 fn unshare(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), Error> {
     let is_declined = !ed.log.accepts(Code::SHARED_BLOCKS);
     if is_declined || !ed.volume().ro_compat.contains(RoCompat::SHARED_BLOCKS) {

@@ -62,8 +62,9 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
 /// taken as zero.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
-    // Copies the fields and what is around them, to hash all of it in one call: a call costs as
-    // much for a few bytes as for many. A slot of the usual size is copied whole.
+    // A call of the crc costs as much for a few bytes as for many. So the fields are cleared in a
+    // copy of the bytes around them, and the copy is hashed in one call. A slot of the usual size
+    // is copied whole.
     if let Ok(mut copy) = <[u8; 256]>::try_from(slot) {
         clear_inode_fields(&mut copy, 0, has_high);
         return crc32c_raw(seed, &copy);

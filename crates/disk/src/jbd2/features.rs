@@ -24,9 +24,9 @@ bitflags::bitflags! {
         const BIT64 = 0x2;
         /// A commit block may have been written before the blocks it commits.
         const ASYNC_COMMIT = 0x4;
-        /// Every metadata block has a crc32c. A tag has the low half of its logged block's.
+        /// Every metadata block has a crc32c. A tag stores the low half of its block's checksum.
         const CSUM_V2 = 0x8;
-        /// Every metadata block has a crc32c. A tag has all of its logged block's.
+        /// Every metadata block has a crc32c. A tag stores its block's whole checksum.
         const CSUM_V3 = 0x10;
         /// The fast-commit area may hold records.
         const FAST_COMMIT = 0x20;

@@ -66,9 +66,9 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
     let fits = inodes > 0 && inodes <= bits_per_bitmap;
     bound(fits, CorruptionKind::SuperblockInodesPerGroup, "s_inodes_per_group", inodes)?;
     let first = raw.s_first_data_block.get();
-    // mke2fs -C with the block size makes bigalloc with a cluster ratio of 1 and the first data
-    // block 0. If the flag of bigalloc was set later, that block is still 1: Linux and e2fsck
-    // accept both.
+    // If -C names the block size, mke2fs makes bigalloc with a cluster ratio of 1 and the first
+    // data block 0. If bigalloc was turned on later, the first data block is still 1. Linux and
+    // e2fsck accept both.
     let is_usual = first == u32::from(log_block == 0 && !bigalloc);
     let is_flagged = first == 1 && log_block == 0 && bigalloc && log_cluster == log_block;
     bound(is_usual || is_flagged, CorruptionKind::SuperblockFirstDataBlock, "s_first_data_block", first)?;

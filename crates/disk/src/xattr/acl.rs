@@ -68,8 +68,8 @@ pub enum AclDefect {
     Entry,
 }
 
-/// The on-disk form of an ACL from a system call; `None` for one without entries, which means no
-/// list.
+/// The on-disk form of an ACL from a system call. `None` if it has no entries: then the inode is to
+/// have no ACL.
 ///
 /// # Errors
 /// Why the list is invalid. [`acl_is_whole`] decides whether its entries belong together.

@@ -20,11 +20,12 @@ pub(super) struct Directory {
     pub(super) inode: InodeNr,
     pub(super) parent: u32,
     pub(super) names: Vec<Name>,
-    /// Blocks that the directory had. They are reused without bigalloc if the new directory has a
-    /// single block, or else if there is no other space and they are enough.
+    /// Blocks that the directory had. Without bigalloc, a new directory of one block reuses the
+    /// first of them. Otherwise they are reused only if there is no other space and they are
+    /// enough.
     pub(super) old: Vec<BlockNr>,
-    /// Whether a directory without an index has no fewer blocks than before. Blocks that it does
-    /// not need have no names.
+    /// Whether a directory without an index keeps at least as many blocks as before. Blocks that it
+    /// does not need hold no names.
     pub(super) keeps_blocks: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::repair::editor::Editor;
 use crate::repair::places::groups_with;
 
 /// The groups whose tables need a place: those whose place is impossible or taken by something
-/// else, and of tables that overlap those for which less speaks. (A finding names only one of two
+/// else, and, of tables that overlap, those for which less speaks. (A finding names only one of two
 /// tables that overlap.)
 pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<GroupNr> {
     let named = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
@@ -24,7 +24,7 @@ pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<Gro
     let table = ed.volume().geometry.inode_table_blocks();
     let places = places(ed);
     let (mut displaced, mut crowded) = (BTreeSet::new(), BTreeSet::new());
-    // All tables are equally long, so of those in order each overlaps the next if any.
+    // All tables are equally long. So a table that overlaps any later one overlaps the next one.
     for crowd in places.chunk_by(|one, next| next.0 - one.0 < table).filter(|crowd| crowd.len() > 1) {
         let mut ranked = crowd.to_vec();
         ranked.sort_by_cached_key(|&(_, group)| Reverse(speaks_for(ed, group)));
