@@ -95,7 +95,7 @@ fn lost_files_are_told_with_their_old_paths() {
 }
 
 /// A directory and everything in it lost their inodes. The blocks of the directories still have the
-/// names, so each is listed as lost with its path, and once. Once, only the first name was.
+/// names, so each is listed as lost once, with its path. A repair once listed only the first name.
 #[test]
 fn names_in_lost_directories_are_listed() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
