@@ -299,7 +299,8 @@ fn decide<'a>(
     let settled = !is_replayed && !is_resumed && !has_orphans && !asked && options.cut_at.is_none();
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
         let sets_mark = before.is_clean() && marks::set_mark(&overlay, options.now)?;
-        return Ok(Plan { sets_mark, was_open, ..Plan::empty(overlay, (before, costs)) });
+        let empty = Plan::empty(overlay, (before, costs));
+        return Ok(Plan { journal: log_device, sets_mark, was_open, ..empty });
     }
     let log_below = log_device.as_ref().map(|journal| -> &dyn BlockDevice { journal });
     let mut round = Round { device: &overlay, journal: log_below, now: options.now, findings };

@@ -138,7 +138,8 @@ fn a_dirty_journal_device_is_replayed_in_memory() {
     }
 }
 
-/// Repairs a pair and saves what is overwritten; returns whether it came out clean.
+/// Repairs a pair, which empties the journal, and saves what is overwritten; returns whether it
+/// came out clean.
 fn repair(pair: &Pair, undo_files: &[PathBuf; 2]) -> bool {
     let image = FileDevice::open(&pair.image).unwrap();
     let journal = FileDevice::open(&pair.journal).unwrap();
@@ -176,6 +177,36 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
         }
         let after = (fs::read(&pair.image).unwrap(), fs::read(&pair.journal).unwrap());
         assert!(before == after, "{change}: not taken back to the byte");
+    }
+}
+
+/// Nothing is wrong but the mark: the file system was not closed. Its journal device stays as it
+/// is.
+#[test]
+fn the_mark_alone_is_set_beside_a_journal_device() {
+    if !require(&["root", "mke2fs", "e2fsck", "debugfs", "losetup", "prlimit"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for block_size in ["1024", "4096"] {
+        let pair = Pair::make(directory.path(), &format!("mark-{block_size}"), block_size);
+        run("debugfs", &["-w", "-R", "ssv state 0", pair.image.to_str().unwrap()]);
+        let before = (fs::read(&pair.image).unwrap(), fs::read(&pair.journal).unwrap());
+        let undo_file = directory.path().join(format!("undo-{block_size}"));
+        {
+            let image = FileDevice::open(&pair.image).unwrap();
+            let journal = FileDevice::open(&pair.journal).unwrap();
+            let plan = plan_with_journal(&image, Some(&journal), &RepairOptions::default()).unwrap();
+            assert!(plan.actions.is_empty() && plan.is_complete(), "{:?}", plan.actions);
+            plan.save_undo(&image, &undo_file).unwrap();
+            plan.apply_with_journal(&image, Some(&journal)).unwrap();
+        }
+        let sb = RawSuperblock::read_from_bytes(&fs::read(&pair.image).unwrap()[1024..2048]).unwrap();
+        assert_eq!(sb.s_state.get(), 1, "{block_size}: not marked as clean");
+        assert_eq!(pair.e2fsck_with(&pair.journal).0, Some(0), "{block_size}");
+        assert!(before.1 == fs::read(&pair.journal).unwrap(), "{block_size}: the journal is changed");
+        undo(&FileDevice::open(&pair.image).unwrap(), &undo_file).unwrap();
+        assert!(before.0 == fs::read(&pair.image).unwrap(), "{block_size}: not taken back to the byte");
     }
 }
 
