@@ -2,7 +2,7 @@
 //! tracepoint shows.
 //!
 //! Running out of space or quota is a normal result here: operations return `Ok(false)` for it, and
-//! opening returns `Ok(None)`. So a load can go on against a full file system.
+//! opening returns `Ok(None)`. So a load can continue on a full file system.
 //!
 //! - Every operation that can change a file's size is followed by a `ba size` marker.
 //! - Opening for writing is followed by `ba open`, closing by `ba close`, both after the kernel's

@@ -74,7 +74,7 @@ pub struct Start<'a> {
     pub kind: ImageKind,
     /// How it is aged before it is mounted; `None`: not at all.
     pub aged: Option<&'a Ageing>,
-    /// Seed of the ageing.
+    /// Seed of the ageing and of the load.
     pub seed: u64,
 }
 
@@ -346,7 +346,8 @@ mod tests {
     use super::*;
     use crate::images::IMAGES;
 
-    /// mke2fs drew the seed of the hash, which decides where names go, so no life was lived twice.
+    /// Once, mke2fs drew the hash seed, which decides where directories go, so the same ageing
+    /// never made the same image twice.
     #[test]
     fn an_aged_image_is_made_again_as_it_was() {
         if !blockyard_testkit::require(&["mke2fs", "dumpe2fs"]) {

@@ -15,8 +15,7 @@ pub struct Load {
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// Whether it cannot do without allocating by `fallocate`, which files mapped by indirect
-    /// blocks do not support.
+    /// Whether it needs `fallocate`, which files mapped by indirect blocks do not support.
     pub(super) allocates: bool,
     pub(super) run: fn(&mut Driver) -> anyhow::Result<()>,
 }

@@ -314,7 +314,7 @@ mod tests {
         assert!(unknown.starts_with("image kind \"3k\" is unknown: use flex16, "), "{unknown}");
     }
 
-    /// Fresh and aged images were never in one run: level 1 refused to age images.
+    /// Once, level 1 refused to age images, so fresh and aged images were never in one run.
     #[test]
     fn fresh_and_aged_images_are_columns_of_one_table() {
         let aged = Agreement { state: "mail:9".to_owned(), ..one(2) };

@@ -1,7 +1,7 @@
 //! Makes start images with mke2fs.
 //!
-//! Names of directories are placed by their hash, and ageing works with names. So the UUID and the
-//! seed of the hash are given: with random ones no aged image would be made twice.
+//! The hash of a directory's name can decide where the directory goes. So the UUID and the hash
+//! seed are fixed. With random ones, the same ageing would make another image each time.
 
 use std::path::Path;
 

@@ -96,7 +96,7 @@ pub struct Plan {
     /// Whether the device reports itself as one with seek times, so that the allocator looks at a
     /// few groups in order first (the linear prefix).
     pub rotational: bool,
-    /// Seed of the content.
+    /// Seed of the content, and of the ageing by `lived`.
     pub seed: u64,
     /// Who plays the second copy.
     pub other: Other,

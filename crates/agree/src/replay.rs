@@ -35,7 +35,7 @@ pub struct Agreement {
     pub state: String,
     /// Whether cheap criteria used the group indexes (`mb_optimize_scan`).
     pub optimize_scan: bool,
-    /// Seed of the load.
+    /// Seed of the ageing and of the load.
     pub seed: u64,
     /// Requests compared.
     pub requests: u64,

@@ -267,7 +267,7 @@ fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
     }
 }
 
-/// A removed directory keeps its inode while a file is open whose last name was in it.
+/// A removed directory keeps its inode while a file whose last name was in it is still open.
 #[test]
 fn a_removed_directory_stays_while_a_file_that_was_deleted_in_it_is_open() {
     let begin = [

@@ -5,10 +5,10 @@
 //! Preallocated and pending clusters count as free here, as in `statfs`.
 //!
 //! Invariant: free >= reserved by delayed allocation, once counts that do not fit are taken back. A
-//! request whose clusters are not reserved takes them from the free count when it is admitted,
-//! before the search. A request that fits at first sight is counted, and the counters are looked at
-//! once more. If the request does not fit then, the count is taken back. So two concurrent requests
-//! are never both promised the last cluster. Near the limit, callers look one after the other.
+//! request without a reservation takes its clusters from the free count when it is admitted, before
+//! the search. A request that seems to fit is counted first and then checked again. If it does not
+//! fit after all, its count is taken back. So two concurrent requests are never both promised the
+//! last cluster. Near the limit, a lock lets only one caller check at a time.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};

@@ -385,8 +385,9 @@ impl<B: Backend> Allocator<B> {
         format::mb_structs_summary(&self.structs_summary())
     }
 
-    /// The number of runs of free clusters in the whole file system, and of the clusters in them. A
-    /// run that continues in the next group counts once. Groups that cannot be loaded are left out.
+    /// How many runs of free clusters the whole file system has, and how many clusters are in them.
+    /// A run that continues in the next group counts once. Groups that cannot be loaded are left
+    /// out.
     #[must_use]
     pub fn free_runs(&self) -> (u64, u64) {
         let (mut runs, mut clusters) = (0, 0);

@@ -131,7 +131,8 @@ impl AllocConfig {
     }
 
     /// How many groups are prefetched at a time: those of eight flex groups, or 32 groups without
-    /// flex groups; never more than there are. A flex group counts with at most 32 MiB of bitmaps.
+    /// flex groups; never more than there are. Of each flex group, only the groups whose bitmaps
+    /// fit into 32 MiB count.
     fn default_prefetch(&self) -> u32 {
         let geometry = &self.geometry;
         let batch = if geometry.flex_size() > 1 {

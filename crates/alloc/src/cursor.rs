@@ -2,9 +2,9 @@
 //! own.
 //!
 //! A cursor is the group where a search begins. The inode's own cursor, which some policies keep,
-//! is the group where the inode last found space. It comes before the cursor of the CPU or of the
-//! file system. The slot `accept` decides what a search takes from there on: any run; a run of a
-//! minimum length, for a bounded number of groups; or what the ladder finds. Without the ladder,
+//! is the group where the inode last found space. It is used instead of the cursor of the CPU or of
+//! the file system. The slot `accept` decides what a search takes from there on: any run; a run of
+//! a minimum length, for a bounded number of groups; or what the ladder finds. Without the ladder,
 //! the last lap waits for busy groups and takes any run. So a search fails for want of space
 //! exactly when the ladder would.
 

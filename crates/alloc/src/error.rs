@@ -34,9 +34,9 @@ pub enum AllocError {
         /// What the source said.
         source: SourceError,
     },
-    /// A free of no blocks, or of blocks that are free already, wait for a commit, or lie outside
-    /// the file system or in a corrupt group. Or an allocation that found nothing, where some group
-    /// is corrupt: its bitmap contradicts its descriptor.
+    /// A free of no blocks, or of blocks that are free already, wait for a commit, lie outside the
+    /// file system, or lie in a corrupt group. Also an allocation that found nothing while some
+    /// group is corrupt. The bitmap of a corrupt group contradicts its descriptor.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.

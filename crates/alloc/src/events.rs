@@ -54,7 +54,7 @@ pub struct AllocEvent {
     pub inode: u32,
     /// Candidates counted over the whole request.
     pub found: u32,
-    /// Groups scanned over the whole request.
+    /// Groups scanned over the whole request, low 16 bits.
     pub scanned: u16,
     /// Final request flags, low 16 bits.
     pub flags: u16,

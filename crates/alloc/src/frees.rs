@@ -55,8 +55,8 @@ pub(crate) struct Frees<B: Backend> {
     merge: FreedMerge,
     counting: FreePending,
     md: Arc<Md<B>>,
-    /// Pending clusters, under `free_pending=atomic` with lists. Relaxed: read to decide on a
-    /// retry.
+    /// Pending clusters, under `free_pending=atomic` unless `freed_merge=by-group`. Relaxed: read
+    /// to decide on a retry.
     pending: CachePadded<B::AtomicU64>,
     /// Pending clusters, under `freed_merge=by-group`.
     pending_sharded: ShardedCounter<B>,

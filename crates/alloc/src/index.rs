@@ -3,8 +3,9 @@
 //! While optimised scanning is on, a group whose order changes goes to the set of its new order. A
 //! group that becomes full has no order and leaves both indexes. (With `full_groups=keep` it stays
 //! in its set of the average index.) While optimised scanning is off, the average index stays as it
-//! is, and a group whose largest order changes leaves the largest-order index; with
-//! `scan_toggle=freeze` it stays there, in the set where it was.
+//! is, and a group whose largest order changes leaves the largest-order index. (With
+//! `scan_toggle=freeze` it stays in the set where it was.)
+//!
 //! Updates happen under the group's lock, so each group has one writer. Readers check again every
 //! group that they meet, so a stale entry costs time but does no harm. A group that was never
 //! loaded is in no set.

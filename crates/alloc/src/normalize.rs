@@ -15,7 +15,7 @@ use crate::request::BlockRequest;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Highest number of logical blocks a file can have.
+/// The most logical blocks that a file can have.
 const LOGICAL_MAX: u64 = (1 << 32) - 1;
 
 /// A normalised request.

@@ -92,7 +92,7 @@ impl<B: Backend> Allocator<B> {
         block.raw().is_multiple_of(u64::from(stripe))
     }
 
-    /// Plans the climb, and moves the goal of a request that continues its file's last block
+    /// Plans the climb, and moves the goal of a request that has a left neighbour
     /// (`overflow=lane`) or starts at a stream goal. Returns the first criterion.
     pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
         let order2_req = self.tunables.value(Tunable::Order2Req);

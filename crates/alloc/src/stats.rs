@@ -58,7 +58,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Finished requests, preallocation hits and failures included.
+    /// Requests that were served, also by preallocations, or found nothing. Those refused at
+    /// admission, or ended by a group that could not be read, are not counted.
     requests[1],
     /// Requests that got at least as much as they asked for.
     success[1],

@@ -5,7 +5,7 @@
 //! that becomes free clears the note. So clusters that are freed during the scan are never missed,
 //! and groups in which nothing was freed since are passed over. A request that finds nothing while
 //! clusters are held waits for them and searches again. So trimming never causes a false "no
-//! space".
+//! space", except for a request that takes only its goal and does not search again.
 
 use core::ops::Range;
 

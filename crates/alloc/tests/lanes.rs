@@ -1,8 +1,7 @@
 //! Two writers append in turns, and each truncates its file before it writes the next. They keep to
-//! their lanes, even if a lane's group is full of clusters that wait for a commit. They used to
-//! meet when a lane was full: the index knows only groups that were loaded, and those are the
-//! groups where others write. With both writers in one group, each request of one lay between two
-//! of the other.
+//! their lanes, even if a lane's group is full of clusters that wait for a commit. Once, they met
+//! when a lane's group was full: the index knows only groups that were loaded, and those are the
+//! groups where others write. In one group, the two files then alternated request by request.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Where small files go beside holes of their size: under `yard` into a long run while there is
-//! one, then into the holes; with `small_start=fit` into the holes at once.
+//! Where small files go when there are holes of their size: under `yard` into a long run while
+//! there is one, then into the holes; with `small_start=fit` into the holes at once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,9 +16,9 @@ const RUN: u32 = 100 + HOLES * 2 * BLOCKS + BLOCKS;
 /// The shortest run there in which small files begin: it ends with a chunk of 2048 blocks.
 const LONG: u32 = 4096 - RUN;
 
-/// Of 50 small files that are written one after the other: how many lie in a hole, and how many in
-/// the run, each right after the one before. Beside the holes one run of `run` blocks is free in
-/// the same group; each other group has one run, of 1500 blocks.
+/// Writes 50 small files one after the other. Returns how many lie in a hole, and how many lie in
+/// the run, each right after the one before. Group 1 has the holes and a free run of `run` blocks;
+/// each other group has one free run, of 1500 blocks.
 fn placed(policy: &str, run: u32) -> (usize, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(16, 0));
     config.policy = Policy::parse(policy).unwrap();

@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// A punch of 1000 bytes at 4096 did nothing, and no test had drawn such a range.
+    /// Once, a punch of 1000 bytes at 4096 did nothing, and no test had drawn such a range.
     #[test]
     fn many_ranges_begin_on_a_block_and_end_inside_it() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);

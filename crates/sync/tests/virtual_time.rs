@@ -122,7 +122,7 @@ fn moves_that_overlap_take_the_time_of_one() {
 const BARGING: Barging = Barging { pause_ns: 25, yield_ns: 450, wake_ns: 17_000, wake_call_ns: 8000 };
 
 /// Whoever finds a lock free takes it: the CPU that releases it mostly has it again before the
-/// other looks. In turn, it would not.
+/// other looks. With locks served in turn, the other CPU gets it.
 #[test]
 fn a_lock_that_is_not_served_in_turn_stays_with_its_holder() {
     let run = |barging| {
@@ -173,8 +173,8 @@ fn a_cpu_that_waits_long_sleeps_until_a_release_wakes_it() {
     assert_eq!(report.lines[0].held_ns, 2 * (100_000 + 51));
 }
 
-/// After a lock was handed over, it is not for half a millisecond: a sleeper that is woken looks,
-/// and sleeps again if another CPU was faster.
+/// For half a millisecond after a hand-over there is no other: a sleeper that is woken looks at the
+/// lock, and sleeps again if another CPU was faster.
 #[test]
 fn a_lock_is_handed_over_from_time_to_time_only() {
     let order = CachePadded::new(Mutex::<Vec<u64>, Virtual>::new(rank::GROUP, Vec::new()));

@@ -161,9 +161,9 @@ pub enum Op {
         /// Bytes of the value.
         len: u64,
     },
-    /// A call to a recorded mount that a player cannot repeat: traces have no operation for it
-    /// (such as a read), it needs a path that is not known or a file that no line opened, or it
-    /// failed in a way that would not recur. Players skip it.
+    /// A call to a recorded mount that players skip, because they cannot repeat it. Either traces
+    /// have no operation for it (such as a read), or it needs a path that is not known or a file
+    /// that no line opened, or it failed in a way that would not recur.
     Note {
         /// The call: `getattr`, `read`, `chmod` ...
         call: String,

@@ -339,8 +339,8 @@ mod tests {
         assert_eq!(matrix(&[], &[], 0).cells(), matrix(&[], &[], 1).cells());
     }
 
-    /// Only a life has fresh images beside it: the kernel's operations are played for their own
-    /// sake, and what begins on fresh images costs no more than before.
+    /// Fresh images are measured as well only if a life aged the images. If the kernel's operations
+    /// aged them, they are measured alone.
     #[test]
     fn a_life_is_measured_beside_fresh_images() {
         let plain = || matrix(&["untar"], &["1k"], 1);

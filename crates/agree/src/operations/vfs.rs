@@ -123,7 +123,8 @@ impl Tree for Walk<'_> {
 }
 
 /// The path with its symbolic links resolved, the last one only if `last` says so; `None` if there
-/// are too many. A path is returned unchanged if a directory on the way is missing or is none.
+/// are too many. The path is returned unchanged if something on the way is missing or is not a
+/// directory.
 fn follow(fs: &FileSystem, path: &str, last: LastLink) -> Result<Option<String>> {
     let found = match locate(&Walk(fs), path.as_bytes(), last) {
         Ok(found) => found,

@@ -18,8 +18,8 @@ pub(crate) struct Cursors<B: Backend> {
     locks: LockClass,
     /// Relaxed: hints, each mostly used by one CPU.
     cpus: Box<[CachePadded<B::AtomicU32>]>,
-    /// Bytes found through each cursor since it last went on to the group after a find. Relaxed:
-    /// the count may be off by one extent.
+    /// Bytes found through each cursor since `advance=per-bytes` last moved it one group further.
+    /// Relaxed: the count may be off by one extent.
     spent: Box<[CachePadded<B::AtomicU64>]>,
     groups: u32,
 }
@@ -50,7 +50,7 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// The cursor a caller on `cpu` starts at; `None` without rotation.
+    /// The group where a search on `cpu` starts; `None` without rotation.
     pub(crate) fn read(&self, cpu: CpuSlot) -> Option<GroupNr> {
         match self.rotation {
             Rotation::None => None,
@@ -81,8 +81,8 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// Counts `bytes` found through the caller's cursor. True when the sum reaches `most`; then it
-    /// starts again from 0.
+    /// Counts `bytes` found through the caller's cursor. True when the sum reaches `most`; the sum
+    /// then starts again from 0.
     pub(crate) fn spend(&self, cpu: CpuSlot, bytes: u64, most: u64) -> bool {
         let cursor = if self.rotation == Rotation::Global { CpuSlot::ZERO } else { cpu };
         let spent = &self.spent[cursor.index(self.spent.len())];

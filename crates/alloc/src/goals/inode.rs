@@ -90,8 +90,8 @@ fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
 
 /// The goal of a block in a file with extents: where the block would be if the file were laid out
 /// without gaps around the nearest extent. The nearest extent is the last one that starts at or
-/// before the block, otherwise the first one of the leaf. A result below 0 wraps, and requests
-/// treat it as outside the file system.
+/// before the block, or if there is none, the first one of the leaf. A result below 0 wraps, and
+/// requests treat it as outside the file system.
 #[must_use]
 pub fn neighbour_goal(
     logical: LogicalBlock,

@@ -4,8 +4,8 @@
 //! Without lanes all new files of a directory start in the same group, the goal group of their
 //! inodes. Writers on different CPUs share its lock until their files are long enough to be
 //! streams. A lane keeps the file within its flex group, so the file stays near its inode and near
-//! the other files of its directory. If there are more slots than lanes in a flex group, the slots
-//! beyond use the flex groups after it. Lanes leave the first group of a flex group to directories
+//! the other files of its directory. If there are more slots than lanes in a flex group, the other
+//! slots use the flex groups after it. Lanes leave the first group of a flex group to directories
 //! and metadata, as the inode's own goal does. Slot 0 starts where the inode's own goal is.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
@@ -33,8 +33,10 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 /// The next group of the lane that `group` belongs to: the same place in a later flex group. For
 /// one goal, the `cpus` slots begin in one flex group or several consecutive ones. The lane moves
 /// by that many flex groups, to stay clear of the lanes of other slots. After the last whole flex
-/// group it wraps. Returns `group` itself if it has no lane, or if the lane has no other group.
-/// Repeated calls meet every group of the lane once before they return to the first.
+/// group it wraps. Returns `group` itself if flex groups have no lanes, if `group` lies in a short
+/// last flex group, or if the lane has no other group. Repeated calls meet every group of the lane
+/// once before they return to the first. The first groups of the flex groups, which lanes leave to
+/// metadata, follow one another in the same way.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -50,7 +52,7 @@ pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> Gr
     GroupNr::new(next * flex + group.raw() % flex)
 }
 
-/// `group`, or the one after it, if there is one, where `group` is kept for metadata.
+/// The first group from `group` on that is not kept for metadata; `group` itself if there is none.
 pub(crate) fn past_metadata(group: u32, flex: u32, groups: u32) -> u32 {
     debug_assert!(group < groups, "group {group} of {groups}");
     let left_alone = flex >= FLEX_MIN && group.is_multiple_of(flex) && group + 1 < groups;

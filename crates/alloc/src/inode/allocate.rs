@@ -24,7 +24,8 @@ pub struct InodeDirAlloc {
 
 impl InodeDirAlloc {
     /// The group that the search, or a goal, chose for the last child; `None` before the first. It
-    /// is group 0 after a search that found none. The child may have got a number in another group.
+    /// is group 0 after a search that found no group. The child may have got a number in another
+    /// group.
     #[must_use]
     pub const fn last_group(&self) -> Option<GroupNr> {
         self.last_group

@@ -69,8 +69,8 @@ impl<B: Backend> Search<'_, B> {
         }
     }
 
-    /// A directory elsewhere: the first unit that is not too full, from the last child's (else the
-    /// parent's) unit on.
+    /// A directory elsewhere: the first unit that is not too full. The search starts at the unit of
+    /// the last child, or of the parent if there was no child.
     pub(super) fn ordinary_directory(&self, family: &Family) -> Option<GroupNr> {
         let limits = self.limits();
         let start = self.geometry.flex_of(family.last_group.unwrap_or(family.group));
@@ -103,8 +103,8 @@ impl<B: Backend> Search<'_, B> {
 
     /// The rule without flex groups. First the parent's group is tried. Then groups are probed in
     /// steps that double, from a start that depends only on the parent, so that the files of one
-    /// directory overflow together. All these must have a free inode and a free cluster. At last
-    /// any group with a free inode will do, from the one after the parent's on.
+    /// directory overflow together. All these must have a free inode and a free cluster. If none
+    /// has both, the first group after the parent's with a free inode will do.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =

@@ -118,8 +118,9 @@ pub trait Groups {
     fn look(&self, group: GroupNr) -> GroupView;
 
     /// Searches a group if it suits the criterion. Returns whether the search is over. Groups that
-    /// do not exist, are full or do not suit are passed over. So are busy ones, with `busy=skip`
-    /// and before the last criterion, and under the cheap criteria most that were never loaded.
+    /// do not exist, are full or do not suit are passed over. With `busy=skip`, all criteria but
+    /// the last also pass over busy groups. The cheap criteria also pass over most groups that were
+    /// never loaded.
     fn visit(&mut self, group: GroupNr) -> bool;
 }
 

@@ -15,10 +15,9 @@
 //!
 //! **Parameters.** `floor` (64 clusters, or the length of the request if that is shorter) is the
 //! shortest run accepted at first. `patience` (32 groups) is how many groups with shorter runs are
-//! skipped. `zones=bounded` makes
-//! `min(CPUs, groups / 4)` zones. Switches of the same search are `advance` (`on-fill`,
-//! `per-inode`, or `per-bytes` with `advance_bytes`) and `cursor_start` (`fixed`, `remembered` by
-//! the caller over a close, `seeded`).
+//! skipped. `zones=bounded` makes `min(CPUs, groups / 4)` zones. Switches of the same search are
+//! `advance` (`on-fill`, `per-inode`, or `per-bytes` with `advance_bytes`) and `cursor_start`
+//! (`fixed`, `remembered` by the caller over a close, `seeded`).
 
 use super::composition::{Cursor, Policy};
 use super::linux_6_18;

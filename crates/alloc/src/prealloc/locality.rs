@@ -16,9 +16,9 @@ use crate::policy::slots::LocalityTies;
 
 /// Buckets by clusters left.
 const BUCKETS: usize = 10;
-/// A bucket with more live entries than this is trimmed ...
+/// A bucket with more live entries than this is trimmed to [`BUCKET_TRIMMED`].
 const BUCKET_MAX: usize = 8;
-/// ... down to this many.
+/// Live entries of a bucket after trimming. There may be more if some are in use.
 const BUCKET_TRIMMED: usize = 5;
 
 /// Preallocations of one CPU slot.

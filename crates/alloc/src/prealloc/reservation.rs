@@ -3,7 +3,7 @@
 
 /// Clusters of the first window.
 const WINDOW_FIRST: u32 = 8;
-/// Most clusters that a window grows to by doubling. One for a longer request is longer.
+/// Most clusters that a window grows to by doubling. A window for a longer request is longer.
 const WINDOW_MAX: u32 = 1027;
 
 /// A range of clusters that one file may use before others.

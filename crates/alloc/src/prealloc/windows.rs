@@ -18,14 +18,14 @@ impl<B: Backend> Windows<B> {
     }
 
     /// Replaces `old` by a window of `place.size` clusters that begins between `place.start` and
-    /// `place.end`: the first large enough gap between windows, if it holds a free cluster;
-    /// otherwise the search goes on from the next free cluster. For the first candidate, `old`
-    /// counts as another window. `next_free` returns the first free cluster at or after a given
-    /// one.
+    /// `place.end`. The first gap between windows that is large enough is a candidate. A candidate
+    /// with a free cluster is taken. After one without, the search continues from the next free
+    /// cluster. While the first candidate is looked for, `old` counts as another window; then it
+    /// is removed. `next_free` returns the first free cluster at or after a given one.
     ///
     /// # Errors
     /// When there is no such window. The error holds `old` if it still exists. It is `None` if
-    /// there was no old window, or if `old` was removed to try a candidate that held nothing free.
+    /// there was no old window, or if a candidate was tried, which held nothing free.
     pub(crate) fn replace(
         &self,
         old: Option<Window>,

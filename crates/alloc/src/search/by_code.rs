@@ -23,7 +23,7 @@ use crate::search::context::Context;
 use crate::search::ladder;
 use crate::search::scan;
 
-/// How a group looks that does not exist or that the request may not use.
+/// The view of a group that does not exist or that the request may not use.
 const FULL: GroupView = GroupView { free: 0, fragments: 0, largest_order: None, known: false, busy: false };
 
 impl<B: Backend> Allocator<B> {

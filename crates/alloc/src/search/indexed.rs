@@ -1,10 +1,9 @@
 //! The walk over the ordered group indexes (`visit=scan`): each entry is visited as it is met.
 //!
 //! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes
-//! through all orders in the groups from the start to the last, then through all in the groups
-//! before the start.
-//! `sweep=per-set` wraps inside each set. Both depend only on the start and the content of the
-//! sets.
+//! through all orders for the groups from the start to the last, then through all orders for the
+//! groups before the start. `sweep=per-set` wraps inside each set. Both depend only on the start
+//! and the content of the sets.
 
 use core::ops::Range;
 
@@ -28,8 +27,8 @@ struct Step {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// One pass of a cheap criterion. Returns the criterion to go on with: the same
-    /// one if the search is over, the next if nothing was found, `None` after the last.
+    /// One pass of a cheap criterion. Returns the criterion with which a search that is not over
+    /// continues.
     ///
     /// # Errors
     /// As [`Self::visit`].

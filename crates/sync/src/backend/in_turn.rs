@@ -1,5 +1,5 @@
-//! The real machine with mutexes that are served in turn, as Linux's spin locks are. For
-//! measurements beside the virtual time, whose locks are served in turn, too.
+//! The real machine with mutexes that are served in turn, as Linux's spin locks are. Measurements
+//! on it can be compared with virtual time, whose locks are served in turn, too.
 //!
 //! A thread takes the next ticket, and spins until that ticket is called. So a thread that frees a
 //! lock cannot take it again before those that wait for it. A thread that waits for a mutex never

@@ -57,8 +57,8 @@ impl Backend for Shuttle {
     }
 }
 
-/// The guard, if the lock was free. That it is poisoned is ignored: the other backends' locks have
-/// no poisoning.
+/// The guard, if the lock was free. Poisoning is ignored, because the other backends' locks have
+/// none.
 fn recovered<G>(tried: Result<G, TryLockError<G>>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),

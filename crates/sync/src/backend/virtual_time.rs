@@ -64,8 +64,9 @@ pub struct CpuFigures {
     /// Lines moved here from another CPU's cache, including those that came with a lock that was
     /// handed over.
     pub lines_moved: u64,
-    /// Time of these moves, including queueing; of moves that overlap, each counts whole. The time
-    /// of hand-overs counts as waiting for locks. That of looks at a taken lock counts as both.
+    /// Time of these moves, including queueing. Each of several moves that overlap counts whole.
+    /// The time of hand-overs is not included: it counts as waiting for locks. The time of looks at
+    /// a taken lock counts as both.
     pub lines_moved_ns: u64,
     /// Locks waited for.
     pub lock_waits: u64,
@@ -91,7 +92,7 @@ pub struct LineFigures {
     pub held_ns: u64,
     /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,
-    /// Time of these moves, including queueing; of moves that overlap, each counts whole.
+    /// Time of these moves, including queueing. Each of several moves that overlap counts whole.
     pub moved_ns: u64,
 }
 

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(all.rows.len(), 2, "the last row is not lost");
     }
 
-    /// Cells of fresh and aged images had tables of their own, and nothing told them apart.
+    /// Once, cells of fresh and aged images had separate tables, and nothing told these apart.
     #[test]
     fn fresh_and_aged_images_are_columns_of_one_table() {
         let fresh = [cell(MOUNTS[0], 3, 4), cell(MOUNTS[1], 4, 4)];

@@ -14,10 +14,11 @@ use super::{Family, Search};
 const FREE_PERCENT: i32 = 10;
 
 impl<B: Backend> Search<'_, B> {
-    /// The first group with free inodes in the first good one of these flex groups: the parent's,
-    /// the one before it, all others from the lowest on. If none is good, in the one with the most
-    /// free blocks among those with free inodes; `None` if there is none, or it has no free block.
-    /// The parent's flex group does not count among those, unless it is the lowest.
+    /// Chooses a flex group, and returns its first group with free inodes. The choice is the first
+    /// good one of these: the parent's, the one before it, all others from the lowest on. If none
+    /// is good, it is the one with the most free blocks among those with free inodes. These do not
+    /// include the parent's, unless that is the lowest. `None` if there is none, or if it has no
+    /// free block.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {

@@ -32,9 +32,9 @@ pub struct Tick {
     pub costs_ns: u64,
 }
 
-/// Locks that whoever finds them free takes, as those of a library, instead of locks served in
-/// turn. A CPU that finds such a lock taken looks again after pauses that become longer, then
-/// after yields, and then sleeps.
+/// Barging locks: whoever finds one free takes it, as with the locks of a library. They are not
+/// served in turn. A CPU that finds such a lock taken looks again after pauses that become longer,
+/// then after yields, and then sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Barging {
     /// One pause of a spin loop, in nanoseconds.
@@ -51,7 +51,8 @@ pub struct Barging {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// An access to a line in the CPU's own cache, in picoseconds: such accesses are many, and each
-    /// takes only about a nanosecond. If the line has to be brought there, this comes on top.
+    /// takes only about a nanosecond. If the line must be moved there first, the access costs this
+    /// in addition to the move.
     pub hit_ps: u64,
     /// Fetching a line that no cache has.
     pub miss_ns: u64,
@@ -74,8 +75,8 @@ pub struct Costs {
     ///   lock, or access that reads and writes at once.
     /// - A CPU needs no second move to write to a line that it has loaded and that nobody else has
     ///   asked for since.
-    /// - A release that the next holder polls for, and the load that sees it, are one move. Not
-    ///   with `barging`, where nobody is next.
+    /// - A release that the next holder polls for, and the load that sees it, are one move. (With
+    ///   `barging` they are two, because no CPU is next.)
     pub moves_overlap: bool,
     /// How CPUs get locks that others hold: in turn, without sleeping, if this is `None`.
     pub barging: Option<Barging>,

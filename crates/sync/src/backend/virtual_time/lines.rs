@@ -177,7 +177,7 @@ impl Lines {
             && let Some((_, there)) = line.came_to.filter(|(holder, _)| *holder == cpu)
             && line.requests.is_empty()
         {
-            // It came here last. Copies in other caches go at no cost.
+            // The line came here last. Dropping its copies from other caches costs nothing.
             line.holders = Holders::One(cpu);
             line.free_at = line.free_at.max(there.max(now) + costs.keep_ns);
             return Outcome::Hit;

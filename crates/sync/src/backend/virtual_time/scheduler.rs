@@ -53,8 +53,8 @@ impl Drop for EndOfTime<'_> {
     }
 }
 
-/// The holders of a lock and the CPUs waiting for it, in order of arrival. If CPUs barge, these
-/// are the ones that sleep.
+/// The holders of a lock and the CPUs waiting for it, in order of arrival. If CPUs barge, only
+/// those that sleep are in the queue.
 #[derive(Debug, Default)]
 struct Lock {
     writer: bool,
@@ -452,7 +452,7 @@ impl Scheduler {
         self.state.borrow_mut().begin_section(&self.costs, cpu, id);
     }
 
-    /// Takes a lock at no cost if it is free; says whether.
+    /// Takes a lock at no cost if it is free. Returns whether it did.
     fn enter_if_free(&self, id: LockId, access: Access) -> bool {
         let barges = self.costs.barging.is_some();
         let mut state = self.state.borrow_mut();
@@ -464,7 +464,7 @@ impl Scheduler {
         enters
     }
 
-    /// Takes a lock if that needs no waiting. A try reads first. So one that finds the lock held
+    /// Takes a lock if that needs no waiting. A try reads first. So a try that finds the lock held
     /// leaves the line in the holder's cache, too.
     pub(super) fn try_acquire(&self, id: LockId, access: Access) -> bool {
         self.access(id.line, Access::Read);

@@ -1,5 +1,5 @@
-//! Locks that whoever finds them free takes, as those of `parking_lot`: the CPU that released a
-//! lock mostly takes it again before the others have seen that it is free.
+//! Barging: whoever finds a lock free takes it, as with the locks of `parking_lot`. The CPU that
+//! released a lock mostly takes it again before the others have seen that it is free.
 
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
@@ -8,8 +8,8 @@ use crate::backend::virtual_time::Barging;
 /// times after 2, 4 and 8 pauses, then after a yield each.
 const LOOKS: u32 = 10;
 const LOOKS_AFTER_PAUSES: u32 = 3;
-/// A release that comes so long after the last hand-over, or later, hands the lock over again.
-/// `parking_lot` draws a time of up to twice as much.
+/// A release at least this long after the last hand-over hands the lock over again. `parking_lot`
+/// draws a time of up to twice as much.
 const FAIR_EVERY_NS: u64 = 500_000;
 
 /// When sleepers get a lock in turn.
@@ -22,7 +22,8 @@ pub(super) struct Fairness {
 }
 
 impl Scheduler {
-    /// Waits until the calling CPU has found a taken lock free and taken it.
+    /// Waits for a taken lock, until the calling CPU has found it free and taken it, or it was
+    /// handed over to this CPU.
     pub(super) fn barge(&self, costs: &Barging, id: LockId, access: Access) {
         let mut looks = 0;
         loop {
@@ -64,7 +65,7 @@ impl Scheduler {
     /// Sleeps until a release of the lock wakes the calling CPU, unless the lock is free. True if
     /// the lock was handed over.
     fn sleep(&self, id: LockId, access: Access) -> bool {
-        // It marks the lock, so that a release looks for sleepers.
+        // This write marks the lock, so that a release looks for sleepers.
         self.access(id.line, Access::Write);
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
@@ -80,8 +81,8 @@ impl Scheduler {
         place.map(|place| handed_to.swap_remove(place)).is_some()
     }
 
-    /// Releases a lock. If it is free now, wakes the CPU that has slept longest for it; if that one
-    /// wants to read, also those behind it that want to read.
+    /// Releases a lock. If it is free now, wakes the CPU that has slept longest for it. If that CPU
+    /// wants to read, also wakes the readers right behind it, up to the next writer.
     pub(super) fn release_and_wake(&self, costs: &Barging, id: LockId, access: Access) {
         self.access(id.line, Access::Write);
         let cpu = self.cpu();
