@@ -139,7 +139,7 @@ impl<B: Backend> Allocator<B> {
         self
     }
 
-    /// Loads those of the groups `first..first + count` that have free clusters and were never
+    /// Of the groups `first..first + count`, loads those that have free clusters and were never
     /// loaded, in ascending order. The kernel does this in the background after mount.
     ///
     /// # Errors

@@ -173,8 +173,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts a hit of the best candidate. With `visit=scan`, a hit after all criteria lands, as in
-    /// the kernel, in a neighbouring counter: that of the first criterion's useless loops.
+    /// Counts a hit of the best candidate. With `visit=scan`, a hit after all criteria counts as a
+    /// useless loop of the first criterion, as in the kernel.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
             context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;

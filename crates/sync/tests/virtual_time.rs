@@ -354,7 +354,7 @@ fn distance_sections_and_ticks_cost_what_they_say() {
     let report = simulate(&costs, vec![program(10_000), program(20_000), program(30_000)]);
     let ns: Vec<u64> = report.cpus.iter().map(|cpu| cpu.finished_ns).collect();
     // The lock's line and two more come from memory (100 each), then from the neighbour (20), then
-    // from the other set (50). The clock of CPU 0 ticks at 0, those of the others do not tick yet.
+    // from the other set (50). CPU 0 has its first clock interrupt at 0; the others have none yet.
     assert_eq!(ns, [10_000 + 5000 + 3 * 100 + 300 + 2, 20_000 + 3 * 20 + 300 + 2, 30_000 + 3 * 50 + 300 + 2]);
     let table = report.lines.iter().find(|line| line.name == "table").unwrap();
     assert_eq!((table.taken, table.waits, table.moved), (3, 0, 2));

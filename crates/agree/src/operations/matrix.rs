@@ -88,8 +88,8 @@ pub struct Matrix {
     pub ceiling: bool,
     /// Directory for images.
     pub scratch: PathBuf,
-    /// Directory to keep the images of each cell in (those of its last seed). The names of those
-    /// that began on an image aged by `lived` end in `.aged`.
+    /// Directory to keep the images of each cell in: those of its last seed. If `lived` aged the
+    /// images, the name of the cell's own directory ends in `.aged`.
     pub keep: Option<PathBuf>,
 }
 

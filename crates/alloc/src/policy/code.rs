@@ -158,7 +158,7 @@ pub trait Finder {
     fn take(&mut self, group: GroupNr, pick: Pick<'_>) -> bool;
 }
 
-/// Searches for blocks all by itself.
+/// Makes the whole search for blocks.
 pub trait SearchEngine: Send + Sync {
     /// Takes one run. If it takes none, the first free run of any group is taken.
     fn search(&self, wish: &Wish<'_>, finder: &mut dyn Finder);

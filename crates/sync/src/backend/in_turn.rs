@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Spins until so many threads hold the mutex or wait for it.
+    /// Spins until `wanted` threads hold the mutex or wait for it.
     fn await_tickets(mutex: &TicketMutex<u32>, wanted: u32) {
         let taken = || mutex.next.load(Ordering::Relaxed) - mutex.called.load(Ordering::Relaxed);
         while taken() < wanted {

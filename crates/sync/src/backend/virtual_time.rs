@@ -18,8 +18,8 @@
 //!   prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
-//!   sleeps. With [`Costs::barging`], whoever finds a lock free takes it, and those that have found
-//!   it taken too often sleep.
+//!   sleeps. With [`Costs::barging`], whoever finds a lock free takes it, and a CPU that has found
+//!   it taken too often sleeps.
 //! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`]
 //!   and what [`Section`] says about a lock's holder.
 //! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the

@@ -4,7 +4,7 @@
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
 
-/// After its first look at a taken lock, a CPU looks again so many times before it sleeps: three
+/// After its first look at a taken lock, a CPU looks again this many times before it sleeps: three
 /// times after 2, 4 and 8 pauses, then after a yield each.
 const LOOKS: u32 = 10;
 const LOOKS_AFTER_PAUSES: u32 = 3;
