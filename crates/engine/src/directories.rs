@@ -326,9 +326,8 @@ impl Directories {
     }
 
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
-    /// false. A damaged block hides only its own names, and the listing ends with an error. One
-    /// that begins behind the damage ends with this error only if an earlier listing met the
-    /// damage.
+    /// false. A damaged block hides only its own names, and the listing ends with an error. A
+    /// listing that begins behind the damage ends with this error only if an earlier one met it.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,
@@ -358,9 +357,9 @@ impl Directories {
         }
     }
 
-    /// Called at the end of a listing that met no error. If an earlier part of the directory
-    /// could not be listed, the error is that of this part. If all of it can be listed now, later
-    /// listings need not look for damage.
+    /// Called at the end of a listing that met no error. If earlier listings met damage, reads
+    /// the whole directory and returns the first error. Without one, the damage is gone, and later
+    /// listings need not look for it.
     fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<()> {
         let met = inode.damage.met();
         if met == 0 {

@@ -1,14 +1,15 @@
 //! What the listings of one directory remember of its damage.
 //!
 //! A damaged index no longer leads to all leaves, so a listing must search the directory for them.
-//! It does so once: the first batch that needs the leaves keeps them here, and the batches behind
-//! it read on where they are.
+//! It does so once: the first batch that needs the leaves keeps them here for the batches that
+//! follow.
 //!
-//! A listing that begins forgets the leaves, so those that its batches use were kept after that.
-//! Another listing may have searched for them earlier, but it held the inode lock until it kept
-//! them, and names change only under the exclusive lock. So every name that was there all the time
-//! is between the first and the last position of its leaf. Only a split moves names, and it adds a
-//! block, which [`Leaves::are_of`] sees.
+//! Names may change between these batches. A listing forgets the leaves when it begins, so its
+//! batches use leaves that were kept later. Whoever searched for them held the inode lock until
+//! they were kept, and names change only under the exclusive lock. So the leaves were right when
+//! they were kept: a name that stays during the listing lies between the first and the last
+//! position of its leaf. Only a split moves names, and it adds a block, which [`Leaves::are_of`]
+//! sees.
 
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_sync::{AtomicU64, Mutex, Ordering, rank};
@@ -16,8 +17,9 @@ use std::sync::Arc;
 
 /// The damage of one directory, for its listings.
 pub(crate) struct ListingDamage {
-    /// Batches that met damage since the last listing that met none. Relaxed: whoever continues a
-    /// listing got the position from an answer that came after this was counted.
+    /// Batches that met damage since the whole directory was last read without any. Relaxed:
+    /// whoever continues a listing got the position from an answer that came after this was
+    /// counted.
     met: AtomicU64,
     leaves: Mutex<Option<Arc<Leaves>>>,
 }
@@ -38,8 +40,8 @@ impl ListingDamage {
         self.met.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The whole directory was read without damage. `met` is the number from before that: damage
-    /// that others met meanwhile still counts; it costs them at most one more search.
+    /// The whole directory was read without damage. `met` is the count from before that. If others
+    /// have met damage meanwhile, the count stays, and a later listing reads the directory again.
     pub(crate) fn is_gone(&self, met: u64) {
         self.forget_leaves();
         let _ = self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -69,7 +71,7 @@ pub(super) struct Leaf {
 
 /// The leaves of a directory that have names, in the order of their first names.
 pub(super) struct Leaves {
-    /// `last` is that of this leaf and of all before it.
+    /// `last` is the greatest of this leaf and of all before it.
     leaves: Box<[Leaf]>,
     /// Blocks that the directory had.
     blocks: u32,
@@ -96,8 +98,8 @@ impl Leaves {
     }
 
     /// The leaves that may have names at or behind a position, in groups. The names of a group were
-    /// all before those of the next one. A leaf of a sound index is a group, except where one hash
-    /// fills several.
+    /// all before those of the next one. Under a sound index each leaf is a group of its own,
+    /// unless one hash fills several leaves.
     pub(super) fn groups_from(&self, place: u64) -> impl Iterator<Item = &[Leaf]> {
         let start = self.leaves.partition_point(|leaf| leaf.last < place);
         self.leaves[start..].chunk_by(|leaf, next| leaf.last >= next.first)

@@ -428,7 +428,7 @@ fn a_damaged_index_hides_no_name() {
     assert_eq!(names, whole);
 }
 
-/// Each batch of such a listing searched the whole directory.
+/// Each batch of a listing used to search the whole directory if the index was damaged.
 #[test]
 fn a_directory_with_a_damaged_index_is_searched_once() {
     let rules = rules(1024, true, true, false);
@@ -448,14 +448,15 @@ fn a_directory_with_a_damaged_index_is_searched_once() {
             names += batch.entries.iter().filter(|entry| entry.name.starts_with(b"name-")).count();
         }
         assert_eq!(names, 8000);
-        // The search, each leaf once, and with each batch the root and the leaf where it goes on.
+        // Each block once in the search and once in the listing. Each batch also loads the root
+        // and the leaf where it continues.
         let most = 2 * blocks + 3 * batches;
         assert!(store.loads.get() <= most, "{} loads of {blocks} blocks", store.loads.get());
     }
 }
 
-/// The last call of a listing meets no damage. It looked for what earlier calls had met, and
-/// searched the whole directory again.
+/// The last call of a listing meets no damage. To report what earlier calls had met, it used to
+/// search the whole directory again.
 #[test]
 fn a_listing_in_several_calls_searches_once() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -476,8 +477,9 @@ fn a_listing_in_several_calls_searches_once() {
     fs.close(&ctx).unwrap();
     let mut image = vec![0; 16 << 20];
     device.read_at(0, &mut image).unwrap();
-    // Nodes begin like an empty block; what follows is how many entries they can hold. The middle
-    // one by the keys of their second entries leads neither to the first name nor to the last.
+    // A node begins like an empty block; then it says how many entries it can hold. When nodes are
+    // sorted by the keys of their second entries, the middle one leads to neither the first name
+    // nor the last.
     let is_node = |block: &[u8]| block[..9] == [0, 0, 0, 0, 0, 4, 0, 0, 126] && block[10] > 1;
     let key = |block: &[u8]| u32::from_le_bytes(block[16..20].try_into().unwrap());
     let mut nodes: Vec<_> = image.chunks(1024).enumerate().filter(|(_, block)| is_node(block)).collect();
@@ -548,8 +550,8 @@ fn cookies_survive_changes_beside_a_damaged_node() {
     assert_eq!((count, seen.len()), (8000, 8000));
 }
 
-/// Two leaves may share a hash. If a name with it entered the first one during a listing, that of
-/// the second one was never listed.
+/// Two leaves may share a hash. If a name with this hash entered the first leaf during a listing,
+/// the one in the second leaf was never listed.
 #[test]
 fn a_new_name_hides_none_with_the_same_hash() {
     let rules = DirectoryRules { hash_version: HashVersion::Legacy, ..rules(1024, true, true, false) };
@@ -608,8 +610,9 @@ fn a_new_name_hides_none_with_the_same_hash() {
     }
 }
 
-/// A damaged index of two levels hides no name, whichever node is damaged. A root may name another
-/// hash function than new roots get: without it, names were listed twice and others not at all.
+/// A damaged index of two levels hides no name, whichever node is damaged. A root may name a hash
+/// function other than that of new roots. When the latter was used for every listing, some names
+/// were listed twice and others not at all.
 #[test]
 fn a_damaged_node_of_an_index_hides_no_name() {
     for hash_version in [HashVersion::HalfMd4, HashVersion::Tea] {
@@ -645,8 +648,8 @@ fn a_damaged_node_of_an_index_hides_no_name() {
     }
 }
 
-/// A listing ended after 1,024 damaged blocks, and those that a batch had met shortened its search
-/// of the directory. Now this many in a row end it.
+/// A listing used to end after 1,024 damaged blocks in all, and a search of the directory counted
+/// those that its batch had met before. Now only so many in a row count.
 #[test]
 fn many_damaged_blocks_hide_only_their_own_names() {
     let rules = rules(1024, true, true, false);

@@ -161,7 +161,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Reads the names of all leaves in the order of the index, which is damaged.
+    /// Reads the names of all leaves in index order, although the index is damaged.
     fn read_without_index(
         &self,
         from: u64,
@@ -198,7 +198,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// cannot go on, it returns those that it found, and the error.
     fn search_leaves(&self, hasher: &DirHasher) -> (Arc<Leaves>, Result<()>) {
         let blocks = self.store.blocks();
-        // What is found is kept, so it does not depend on what the batch that needs it has met.
+        // The result is kept for other batches, so the damage that this batch has met must not
+        // shorten the search.
         let (mut search, mut found) = (Batch::default(), Vec::new());
         let searched = (1..blocks).try_for_each(|logical| {
             // Blocks of the index are passed over like damaged leaves.
@@ -210,14 +211,15 @@ impl<S: DirectoryStore> Directory<'_, S> {
             Ok::<_, Error>(())
         });
         let leaves = Arc::new(Leaves::new(found, blocks, *hasher));
-        // After too much damage, the next batch would find no more. A device may answer again.
+        // After too much damage, another search would find no more. After an error of the device
+        // it might.
         if matches!(searched, Ok(()) | Err(Error::Corrupt(_))) {
             self.store.damage().keep_leaves(&leaves);
         }
         (leaves, searched)
     }
 
-    /// The names of one leaf whose positions are among `places`, with these.
+    /// The names of one leaf whose positions are among `places`, with their positions.
     fn hashed_names(
         &self,
         logical: u32,

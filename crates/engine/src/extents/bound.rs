@@ -9,9 +9,9 @@ use blockyard_disk::num::u64_from_usize;
 /// added behind all others, in ascending order, and `inserts` more anywhere.
 ///
 /// Appended entries fill one leaf after the other. An inserted entry may split a node on each
-/// level, and so may the next entry: a split moves only what lies right of the inserted entry. A
-/// new level of the tree begins with a node that has only the entries of a root. The node must fill
-/// up before it can split.
+/// level. The next one may do so again, because a split moves only what lies right of the inserted
+/// entry. A new level of the tree begins with a node that has only the entries of a root. The node
+/// must fill up before it can split.
 pub(crate) fn blocks_for_entries(
     root: &[u8; ROOT_BYTES],
     block_size: usize,

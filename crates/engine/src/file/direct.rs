@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries that one piece may add to the mapping: two if it cuts an unwritten extent, and one for
-/// each partly dirty cluster at its ends. The latter, because each reserved cluster counts as one
-/// entry, and mapping the piece ends the reservation of such a cluster.
+/// each partly dirty cluster at its ends. Such a cluster was counted as one entry by its
+/// reservation, which ends when the piece is mapped.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {

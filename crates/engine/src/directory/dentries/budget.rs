@@ -1,10 +1,10 @@
 //! The directories with cached names, and the memory limit for all of them.
 //!
-//! Names outlive the in-memory inode. The placement of new inodes depends on which inodes have been
-//! evicted and reloaded, so this cache must not influence which these are. Names are dropped with
-//! the directory itself, or when memory is short. In the latter case the hand of a clock goes round
-//! the directories, and one that was not asked since the last pass forgets everything. The hand
-//! does not wait: it passes over names whose lock somebody holds.
+//! Names outlive the in-memory inode, so this cache has no influence on which inodes are evicted:
+//! the placement of new inodes depends on that. Names are dropped with the directory itself, or
+//! when memory is short. In the latter case the hand of a clock goes round the directories, and one
+//! that was not asked since the last pass forgets everything. The hand does not wait: it passes
+//! over names whose lock somebody holds.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;
