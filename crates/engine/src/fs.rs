@@ -83,7 +83,7 @@ impl FileSystem {
         self.volume.is_own_inode(number)
     }
 
-    /// Whether changes are refused: on request, required by the image, or after a failure.
+    /// Whether changes are refused: on request, because the image requires it, or after a failure.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.volume.is_read_only()

@@ -18,8 +18,8 @@
 //!
 //! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block
 //! is always free. [`Committed`] holds the newest image of each block of the logged transactions
-//! until it is home, unless the block was revoked since. Until then the image's log block is not
-//! overwritten.
+//! until it is home, unless the block was revoked since. While it holds an image, the image's log
+//! block is not overwritten.
 
 mod blocks;
 mod committed;
@@ -282,8 +282,8 @@ impl<B: Backend> Journal for LogJournal<B> {
         debug_assert!(blocks <= self.blocks_max, "{blocks} blocks in a transaction of {}", self.blocks_max);
         let ring = &mut *self.ring.lock();
         ring.blocks = blocks;
-        // The surplus is for log descriptors, and for blocks that the operations did not count:
-        // group descriptors and revokes.
+        // The surplus is for what operations do not count (log descriptors, the commit record, the
+        // superblock), and for what they change beyond their credits.
         self.make_room(ring, u32_from_usize(blocks + blocks / 8 + 8))
     }
 

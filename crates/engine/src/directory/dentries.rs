@@ -113,7 +113,7 @@ impl Names<'_> {
             if known.ask(name) == Dentry::Absent {
                 known.set(self.cache, name, inode);
             } else {
-                // The name occurs twice: the blocks are damaged.
+                // The name occurs twice, so the blocks are damaged; or memory is short.
                 known.doubt(name);
             }
         }

@@ -59,7 +59,8 @@ impl FileSystem {
     /// [`Error::NameTooLong`], [`Error::NotDirectory`], [`Error::NotPermitted`],
     /// [`Error::ReadOnly`]; [`Error::Invalid`] for `.`, `..` and what is no name, for a symbolic
     /// link, and for a device without a valid number; [`Error::NotFound`] for a parent that was
-    /// removed and is still open; corruption, device. Nothing has changed then.
+    /// removed and is still open; [`Error::AttributeRoom`] when access control lists that are
+    /// inherited do not fit; [`Error::StaleInode`], corruption, device. Nothing has changed then.
     pub fn create(
         &self,
         ctx: &OpContext,
@@ -198,7 +199,8 @@ impl FileSystem {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the inode is no symbolic link; corruption, device.
+    /// [`Error::Invalid`] if the inode is no symbolic link; [`Error::StaleInode`], corruption,
+    /// device.
     pub fn read_link(&self, inode: impl Into<InodeRef>) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.namespace.read_link(inode.into())

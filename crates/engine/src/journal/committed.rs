@@ -34,7 +34,7 @@ pub(super) struct Logged {
     pub(super) at: u32,
     /// The checksum of what was written there, if the log has checksums.
     pub(super) checksum: u32,
-    /// Whether its first word was removed because it looked like a record.
+    /// Whether its first word is 0 in the log, because it was the magic number of log records.
     pub(super) is_escaped: bool,
 }
 

@@ -49,7 +49,7 @@ fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
 
 /// Encodes a descriptor and the images that it describes into `piece`. Images that look like a
 /// record are escaped. Calls `note` with each image's block, its checksum (0 if the log has none)
-/// and whether it was escaped. The checksum covers what is logged, so the escaped image. `flipped`
+/// and whether it was escaped. The checksum covers what is logged: the escaped image. `flipped`
 /// holds the bits to get wrong in the tags' checksums, and is 0 outside tests.
 pub(super) fn describe(
     format: LogFormat,

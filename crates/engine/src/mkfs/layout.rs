@@ -297,7 +297,7 @@ fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: 
     }
 }
 
-/// The first block of the group with most free blocks near the middle of the device.
+/// The first block of the group with the most free blocks near the middle of the device.
 fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     let groups = geometry.groups();
     let middle_block = (geometry.blocks_count().raw() - params.first_block) / 2;

@@ -69,7 +69,7 @@ pub struct Options {
     pub inodes: Option<u32>,
     /// `-i`: bytes per inode.
     pub bytes_per_inode: Option<u32>,
-    /// `-I`: bytes of one inode, a power of two from 128 to the block size.
+    /// `-I`: bytes of one inode, a power of two from 128 to the block size, at most 32768.
     pub inode_size: Option<u32>,
     /// `-m`: blocks kept for privileged users, in percent, 0 to 50; default 5.
     pub reserved_percent: Option<f64>,

@@ -10,7 +10,7 @@ use blockyard_disk::{Checksums, Corruption, Place};
 use blockyard_sync::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Most findings that an instance logs and remembers.
+/// The most findings that an instance logs and remembers.
 const LOGGED_MAX: usize = 256;
 
 impl Volume {

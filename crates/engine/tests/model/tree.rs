@@ -1,6 +1,6 @@
 //! What a file system should be: a tree in memory with Linux's answers. Refusals are checked in
-//! Linux's order. Errors are errno numbers. Of the way data is stored the model knows only the
-//! image's limits ([`Limits`]), and where a file's blocks may end.
+//! Linux's order. Errors are errno numbers. About how data is stored, the model knows only the
+//! image's limits ([`Limits`]) and where a file's blocks may end.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;
