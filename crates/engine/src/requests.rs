@@ -92,9 +92,9 @@ impl Rules {
         }
     }
 
-    /// The pool and the logical block with which the indirect blocks above a data block are
-    /// requested; `data` holds those of the data block. Linux requests all of them for block 0,
-    /// without the file system's own reserve (observed on 6.18).
+    /// The pool and the logical block in a request for the indirect blocks above a data block.
+    /// `data` holds those in the request for the data block. Linux requests all indirect blocks for
+    /// block 0, and above delayed data without the file system's own reserve (observed on 6.18).
     pub(crate) fn of_branch(&self, data: (Pool, u32)) -> (Pool, u32) {
         match data {
             (Pool::Reserved, _) if self.remembers => (Pool::Delayed, 0),

@@ -129,7 +129,7 @@ impl Worker<'_> {
     }
 }
 
-/// The options of a run, in turns: defaults, little memory and frequent commits, defaults, no
+/// The options of a run, in rotation: defaults, little memory and frequent commits, defaults, no
 /// delayed allocation.
 fn options_of(run: u64) -> OpenOptions {
     let options = OpenOptions { cpus: THREADS, seed: run, ..OpenOptions::default() };

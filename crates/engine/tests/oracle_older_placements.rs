@@ -46,7 +46,7 @@ fn options(policy: &str) -> OpenOptions {
 /// Inode and content of each file, by path.
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// Creates directories, and in them files that grow in turns, are truncated and removed. Returns
+/// Creates directories, and in them files that grow alternately, are truncated and removed. Returns
 /// the files that are left.
 fn churn(fs: &FileSystem, run: &str, random: &mut ChaCha8Rng) -> Files {
     let mut folders = vec![(String::new(), ROOT)];
@@ -157,7 +157,7 @@ fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
 }
 
 /// A file written in order lies in one run: 12 blocks, an indirect block, the blocks that it maps,
-/// and so on. Two files that grow in turns have at most two runs each.
+/// and so on. Two files that grow alternately have at most two runs each.
 #[test]
 fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     if !require(&["mke2fs", "debugfs"]) {
@@ -172,7 +172,7 @@ fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     let folder = directory(&fs, ROOT, "folder");
     let long = file(&fs, folder, "long");
     fs.write(&ctx, long, 0, &vec![1; 2100 << 12]).unwrap();
-    // Two files that grow in turns.
+    // Two files that grow alternately.
     let pair = ["one", "two"].map(|name| file(&fs, folder, name));
     for inode in pair {
         fs.open_inode(inode, true).unwrap();

@@ -184,7 +184,7 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
 
 const KIB: u64 = 1024;
 
-/// Two files grow in turns by 8 KiB behind a hole, and each write is synced at once: many short
+/// Two files grow alternately by 8 KiB behind a hole, and each write is synced at once: many short
 /// extents, in leaves that split at the end.
 fn appends() -> Vec<Step> {
     let mut script = Vec::new();

@@ -8,8 +8,8 @@ use blockyard_disk::dirblock::{self, Entries, NewEntry, Slot};
 use blockyard_disk::htree::{self, HtreeDefect, IndexEntry, IndexKind, IndexMut};
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// A damaged block does not hide the names of other blocks. A name that none of these holds may
-    /// be in the damaged block, so the answer is then the error.
+    /// A damaged block does not hide the names of other blocks. If no other block has the name, it
+    /// may be in the damaged one, so the answer is the error.
     pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
         let (mut damage, mut damaged) = (None, 0);
         for logical in 0..self.store.blocks() {

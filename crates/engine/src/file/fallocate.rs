@@ -198,8 +198,8 @@ impl LockedFile<'_> {
                 piece_end(delayed, at, range.end).min(self.data.pages.hole_end(at).unwrap_or(u32::MAX))
             }
         };
-        // One entry for the piece, two for the remainders on both sides of it, and two for those of
-        // each run of dirty blocks in it.
+        // One entry for the piece, two for the remainders beside it, and two for the remainders
+        // beside each run of dirty blocks in it.
         let runs = if some_wait { self.inode.waiting().dirty.runs_in(at..most).len() } else { 0 };
         let entries = 3 + 2 * runs;
         if !self.reserve_entries(&core, entries) {

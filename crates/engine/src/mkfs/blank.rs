@@ -161,7 +161,7 @@ impl Filled {
     }
 
     /// The inodes before the content's first one, as in a new file system. The caller must replace
-    /// that of the root directory: its block is free here.
+    /// the root directory's inode: the block that it names is free here.
     #[must_use]
     pub fn own_inodes(&self) -> Vec<u8> {
         inodes::table(&self.layout, &self.options, &self.checksums)

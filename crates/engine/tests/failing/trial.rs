@@ -270,8 +270,8 @@ struct Left {
 impl Left {
     /// Checks that an image is marked clean if it was closed, that an image marked clean is clean,
     /// that any other image is clean after recovery, and that it holds what was promised. Without
-    /// a journal, of an image that is not marked clean only the first of these is checked. If the
-    /// superblock is torn, nothing is checked.
+    /// a journal, an image that is not marked clean gets only the first check. If the superblock is
+    /// torn, nothing is checked.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {
