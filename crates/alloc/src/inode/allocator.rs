@@ -101,7 +101,7 @@ impl<B: Backend> InodeAllocator<B> {
     pub fn mark_corrupt(&self, group: GroupNr, slot: CpuSlot) {
         let mut state = self.lock(group, slot);
         if state.mark_corrupt() {
-            self.counts.lost(group, slot);
+            self.counts.lost(self.free_in_group(group), slot);
         }
     }
 

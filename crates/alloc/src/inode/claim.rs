@@ -75,6 +75,9 @@ impl<B: Backend> Drop for InodeClaim<'_, B> {
             let mut state = self.allocator.lock(group, self.slot);
             state.release(index, self.directory);
             self.allocator.counts.freed(group, self.directory, self.slot);
+            if state.is_corrupt() {
+                self.allocator.counts.lost(1, self.slot);
+            }
         }
     }
 }

@@ -213,10 +213,10 @@ impl<B: Backend> InodeCounts<B> {
         core::iter::once(&self.groups[usize_from_u32(group.raw())].directories).chain(in_flex)
     }
 
-    /// Notes that the free inodes of a group cannot be used any more. Only the total forgets them,
-    /// as in the kernel.
-    pub(super) fn lost(&self, group: GroupNr, slot: CpuSlot) {
-        self.free.add(slot, -i64::from(self.free_in_group(group)));
+    /// Notes that `count` free inodes of a corrupt group cannot be used any more. Only the total
+    /// forgets them, as in the kernel.
+    pub(super) fn lost(&self, count: u32, slot: CpuSlot) {
+        self.free.add(slot, -i64::from(count));
     }
 
     fn unit(&self, flex: FlexNr) -> &Pair<B> {

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use blockyard_alloc::inode::{InodeConfig, InodeError, InodeGroup, InodeGroupFacts, Switches};
+use blockyard_alloc::inode::{
+    InodeConfig, InodeDirAlloc, InodeError, InodeGroup, InodeGroupFacts, InodeRequest, Switches,
+};
 use blockyard_disk::dirhash::HashSeed;
 use blockyard_disk::geometry::GeometryFields;
 use blockyard_disk::{BlockCount, BlockNr, CorruptionKind, Geometry, InodeNr};
@@ -159,4 +161,27 @@ fn a_corrupt_group_is_passed_over_and_left_alone() {
     assert_eq!(kind(freed), Some(CorruptionKind::InodeBitmapContradiction));
     let reserved = replica.allocator.free(InodeNr::new(2), true, slot, |_| ());
     assert_eq!(kind(reserved), Some(CorruptionKind::InodeNumber));
+}
+
+/// The group becomes corrupt between a claim and its release: the total of free inodes does not
+/// count the number that was claimed, as it counts no other of the group.
+#[test]
+fn a_number_released_in_a_corrupt_group_is_not_free() {
+    let config = InodeConfig { placement: InodeGroup::Parent, ..InodeConfig::default() };
+    let replica = replica(0, |_| 8000, config);
+    let slot = blockyard_sync::CpuSlot::ZERO;
+    let request = InodeRequest {
+        parent: InodeNr::ROOT,
+        parent_is_top: false,
+        directory: true,
+        name_hash: None,
+        goal: None,
+        slot,
+        now: 0,
+    };
+    let claim = replica.allocator.allocate(&request, &mut InodeDirAlloc::default()).unwrap();
+    assert_eq!(claim.group().raw(), 0);
+    replica.allocator.mark_corrupt(claim.group(), slot);
+    claim.release();
+    assert_eq!(replica.allocator.free_total(), u64::from((GROUPS - 1) * PER_GROUP));
 }
