@@ -421,12 +421,11 @@ impl Directories {
         let first = self.dir_blocks(core);
         let limit =
             if self.volume.sb.features().incompat.contains(Incompat::LARGE_DIR) { u64::MAX } else { 1 << 31 };
-        let size = u64::from(first + count) * u64_from_usize(self.volume.block_size());
-        if size > limit {
-            return Err(Error::NoSpace);
-        }
+        let block_size = u64_from_usize(self.volume.block_size());
+        let end = first.checked_add(count).filter(|end| u64::from(*end) * block_size <= limit);
+        let Some(end) = end else { return Err(Error::NoSpace) };
         let mut added = Vec::with_capacity(2);
-        for logical in first..first + count {
+        for logical in first..end {
             match self.map_directory_block(ctx, handle, inode, core, logical) {
                 Ok(block) => {
                     added.push((logical, handle.create(block, BlockKind::DirectoryLeaf(core.seed))));
@@ -442,7 +441,7 @@ impl Directories {
             }
         }
         debug_assert_eq!(added.len(), usize_from_u32(count), "as many blocks as were asked for");
-        core.set_size(size);
+        core.set_size(u64::from(end) * block_size);
         Ok(added)
     }
 

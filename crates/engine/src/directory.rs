@@ -255,7 +255,12 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
                 .map_err(|defect| self.damaged(logical, defect))
         };
         if !self.indexed {
-            return (0..self.store.blocks()).try_fold(true, |so_far, logical| Ok(so_far && empty(logical)?));
+            for logical in 0..self.store.blocks() {
+                if !empty(logical)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
         }
         let mut path = self.path(|_| 0)?;
         loop {

@@ -33,7 +33,7 @@ use crate::instruments::BrokenRule;
 use crate::txn::{Flushes, Image, Journal, Prepared};
 use crate::{Error, Refusal, Result};
 use blockyard_device::BlockDevice;
-use blockyard_disk::jbd2::{CommitBlock, CommitTime};
+use blockyard_disk::jbd2::{self, CommitBlock, CommitTime};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Timestamp, TxnId};
 use blockyard_sync::{Backend, Mutex, Native, rank};
@@ -64,6 +64,10 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     first: TxnId,
     ring: Mutex<RingState, B>,
 }
+
+/// The fewest blocks of a log: those of the smallest journal without its superblock. As in Linux, a
+/// log that begins later or ends earlier in such a journal is not used.
+const LOG_MIN: u32 = jbd2::BLOCKS_MIN - 1;
 
 /// The least that `blocks_max` can be set to: more than an operation that cannot be split really
 /// changes. One that asks for more credits, such as a rename, gets the whole transaction.
@@ -144,7 +148,11 @@ impl<B: Backend> LogJournal<B> {
         }
         let first = place.superblock().sequence();
         let log = Log::open(Arc::clone(committed.log()));
-        let len = usize_from_u32(log.ring().len());
+        let blocks = log.ring().len();
+        if blocks < LOG_MIN {
+            return Err(Error::Refused(Refusal::LogTooShort { blocks, least: LOG_MIN }));
+        }
+        let len = usize_from_u32(blocks);
         // As in Linux, a transaction may change as many blocks as a third of the log has. Until it
         // commits, the clusters that it freed cannot be reused.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));

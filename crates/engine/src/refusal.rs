@@ -41,6 +41,18 @@ pub enum Refusal {
     /// The log has transactions and is not replayed here.
     #[error("the journal is not empty: it must be recovered first")]
     LogInUse,
+    /// The log has fewer blocks than the smallest journal; the rest of it was given to something
+    /// else. Linux does not mount it either.
+    #[error(
+        "the log of the journal has {blocks} blocks and needs at least {least}: make the journal again \
+         (tune2fs -O ^has_journal, then tune2fs -j), or open the image read-only"
+    )]
+    LogTooShort {
+        /// Blocks of the log.
+        blocks: u32,
+        /// The fewest that a log has.
+        least: u32,
+    },
     /// The journal cannot be read or replayed as it is.
     #[error(transparent)]
     Journal(blockyard_recovery::Error),

@@ -138,6 +138,32 @@ fn a_directory_inside_itself_is_damage() {
     assert_eq!(kind_of(fs.rmdir(&context(), inside, b"loop")), refused);
 }
 
+/// A directory whose size says that it has as many blocks as a number of 32 bits can count. The
+/// next block had number 0 or ended the program.
+#[test]
+fn a_directory_of_the_greatest_size_does_not_grow() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let (device, fs) = fresh(&ext4(1024).features("large_dir"), 16 << 20);
+    let full = directory(&fs, ROOT, "d");
+    for number in 0..100 {
+        file(&fs, full, format!("name{number}"));
+    }
+    fs.close(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let size = u64::from(u32::MAX) << 10;
+    let device = debugged(&device, scratch.path(), &[format!("sif /d size {size}")]);
+    let fs = opened(device);
+    let fifo = NewInode { kind: FileType::Fifo, permissions: 0o600, device: None };
+    let error = (100..1000)
+        .find_map(|number| fs.create(&context(), full, format!("name{number}").as_bytes(), &fifo).err());
+    assert!(matches!(error, Some(Error::NoSpace)), "{error:?}");
+    assert_eq!(fs.attributes(full).unwrap().size, size);
+    assert_eq!(kind_of(fs.rmdir(&context(), ROOT, b"d")), None);
+    assert!(fs.find(full, b"name42").is_ok());
+}
+
 /// The extent begins at another offset in its cluster than its logical block does in its logical
 /// cluster. Linux frees the cluster in which the extent lies. The engine freed the cluster beside
 /// it, whoever owned that.

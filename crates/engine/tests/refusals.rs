@@ -98,3 +98,27 @@ fn a_log_is_replayed_only_when_that_may_be_done_and_is_asked_for() {
     let why = refusal(device, Recovery::default());
     assert!(matches!(why, Refusal::UnflaggedLog), "{why}");
 }
+
+/// Journals of 1,024 blocks whose log begins too late. Linux refuses both.
+#[test]
+fn a_log_that_is_too_short_is_not_written() {
+    let device = formatted(&ext4(1024).features("^metadata_csum").journal_mib(1), SIZE);
+    let magic = 0xC03B_3998_0000_0004_u64.to_be_bytes();
+    let starts = (0..SIZE).step_by(1024).filter(|at| {
+        let mut head = [0; 8];
+        device.read_at(*at, &mut head).unwrap();
+        head == magic
+    });
+    let [at] = starts.collect::<Vec<_>>()[..] else { panic!("no single journal") };
+    for first in [2_u32, 1023] {
+        let device = device.duplicate();
+        device.write_at(at + 0x14, &first.to_be_bytes()).unwrap();
+        let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+        drop(FileSystem::open(Arc::new(device.duplicate()), read_only, &context()).unwrap());
+        let why = refusal(device, Recovery::default());
+        assert!(
+            matches!(why, Refusal::LogTooShort { blocks, least: 1023 } if blocks == 1024 - first),
+            "{why}"
+        );
+    }
+}

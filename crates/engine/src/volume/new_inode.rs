@@ -39,7 +39,7 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::PROJINHERIT);
 
 /// The only flags that an inode inherits if it is neither a directory nor a regular file.
-const NOT_FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+const FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Volume {
     /// Takes an inode number and creates the inode in memory, with no links yet. `parent` is the
@@ -161,7 +161,7 @@ impl Volume {
         match new.kind {
             FileType::Directory => {}
             FileType::Regular => flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT),
-            _ => flags &= NOT_FOR_SPECIAL,
+            _ => flags &= FOR_SPECIAL,
         }
         let mapped = matches!(new.kind, FileType::Regular | FileType::Directory);
         let extents = mapped && self.sb.features().incompat.contains(Incompat::EXTENTS);
