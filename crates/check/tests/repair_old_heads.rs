@@ -199,3 +199,27 @@ fn the_rest_of_a_torn_superblock_is_not_believed() {
     repair(&image);
     assert_kept(&image, "a torn superblock");
 }
+
+/// Fields for quota files name a directory although the feature is off, and the checksum of the
+/// superblock is wrong. No backup is taken: there is none, or the size of inodes is wrong, too,
+/// and its correction comes first. A directory in such a field loses its name.
+#[test]
+fn a_superblock_with_a_new_checksum_names_no_quota_files() {
+    if !require(&TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-O", "^quota,metadata_csum", "-I", "256", "-b"];
+    for (block_size, has_backups) in [("4096", false), ("1024", true)] {
+        let image = with_many(folder.path(), &[&options[..], &[block_size]].concat(), "32M");
+        assert!(debugfs(&image, "ncheck 12").contains("/many"), "{block_size}");
+        for field in [0x240, 0x244, 0x26C] {
+            write(&image, 1024 + field, &12u32.to_le_bytes());
+        }
+        if has_backups {
+            write(&image, 1024 + 0x58, &128u16.to_le_bytes());
+        }
+        repair(&image);
+        assert_kept(&image, block_size);
+    }
+}

@@ -81,10 +81,11 @@ pub(super) fn overlay<'a>(
             format!("reserved descriptor blocks set to {count}: bitmaps and the inode table follow them");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
-    // If the checksum is wrong, so may be all that is in the same sector as these fields. A change
-    // here would make the checksum right, and no backup would be taken.
-    let is_sealed = Checksums::of(&sb).verify_superblock(&sb).is_ok();
-    if is_sealed && names_files(&sb) {
+    // If the checksum is still wrong, so may be all that is in the same sector as these fields. A
+    // change here would make the checksum right, and no backup would be taken. If there is none,
+    // these fields are cleared when the superblock gets its new checksum.
+    let is_sealed = |sb: &RawSuperblock| Checksums::of(sb).verify_superblock(sb).is_ok();
+    if primary(&overlay).is_some_and(|sb| is_sealed(&sb) && names_files(&sb)) {
         editor::change_superblock(&overlay, clear_names)?;
         let what = "inode numbers of features that are off cleared";
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
@@ -364,6 +365,7 @@ fn names_files(sb: &RawSuperblock) -> bool {
     meaningless(&mut sb).any(|field| field.get() != 0)
 }
 
-fn clear_names(sb: &mut RawSuperblock) {
+/// Clears the inode numbers of features that are off.
+pub(super) fn clear_names(sb: &mut RawSuperblock) {
     meaningless(sb).for_each(|field| field.set(0));
 }

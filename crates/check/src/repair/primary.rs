@@ -13,6 +13,7 @@ use zerocopy::FromBytes;
 use super::bitmaps;
 use super::constants;
 use super::editor;
+use super::head;
 use super::infer;
 use super::landmark::{self, is_sound_directory};
 use super::log::{Cost, Log, RewriteAll};
@@ -288,8 +289,9 @@ impl Round<'_> {
     }
 }
 
-/// Gives the primary superblock its magic, this block size, possible constants and a checksum.
-/// Returns whether descriptors and a directory confirm them.
+/// Gives the primary superblock its magic, this block size, possible constants and a checksum, and
+/// clears inode numbers of features that are off. Returns whether descriptors and a directory
+/// confirm it.
 fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
     let (size, mut inodes_per_group, mut is_sized) = (device.size(), 0, false);
     editor::change_superblock(device, |sb| {
@@ -297,6 +299,7 @@ fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
         sb.s_magic.set(MAGIC);
         sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
         sb.s_log_block_size.set(log_block_size);
+        head::clear_names(sb);
         is_sized = constants::make_possible(sb, size);
     })?;
     if !is_sized {
