@@ -130,6 +130,37 @@ fn a_file_that_is_named_as_the_journal_stays() {
     }
 }
 
+/// The map of the journal's inode leads to a file. A new journal superblock in that place would
+/// destroy the file's first block. The superblock has a copy of the map, which leads to the log.
+#[test]
+fn a_journal_that_leads_to_a_file_is_found_by_the_copy() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, vec![0x5A; 1 << 20]).unwrap();
+    // Where the first block is named: in a block map, and in the first extent.
+    for (options, field) in [
+        (&["-t", "ext3", "-J", "size=6"][..], "block[0]"),
+        (&["-t", "ext4", "-J", "size=6", "-O", "^metadata_csum"], "block[5]"),
+        (&["-t", "ext4", "-J", "size=6"], "block[5]"),
+    ] {
+        let image = made(folder.path(), options);
+        debugfs(&image, &format!("write {} file", content.display()));
+        let log = debugfs(&image, "blocks <8>");
+        let blocks = debugfs(&image, "blocks file");
+        let first = blocks.split_whitespace().next().unwrap();
+        debugfs(&image, &format!("sif <8> {field} {first}"));
+        assert!(debugfs(&image, "blocks <8>").starts_with(&format!("{first} ")), "{options:?}");
+        repair(&image);
+        let kept = folder.path().join("kept");
+        debugfs(&image, &format!("dump file {}", kept.display()));
+        assert!(std::fs::read(&kept).unwrap() == std::fs::read(&content).unwrap(), "{options:?}");
+        assert_eq!(debugfs(&image, "blocks <8>"), log, "{options:?}");
+    }
+}
+
 /// A file claims the block with the list of the resize inode. The list stays where it is, and the
 /// file no longer has that block.
 #[test]

@@ -15,7 +15,7 @@ use zerocopy::big_endian::U32 as BigU32;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::editor::Editor;
+use super::editor::{Editor, Slot};
 use super::log::Cost;
 use super::maps;
 use super::orphans;
@@ -31,6 +31,7 @@ use crate::volume::Volume;
 const CREATOR_LINUX: u32 = 0;
 /// Smallest journal in blocks.
 const JOURNAL_MIN: u64 = 1024;
+const JOURNAL_COPIED: &str = "journal inode taken from the copy in the superblock";
 
 /// Repairs one finding.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), DeviceError> {
@@ -60,6 +61,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         Code::JOURNAL_SUPERBLOCK | Code::JOURNAL_INODE if name_reserved_journal(ed)? => {
             what = "reserved inode named as the journal";
         }
+        Code::JOURNAL_SUPERBLOCK if find_log(ed)? => what = JOURNAL_COPIED,
         Code::JOURNAL_SUPERBLOCK => {
             what = if empty_journal(ed)? { "empty journal written" } else { remake_journal(ed)? };
         }
@@ -337,12 +339,59 @@ fn unused_transaction(
 /// if it was taken once already, the journal is dropped, and [`make_journal`] makes one of fresh
 /// blocks later.
 fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> {
-    let volume = ed.volume();
-    let sb = volume.sb;
-    let is_copied =
-        sb.s_jnl_backup_type == 1 && ed.log.try_again(super::log::Tried::Inode, InodeNr::JOURNAL) == 0;
+    if let Some((slot, _)) = copied_journal(ed)?
+        && take_copied_journal(ed, slot)?
+    {
+        return Ok(JOURNAL_COPIED);
+    }
     let number = InodeNr::JOURNAL;
     let mut slot = ed.slot(number)?;
+    // The journal is dropped first: its old blocks are known to be free once nobody claims them.
+    slot.bytes_mut().fill(0);
+    ed.put_slot(number, &mut slot)?;
+    ed.change_superblock(|sb| {
+        sb.set_compat(sb.compat().difference(Compat::HAS_JOURNAL));
+        sb.set_incompat(sb.incompat().difference(Incompat::RECOVER));
+        sb.s_journal_inum = U32::new(0);
+        forget_journal_device(sb);
+        sb.s_jnl_backup_type = 0;
+    })?;
+    ed.log.journal_dropped = super::log::JournalDropped::Yes;
+    Ok("journal removed")
+}
+
+/// Takes the copy of the journal's inode in the superblock if that leads to a log and the inode
+/// does not: the block that the inode leads to may be a file's. Returns whether it was taken.
+fn find_log(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
+    let sb = ed.volume().sb;
+    if sb.s_journal_uuid != [0; 16] || sb.s_journal_inum.get() != InodeNr::JOURNAL.raw() {
+        return Ok(false);
+    }
+    let slot = ed.slot(InodeNr::JOURNAL)?;
+    let here = maps::read(ed, InodeNr::JOURNAL, slot.raw());
+    match copied_journal(ed)? {
+        Some((slot, copied)) if leads_to_log(ed, &copied) && !leads_to_log(ed, &here) => {
+            take_copied_journal(ed, slot)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Whether the first block of a map begins as one of a log.
+fn leads_to_log(ed: &Editor<'_, '_>, map: &maps::Map) -> bool {
+    let first = map.runs.first().filter(|run| run.logical == 0);
+    let head = first.and_then(|run| ed.volume().block(BlockNr::new(run.physical)).ok());
+    head.is_some_and(|head| RawHeader::read(&head).is_some())
+}
+
+/// The journal's inode by the copy in the superblock, and its map. `None` if there is no copy, or
+/// its map is damaged, too short for a journal, or leads to metadata.
+fn copied_journal(ed: &Editor<'_, '_>) -> Result<Option<(Slot, maps::Map)>, DeviceError> {
+    let sb = ed.volume().sb;
+    if sb.s_jnl_backup_type != 1 {
+        return Ok(None);
+    }
+    let mut slot = ed.slot(InodeNr::JOURNAL)?;
     let extra = slot.extra_isize();
     slot.bytes_mut().fill(0);
     slot.set_extra_isize(extra.min(32) & !3);
@@ -359,28 +408,25 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
     if raw.i_block[..2] == blockyard_disk::extent::MAGIC.to_le_bytes() {
         raw.set_flags(InodeFlags::EXTENTS);
     }
-    let map = maps::read(ed, number, slot.raw());
+    let map = maps::read(ed, InodeNr::JOURNAL, slot.raw());
     let mapped: u64 = map.runs.iter().map(|run| run.length).sum();
     // A table that was made empty may lie where the journal was.
     let system = ed.scan.system;
     let is_clear = !map.runs.iter().any(|run| touches(system, BlockNr::new(run.physical), run.length));
-    if is_copied && !map.damaged && mapped >= JOURNAL_MIN && is_clear {
-        ed.put_slot(number, &mut slot)?;
-        ed.change_superblock(|sb| sb.s_journal_inum = U32::new(number.raw()))?;
-        return Ok("journal inode taken from the copy in the superblock");
+    let is_usable = !map.damaged && mapped >= JOURNAL_MIN && is_clear;
+    Ok(is_usable.then_some((slot, map)))
+}
+
+/// Writes the journal's inode from the copy in the superblock; false if that was done before.
+fn take_copied_journal(ed: &mut Editor<'_, '_>, mut slot: Slot) -> Result<bool, DeviceError> {
+    let number = InodeNr::JOURNAL;
+    debug_assert_eq!(slot.raw().i_links_count.get(), 1, "the copy is an inode in use");
+    if ed.log.try_again(super::log::Tried::Inode, number) > 0 {
+        return Ok(false);
     }
-    // The journal is dropped first: its old blocks are known to be free once nobody claims them.
-    slot.bytes_mut().fill(0);
     ed.put_slot(number, &mut slot)?;
-    ed.change_superblock(|sb| {
-        sb.set_compat(sb.compat().difference(Compat::HAS_JOURNAL));
-        sb.set_incompat(sb.incompat().difference(Incompat::RECOVER));
-        sb.s_journal_inum = U32::new(0);
-        forget_journal_device(sb);
-        sb.s_jnl_backup_type = 0;
-    })?;
-    ed.log.journal_dropped = super::log::JournalDropped::Yes;
-    Ok("journal removed")
+    ed.change_superblock(|sb| sb.s_journal_inum = U32::new(number.raw()))?;
+    Ok(true)
 }
 
 fn forget_journal_device(sb: &mut RawSuperblock) {
