@@ -144,8 +144,8 @@ impl Shared {
         }
     }
 
-    /// Changes an inode by a request after which the kernel keeps the attributes that it has. If
-    /// the block count changed, it asks for them again.
+    /// Runs a change after which the kernel would keep the attributes that it has cached. If the
+    /// block count changed, makes the kernel ask for them again.
     fn change_blocks<T>(
         &self,
         inode: INodeNo,

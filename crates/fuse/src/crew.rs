@@ -126,8 +126,9 @@ impl Crew {
         if let Err(error) = self.start() {
             tracing::error!(%error, "no thread could be started");
             self.0.waiting.lock().threads -= 1;
-            // Without extra threads, nobody else would ever run the jobs. There can be two: of two
-            // callers whose threads could not be started, the first saw the other's thread counted.
+            // Without extra threads, nobody else would ever run the jobs. There can be several: a
+            // caller leaves its job here while another caller's thread is counted, and that thread
+            // may fail to start, too.
             while let Some(job) = self.next_without_threads() {
                 run(job);
             }

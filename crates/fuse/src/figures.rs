@@ -234,8 +234,8 @@ impl Figures {
     }
 }
 
-/// The smallest power of two, in nanoseconds, below which `percent` % of the latencies lie, at
-/// least. Latencies beyond the last bucket's bound count as below it.
+/// The smallest power of two, in nanoseconds, below which at least `percent` % of the latencies
+/// lie. Latencies beyond the last bucket's bound count as below it.
 fn quantile(buckets: &[u64], percent: u64) -> Duration {
     let total: u64 = buckets.iter().sum();
     let wanted = (total * percent).div_ceil(100).max(1);

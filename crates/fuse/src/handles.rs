@@ -83,7 +83,7 @@ impl Handles {
         &self.writers[usize_from_u32(inode.raw()) % SHARDS]
     }
 
-    /// Keeps a file until it is removed.
+    /// Keeps an open file until [`Handles::remove`] or [`Handles::clear`].
     pub(crate) fn insert(&self, file: File, what_for: Use) -> HandleNr {
         if what_for.writes() {
             let inode = file.id().number;
@@ -99,7 +99,7 @@ impl Handles {
         self.shard(handle).read().get(&handle.0).map(|opened| Arc::clone(&opened.file)).ok_or(Errno::BADF)
     }
 
-    /// Removes a file. It is closed once nobody uses it.
+    /// Removes a handle. Its file is closed once nobody uses it.
     pub(crate) fn remove(&self, handle: HandleNr) {
         let Some(opened) = self.shard(handle).write().remove(&handle.0) else { return };
         if opened.what_for.writes() {

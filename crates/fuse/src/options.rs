@@ -21,7 +21,7 @@ pub enum OptionError {
         /// Why, or what to do.
         why: &'static str,
     },
-    /// Neither ext4 nor this mount has the option, or it lacks its value, or it takes none.
+    /// Neither ext4 nor this mount has the option, or it needs a value, or it takes none.
     #[error("unknown option {0}")]
     Unknown(String),
     /// The value is invalid.

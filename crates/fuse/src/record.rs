@@ -188,7 +188,7 @@ impl Recorder {
             if let Err(error) = write_all(out, &events) {
                 tracing::error!(%error, "the trace could not be written");
             }
-            // Also after a failed write, so that nobody waits for room that never comes.
+            // Needed after a failed write: answering threads must not wait for room for ever.
             events.close();
         })?;
         Ok(Self { began: Instant::now(), queue, thread: Some(thread) })

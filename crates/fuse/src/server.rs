@@ -30,7 +30,7 @@ pub use data::{Opened, Transfer, Written};
 pub use directories::Listed;
 pub use names::Creation;
 
-/// Bytes of the inodes that have no fields beyond those of ext2: times without nanoseconds.
+/// Size in bytes of inodes that have only the fields of ext2: their times have no nanoseconds.
 const INODE_SIZE_OF_EXT2: u16 = 128;
 
 /// On whose behalf a request comes.
@@ -49,15 +49,15 @@ impl Caller {
     pub const ROOT: Self = Self { uid: 0, gid: 0, process: 0 };
 
     /// Whether the caller may do what Linux allows only with a capability: keep set-id bits, set
-    /// the flags of others' files, make a file immutable or append-only or end that, discard free
+    /// the flags of others' files, set or clear the immutable and append-only flags, discard free
     /// blocks, see `trusted` attributes. The protocol does not transmit capabilities, so only root
     /// may.
     const fn is_privileged(self) -> bool {
         self.uid == 0
     }
 
-    /// Whether the caller is in a group. The protocol does not transmit supplementary groups. If
-    /// they cannot be found out either, the caller has none.
+    /// Whether the caller is in a group. The protocol does not transmit supplementary groups, so
+    /// they come from `/proc`. A caller whose groups cannot be read there counts as having none.
     fn is_in_group(self, gid: u32) -> bool {
         self.gid == gid || supplementary_groups(self.process).contains(&gid)
     }
@@ -112,7 +112,7 @@ impl Server {
         self.nodes.id(node)
     }
 
-    /// The attributes of an inode that the kernel is told of. Remembers the inode.
+    /// The attributes of an inode, for an answer that tells the kernel of it. Remembers the inode.
     fn remembered(&self, id: InodeId) -> Answer<Metadata> {
         let found = self.inodes().metadata(id)?;
         self.nodes.remember(self.inodes(), id)?;

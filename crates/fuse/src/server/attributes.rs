@@ -137,8 +137,8 @@ impl Server {
     pub(super) fn drop_privileges(&self, writer: Caller, id: InodeId) -> Answer<()> {
         let found = self.inodes().metadata(id)?;
         let mode = found.mode();
-        // The writer may be root if the kernel knows that it lacks the capability. So only the
-        // group counts.
+        // The kernel asks for this even if the writer is root, when root lacks the capability. So
+        // only membership in the file's group counts.
         let kept = kept_permissions(mode, || writer.is_in_group(found.gid()));
         if kept != mode {
             let changes = SetAttributes { permissions: Some(kept), ..SetAttributes::default() };

@@ -24,10 +24,10 @@ pub enum Control {
 }
 
 impl Control {
-    /// The request with this number on 64-bit Linux, or on 32-bit Linux if it only reads; `None` if
-    /// it is not supported. For 32-bit programs the kernel sends the number of 64-bit Linux. Only
-    /// for this number does it check the caller and the mount, so requests that change something
-    /// have no other number here.
+    /// The request that a number stands for; `None` if it is not supported. The kernel translates
+    /// the numbers of 32-bit programs to those of 64-bit Linux, and checks the caller and the mount
+    /// only for the latter. So a request that changes something is accepted only by its 64-bit
+    /// number. A request that only reads also has its 32-bit number here.
     #[must_use]
     pub const fn of(number: u32) -> Option<Self> {
         Some(match number {

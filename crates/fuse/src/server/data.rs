@@ -29,7 +29,8 @@ pub struct Transfer {
     pub is_direct: bool,
     /// The file loses its set-id bits and capabilities, because this writer may not keep them.
     pub unprivileged: Option<Caller>,
-    /// The kernel writes back its cache. The kernel notices missing bytes only by an error.
+    /// The kernel writes back its cache. It ignores a short count, so missing bytes must be an
+    /// error.
     pub is_cached: bool,
 }
 
