@@ -146,8 +146,8 @@ struct Parted {
 }
 
 /// Splits a list between the inode and a block. A list that fits into the block goes there whole.
-/// Otherwise, as few values as possible, the largest first, move to inodes of their own. `None` if
-/// there is no room.
+/// If it does not fit into both together, as few values as possible, the largest first, move to
+/// inodes of their own. `None` if there is no room.
 fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     let mut by_size: Vec<&Attribute> = list.iter().collect();
     by_size.sort_by_key(|attribute| Reverse(attribute.stored_len()));

@@ -99,10 +99,10 @@ pub(crate) struct StoredValue<'a> {
     pub(crate) number: u32,
     /// Bytes of the value.
     pub(crate) size: u64,
-    /// Its hash, which is stored in the access time.
+    /// Its hash, which is stored in `i_atime`.
     pub(crate) hash: u32,
-    /// Attributes that refer to it: a number of 64 bits on disk. The version holds the low half.
-    /// The change time holds the high half, which is 0 here.
+    /// Attributes that refer to it. On disk, `i_version` holds the low half of this count, and
+    /// `i_ctime` the high half, which is 0 here.
     pub(crate) references: u32,
     /// Blocks that it occupies.
     pub(crate) blocks: u64,

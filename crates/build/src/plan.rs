@@ -352,7 +352,7 @@ impl How<'_> {
                 Err(error) => return Err(error),
             }
         }
-        // The last attempt may have numbered the inodes for another size.
+        // The last attempt may have left other inode numbers in the tree.
         found.order = Order::number(tree, found.order.first, self.ahead, self.builder.placement);
         Ok(found)
     }

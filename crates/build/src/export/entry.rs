@@ -15,7 +15,7 @@ use tar::{EntryType, Header};
 pub(super) const RECORD: u64 = 512;
 /// Longest name in bytes that fits in a header.
 const NAME_MAX: usize = 100;
-/// Largest owner that fits in a header: seven octal digits.
+/// Largest user or group id that fits in a header: seven octal digits.
 const ID_MAX: u32 = 0o777_7777;
 /// Largest size and time that fit in a header: eleven octal digits.
 const NUMBER_MAX: u64 = 0o777_7777_7777;

@@ -45,9 +45,10 @@ impl Tree {
     }
 
     /// As [`Tree::read`], but skips names that the rules are sure to leave out. These may be
-    /// unreadable, large, or changing: they are neither opened nor looked at. They are all excluded
-    /// names and, if every pattern to include has a leading slash, also the names that no such
-    /// pattern matches or leads through. [`Tree::apply`] must follow for the rest of the rules.
+    /// unreadable, large, or changing: they are neither opened nor looked at. All excluded names
+    /// are skipped. If every pattern to include has a leading slash, names that no such pattern
+    /// matches or leads through are skipped, too. [`Tree::apply`] must follow for the rest of the
+    /// rules.
     ///
     /// # Errors
     /// As [`Tree::read`].

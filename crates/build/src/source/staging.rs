@@ -20,7 +20,7 @@ const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
 /// The most levels of nested directories. One header could name millions.
 const DEPTH_MAX: usize = 16_384;
-/// How many bytes of a too deep path a message shows.
+/// How many bytes of a path are shown in the message that it is too deep.
 const SHOWN: usize = 100;
 /// The root's index among the inodes.
 const ROOT: usize = 0;

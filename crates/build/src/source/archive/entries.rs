@@ -43,7 +43,7 @@ struct Said {
 /// A stream of entries.
 pub(super) struct Entries<R> {
     stream: R,
-    /// Extensions that apply to all later entries, until another list replaces this one.
+    /// All lists so far of extensions for all later entries. The last value of a key counts.
     global: Vec<u8>,
     /// Content bytes that have not been read.
     left: u64,
@@ -70,8 +70,8 @@ impl<R: Read> Entries<R> {
             match header.entry_type() {
                 EntryType::XHeader => said.extensions = self.whole(size)?,
                 EntryType::XGlobalHeader => {
-                    // A later list adds to the ones before. Of two values of a key the later
-                    // counts.
+                    // A later list adds to those before it. It replaces only the values of its own
+                    // keys.
                     let mut list = self.whole(size)?;
                     self.global.append(&mut list);
                     if u64_from_usize(self.global.len()) > LONG_MAX {
