@@ -1,7 +1,7 @@
 //! The two threads that do the timed work of a mount. One writes back dirty data that is old. When
-//! more than half of the limit is dirty, it also writes back files that are not in use, until at
-//! most a quarter of the limit is dirty. The other commits old transactions. They are separate, so
-//! that a long write-back does not delay a commit.
+//! the dirty data exceeds half of its limit, this thread also writes back files that no operation
+//! is using, until at most a quarter of the limit is dirty. The other thread commits old
+//! transactions. They are separate, so that a long write-back does not delay a commit.
 
 use std::io;
 use std::sync::Arc;

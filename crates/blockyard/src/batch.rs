@@ -6,8 +6,8 @@ use blockyard_engine::{DirEntry, Error, FileSystem, InodeRef};
 type Batch = (Vec<DirEntry>, Option<u64>);
 
 /// The next entries of a directory from position `from`, without `.` and `..`, and the position of
-/// the next batch. Entries with equal positions stay in one batch, which may exceed `most`. Entries
-/// before an error are a batch, and the next one is the error.
+/// the next batch. Entries with equal positions stay in one batch, which may exceed `most`. If an
+/// error follows some entries, they are returned first, and the next call fails.
 pub(crate) fn read_batch(
     engine: &FileSystem,
     directory: InodeRef,
@@ -33,7 +33,7 @@ fn read_wanted(
     (from, most): (u64, usize),
     is_wanted: impl Fn(&DirEntry) -> bool,
 ) -> std::result::Result<Batch, Error> {
-    // A batch of none would be taken for the end.
+    // An empty batch would be taken for the end.
     let most = most.max(1);
     let (mut batch, mut position, mut is_whole) = (Vec::new(), None, true);
     let read = engine.read_dir(directory, from, |entry| {

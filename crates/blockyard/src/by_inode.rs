@@ -530,6 +530,7 @@ impl<'a> ByInode<'a> {
     /// as the last one. Each entry carries the position after it
     /// ([`DirEntry::next`](blockyard_engine::DirEntry)). The second value is the position to
     /// continue from, or `None` at the end. Positions stay valid when entries are added or removed.
+    /// If an error follows some entries, they are returned first, and the next call fails.
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].

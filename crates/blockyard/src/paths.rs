@@ -63,8 +63,8 @@ impl Place {
         self.0.directory.inode
     }
 
-    /// The last name that is not `.`: of the path or, if it ended in a link that was followed, of
-    /// the link's target. Empty for the root, and for such a link to `.`. It can be `..`.
+    /// The last name of the path that is not `.`. If the path ends in a link that was followed, it
+    /// is the last name of the link's target. Empty for the root and for a target `.`; can be `..`.
     pub(crate) fn name(&self) -> &[u8] {
         &self.0.name
     }

@@ -35,12 +35,12 @@ impl File {
 
     /// Writes at byte `offset` straight to the device. Offset and length must be whole blocks.
     /// Returns the number of bytes written, which is short only when space runs out or the file
-    /// reaches the largest size that it may have. The file's block mapping is durable only after
-    /// [`File::sync_data`].
+    /// reaches the largest size that it may have. The data and its block mapping are durable only
+    /// after [`File::sync_data`].
     ///
     /// A file whose data is journaled is written as by [`File::write_at`]. In a file without
-    /// extents, if the write meets a hole before the end of the file, the rest of it is written as
-    /// by [`File::write_at`] and then written back.
+    /// extents, if the write meets a hole before the end of the file, the rest of the data is
+    /// written as by [`File::write_at`] and then written back.
     ///
     /// # Errors
     /// As [`File::write_at`]; `EINVAL` for partial blocks, and for a file opened for appending.
