@@ -1,6 +1,6 @@
-//! Decides where the attributes of each inode are stored: in the inode itself or in a block. Up to
-//! [`REFCOUNT_MAX`] inodes whose blocks would hold equal lists share one block. With `ea_inode`, a
-//! large value can have an inode of its own, which equal values share.
+//! Decides where the attributes of each inode are stored: in the inode itself, in a block, or
+//! partly in each. Up to [`REFCOUNT_MAX`] inodes whose blocks would hold equal lists share one
+//! block. With `ea_inode`, a large value can have an inode of its own, which equal values share.
 //!
 //! [`Homes`] lists only inodes with attributes outside the inode. Value inodes are numbered after
 //! all others. Until then, [`Value::Inode`] holds the value's index in `Homes::values`. It holds no

@@ -1,9 +1,9 @@
-//! Why an image was not made.
+//! Why a tree was not read, or an image or an archive not made.
 
 use std::path::{Path, PathBuf};
 
-/// Why an image was not made. After an error of [`Plan::write`](crate::Plan::write) the device
-/// holds no file system, except perhaps if clearing it or the last flush failed.
+/// Why an operation of this crate failed. After an error of [`Plan::write`](crate::Plan::write) the
+/// device holds no file system, except perhaps if clearing it or the last flush failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The source cannot be read.

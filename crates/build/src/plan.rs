@@ -88,9 +88,9 @@ pub struct Builder {
     pub size: Size,
     /// The least number of inodes; `None` for as many as the tree needs.
     pub inodes: Option<u32>,
-    /// Later times are reduced to this one, in seconds since 1970. It is also the creation time of
-    /// the file system. `None` changes no time; the creation time is then the newest time of the
-    /// tree, but at most 2^31 - 1. A creation time before 1970 becomes 0.
+    /// The latest modification time, in seconds since 1970: later ones are reduced to it. It is
+    /// also the creation time of the file system. `None` changes no time; the creation time is then
+    /// the newest time of the tree, but at most 2^31 - 1. A creation time before 1970 becomes 0.
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,
@@ -424,7 +424,7 @@ impl How<'_> {
     }
 }
 
-/// The shape of content in this file system.
+/// The [`Shape`] of a planned file system.
 fn shape(blank: &Blank, options: &Options) -> Shape {
     let (geometry, features) = (blank.geometry(), blank.features());
     let block_size = 1 << geometry.block_bits();

@@ -123,7 +123,7 @@ pub struct Rules {
     pub owners: Vec<OwnerMap>,
     /// User and group for everything.
     pub squash: Option<(u32, u32)>,
-    /// The modification time for everything.
+    /// The modification time for everything, and the access time with it.
     pub modified: Option<Timestamp>,
     /// Users and groups by pattern; `None` keeps the current one.
     pub chown: Vec<(Glob, Option<u32>, Option<u32>)>,

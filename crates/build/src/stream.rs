@@ -1,4 +1,4 @@
-//! An image as a stream of bytes, plain or compressed.
+//! Images, archives and layers as streams of bytes, plain or compressed.
 
 use std::io::{self, BufWriter, Read, Write};
 use std::str::FromStr;

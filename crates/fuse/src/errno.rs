@@ -56,7 +56,7 @@ impl fmt::Display for Errno {
 impl From<blockyard::Error> for Errno {
     fn from(error: blockyard::Error) -> Self {
         match error.reason() {
-            // The file system is being unmounted.
+            // Closed for an unmount. The program's descriptor is not at fault, so not EBADF.
             blockyard::Reason::Closed => Self::IO,
             _ => Self(error.errno()),
         }

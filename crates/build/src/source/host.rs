@@ -198,7 +198,7 @@ fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Ow
 struct Reader<'a> {
     tree: &'a Tree,
     number: u32,
-    /// Names that these are sure to leave out are skipped.
+    /// Names that these rules are sure to leave out are skipped.
     rules: &'a Rules,
     /// The directory's path with a trailing slash. Names are appended to it, to read attributes by
     /// path.

@@ -300,7 +300,7 @@ impl Staging {
         Ok(names)
     }
 
-    /// The directory at a path; missing ones are made.
+    /// The directory that `names` lead to; missing directories are made.
     fn parent(&mut self, path: &[u8], names: &[&[u8]], modified: Timestamp) -> Result<usize> {
         let refused = || self.refused(path, "lies below something that is not a directory");
         let (mut at, missing) = self.follow(names).ok_or_else(refused)?;

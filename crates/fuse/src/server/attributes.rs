@@ -55,7 +55,7 @@ pub struct Changes {
     pub accessed: Option<TimeChange>,
     /// Modification time of the content.
     pub modified: Option<TimeChange>,
-    /// Change time of the inode, if the kernel keeps it.
+    /// Change time of the inode, if the kernel keeps track of it.
     pub changed: Option<Timestamp>,
     /// The times belong to writes that the kernel accepted earlier. They are set even on a file
     /// that has become immutable since.

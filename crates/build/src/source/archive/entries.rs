@@ -19,7 +19,7 @@ const FILE_MAX: u64 = i64::MAX.unsigned_abs();
 /// The type of the entry with the archive's own name, which is not a file.
 const VOLUME_LABEL: u8 = b'V';
 /// The type of a directory in GNU's incremental archives. Its content lists the names that the
-/// directory had, also those that are not in the archive.
+/// directory had, even those that are not in the archive.
 pub(super) const LISTED_DIRECTORY: u8 = b'D';
 /// The type of the rest of a file that began on another volume.
 pub(super) const CONTINUATION: u8 = b'M';
