@@ -95,8 +95,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Whether a command that only prints something must print nothing. That is so with `--quiet`,
-    /// unless `--json` is given too.
+    /// Whether `--quiet` silences a command that only prints something. With `--json` it does not.
     pub(crate) const fn mutes_text(&self) -> bool {
         self.quiet && !self.json
     }

@@ -35,7 +35,7 @@ macro_rules! eprintln {
 /// The first failure to write standard output. Later output is dropped.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes to standard output, unless that failed before.
+/// Writes to standard output, unless an earlier write failed.
 pub(crate) fn out(text: Arguments<'_>) {
     if FAILED.get().is_none()
         && let Err(error) = write_guarded(text)

@@ -137,7 +137,8 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 }
 
-/// The operands may be in the wrong order, or one may be missing.
+/// If the operands are in the wrong order, or one is missing, the last one is a file that the user
+/// wants to keep.
 #[test]
 fn a_file_with_content_of_any_kind_is_not_replaced() {
     let folder = tree();

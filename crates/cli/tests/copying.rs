@@ -524,8 +524,7 @@ fn an_empty_lost_and_found_stays() {
     assert!(to.join("lost+found/#12").exists());
 }
 
-/// Flags of chattr were once lost on the way in. On the way out, flags that block changes are set
-/// only on request.
+/// `put` once lost the flags of chattr. `get` sets flags that block changes only on request.
 #[test]
 fn flags_are_carried() {
     if !require(&["root", "mount", "mke2fs", "chattr", "lsattr", "e2fsck"]) {

@@ -32,7 +32,7 @@ fn aged_images_stand_beside_fresh_ones() {
     }
 }
 
-/// Virtual time, and with it e1-patches, refused `--aged`, because it had no image to age.
+/// Virtual time, and with it e1-patches, once refused `--aged`, because it had no image to age.
 #[test]
 fn virtual_time_has_aged_file_systems_too() {
     let rows = |line: &[&str]| -> Vec<serde_json::Value> {
@@ -49,8 +49,8 @@ fn virtual_time_has_aged_file_systems_too() {
     let line = "lab run e1-patches --workers 1 --ops 5 --aged mail:9 --policy rralloc-v2 --json";
     let patches = rows(&words(line));
     let of = |state: &str| patches.iter().filter(|row| row["state"] == state).count();
-    // The base, the whole and 28 others, and the one that was asked for; four of scanswitch; nine
-    // steps under two scans on two machines.
+    // 31 policies: the base, the whole series, 28 with or without single patches, and the one that
+    // was asked for. Four rows of scanswitch. Nine steps with two scan modes on two machines.
     assert_eq!((of("fresh"), of("mail:9")), (31 + 4 + 36, 31 + 4 + 36));
     assert_eq!(patches.len(), 2 * 71);
 }

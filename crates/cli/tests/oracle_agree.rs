@@ -48,7 +48,7 @@ fn who_has_no_ceiling_is_told_what_one_is() {
     }
 }
 
-/// Level 1 refused to age its images.
+/// Level 1 once refused to age its images.
 #[test]
 fn level_1_records_on_fresh_and_aged_images() {
     if !require(&NEEDS) {
@@ -69,7 +69,7 @@ fn level_1_records_on_fresh_and_aged_images() {
     }
 }
 
-/// Level 2 measured on aged images alone, and its rows did not say so.
+/// With `--aged`, level 2 once measured on aged images alone, and its rows did not say so.
 #[test]
 fn level_2_plays_on_fresh_and_aged_images() {
     if !require(&NEEDS) {

@@ -66,7 +66,7 @@ fn content(name: &str, len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap() ^ seed).collect()
 }
 
-/// All promises so far, of all writers.
+/// The latest promise for each file, of all writers.
 type Facts = Arc<Mutex<Vec<Fact>>>;
 
 fn note(facts: &Facts, name: &str, len: usize) {

@@ -84,8 +84,8 @@ fn preening_ends_as_that_of_e2fsck() {
         }
     }
     println!("{wanted} damages, {differing} differ");
-    // Known differences are the treatments of a broken index, which in e2fsck -p depends on more
-    // than the finding, and of a journal superblock with another version.
+    // Two differences are known: a broken directory index, where what e2fsck -p does depends on
+    // more than the finding, and a journal superblock of another version.
     assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
 }
 

@@ -356,7 +356,8 @@ impl Build {
         Ok(summary)
     }
 
-    /// The merged tree of all sources, to which the rules have yet to be applied.
+    /// The merged tree of all sources and additions. Reading has skipped what the rules are sure to
+    /// leave out; [`Tree::apply`] must follow for the rest of the rules.
     fn tree(&self, threads: usize, rules: &Rules) -> Result<Tree> {
         let spool = self.how.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
         if self.sources.iter().filter(|source| source.as_os_str() == "-").count() > 1 {

@@ -157,7 +157,7 @@ impl Args {
         .into())
     }
 
-    /// The requested directory's content becomes the destination's content.
+    /// Copies the content of the requested directory into the destination directory.
     fn into_directory(self, output: &Output) -> Result<ExitCode> {
         if self.is_printed() {
             return Err(UsageError::new("-: standard output is no directory; --as tar".to_owned()).into());

@@ -419,7 +419,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies content; holes and unwritten extents stay holes.
+    /// Copies content. Holes and unwritten extents become holes.
     fn content(&mut self, item: &Item, file: &File) -> Result<()> {
         let (inode, path) = (&item.inode, &item.to);
         file.set_len(inode.size()).on_host(path)?;

@@ -1,5 +1,5 @@
-//! INT, TERM and HUP during a copy: the command stops at the next piece, in an orderly way, and
-//! leaves nothing half made.
+//! INT, TERM and HUP during a copy, a build or an export: the command stops at the next piece, in
+//! an orderly way, and leaves no file half made.
 //!
 //! A second signal, of whatever kind, ends the command at once, unless it comes within [`APART`] of
 //! the first.

@@ -1,5 +1,5 @@
-//! An image that was cut short, shown as long as its file system. What is missing reads as zeroes,
-//! and can be written only after the file itself has been made longer.
+//! A device for an image that was cut short. It can be as long as the file system: what is missing
+//! reads as zeroes, and can be written only once the file itself has been made longer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use anyhow::Context;
 use blockyard_device::{BlockDevice, DeviceError, DeviceId, FileDevice, ImagePath, check_range};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
-/// An image, at least as long as its file system.
+/// An image, as long as its file system or only as long as it is: see the constructors.
 pub(super) struct Longer {
     below: FileDevice,
     size: u64,
@@ -42,12 +42,12 @@ impl Longer {
         if is_last { Self::as_claimed(below) } else { Self::as_it_is(below) }
     }
 
-    /// The length of the image itself, if it is shorter than its file system.
+    /// The length of the image itself, if that is less than the length of this device.
     pub(super) fn cut_at(&self) -> Option<u64> {
         Some(self.below.size()).filter(|length| *length < self.size)
     }
 
-    /// Makes the file long enough for its file system.
+    /// Makes the file as long as this device.
     pub(super) fn grow(&self, path: &ImagePath) -> anyhow::Result<()> {
         if self.cut_at().is_none() || self.grown.get().is_some() {
             return Ok(());
@@ -67,8 +67,8 @@ impl Longer {
         usize_from_u64(self.below.size().saturating_sub(offset).min(u64_from_usize(length)))
     }
 
-    /// The file once it has been made longer, and the position of `offset` in it. It serves what
-    /// lies past the end of the device below.
+    /// Once the file has been made longer: the file, which serves what lies past the end of the
+    /// device below, and the position of `offset` in it.
     fn behind(&self, offset: u64) -> Option<(&File, u64)> {
         self.grown.get().map(|(file, start)| (file, start + offset))
     }
@@ -142,7 +142,7 @@ impl BlockDevice for Longer {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        // It is one file, whichever way it was written.
+        // Both ways to write lead to the same file.
         self.below.flush()
     }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ModeChange {
-    /// Set these bits. A directory keeps its set-id bits, too.
+    /// Set these bits. A directory also keeps its set-id bits.
     Octal(u16),
     /// Apply these changes in order.
     Symbolic(Vec<Clause>),

@@ -88,8 +88,8 @@ fn text() -> impl TypedValueParser<Value = String> {
     })
 }
 
-/// The arguments converted from those of a mount(8) helper, `IMAGE DIR [-sfnv]
-/// [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`; `None` if mount(8) did not call us.
+/// Converts the arguments of a mount(8) helper, `IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]
+/// [-t TYPE]`, to those of `blockyard mount`. `None` if we were not called by the helper's name.
 pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
     let name = given.first()?.clone();
     if std::path::Path::new(&name).file_name()? != HELPER {
@@ -177,7 +177,7 @@ impl Args {
         Ok(ExitCode::from(code))
     }
 
-    /// The image argument as it was given.
+    /// The operand IMAGE, with its offset.
     fn image_argument(&self) -> OsString {
         let mut argument = self.image.file().as_os_str().to_owned();
         if self.image.offset() != 0 {
@@ -217,8 +217,8 @@ impl Args {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// The lists of options. On a remount, without the words that the kernel alone shows for a
-    /// mount of ours: mount(8) hands them back if fstab does not name the directory.
+    /// The lists of options. On a remount, without `user_id` and `group_id`: the kernel shows them
+    /// for every FUSE mount, and mount(8) hands them back if fstab does not name the directory.
     fn option_lists(&self) -> Vec<String> {
         let is_remount = self.options.iter().flat_map(|list| list.split(',')).any(|word| word == "remount");
         let counts =
@@ -323,7 +323,7 @@ fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
     let (tell, news) = mpsc::channel();
     let ended = tell.clone();
     thread::spawn(move || {
-        // The thread of the signals holds a sender too, so a panic here would not end `news`.
+        // The signal thread holds a sender too, so a panic here would not disconnect `news`.
         let over = panic::catch_unwind(AssertUnwindSafe(|| serving.wait()));
         ended.send(over.map_or(News::Broken, News::Over))
     });

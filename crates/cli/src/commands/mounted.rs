@@ -23,8 +23,8 @@ pub(super) fn warn(image: &ImagePath) {
     );
 }
 
-/// As [`warn`], for a check: whoever wants to repair what it finds has to unmount the image first,
-/// also one that is mounted read-only.
+/// As [`warn`], for a check. Also warns about a read-only mount, because a repair needs the image
+/// unmounted.
 pub(super) fn warn_of_check(image: &ImagePath) {
     warn(image);
     if in_use::kernel_mount(image.file()).is_some() {

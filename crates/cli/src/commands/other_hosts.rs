@@ -11,7 +11,8 @@ use rustix::fs::{Advice, fadvise};
 
 use super::Output;
 
-/// The kernel keeps what was read in units of this size or less.
+/// Pages have at most this size. The kernel drops only whole pages, so ranges are widened to
+/// multiples of it.
 const CACHED: u64 = 64 << 10;
 
 /// An image that no other host uses, as far as its MMP block tells.
@@ -22,7 +23,7 @@ pub(super) struct Unshared<'a> {
 
 impl<'a> Unshared<'a> {
     /// Waits until it is known that no other host uses the image. Takes no time unless the feature
-    /// mmp is on and the file system was not closed.
+    /// mmp is on and the MMP block does not say that the file system was closed.
     pub(super) fn new(
         path: &'a ImagePath,
         device: &dyn BlockDevice,
@@ -43,7 +44,8 @@ impl<'a> Unshared<'a> {
         Ok(Self { path, mmp })
     }
 
-    /// Whether the MMP block is as it was: called before the first write.
+    /// Whether the MMP block is still as it was. A repair asks right before its first write,
+    /// because its planning takes long.
     pub(super) fn confirm(&self, device: &dyn BlockDevice) -> Result<(), InUse> {
         let forget = |range| forget(self.path, range);
         self.mmp.as_ref().map_or(Ok(()), |mmp| mmp.confirm(device, &forget))

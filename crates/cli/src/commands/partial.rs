@@ -58,7 +58,8 @@ impl Destination {
     /// Opens the destination that a path leads to.
     ///
     /// # Errors
-    /// It is a directory, a socket or a block device.
+    /// The destination is a directory, a socket or a block device, or cannot be opened; or its
+    /// folder is missing or cannot be written.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
         let is_stream = |there: &Metadata| there.file_type().is_char_device() || there.file_type().is_fifo();
@@ -112,9 +113,9 @@ pub(super) fn folder_beside(path: &Path) -> Result<TempDir> {
     builder().tempdir_in(place(path)).with_context(|| place(path).display().to_string())
 }
 
-/// Renames a file to its final name. If it replaces a file, it gets that file's permissions without
-/// the set-id bits, and that file's owner if the host allows. The group gets no permissions if it
-/// may not be the old group, or if the old file has an access control list.
+/// Renames a file to its final name. A file that replaces another one gets the old permissions
+/// without set-id and sticky bits, and the old owner and group if the host allows. If it does not,
+/// or if the old file has an access control list, the group gets no permissions.
 pub(super) fn complete(file: impl Into<tempfile::TempPath>, path: &Path) -> Result<()> {
     let file = file.into();
     match std::fs::metadata(path) {
@@ -141,8 +142,8 @@ pub(super) fn complete_folder(folder: TempDir, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives a new file or folder the mode of a normal new one: `most` without the umask. Temporary
-/// ones are private to their owner.
+/// Gives a temporary file or folder, which is private to its owner, the mode of a normal new one:
+/// `most` without the umask.
 pub(super) fn set_mode(path: &Path, most: u32) -> Result<()> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);

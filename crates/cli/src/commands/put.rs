@@ -6,8 +6,8 @@
 //! cannot be copied leaves nothing behind; what was copied before it stays.
 //!
 //! With a fixed time the result follows from names, contents and attributes alone: later times are
-//! reduced to it, the access times of the source are not copied, and blocks of zeroes become holes.
-//! So a tree and its copies give the same bytes.
+//! set to it, access times equal the modification times, and blocks of zeroes become holes. So a
+//! tree and its copies give the same bytes.
 
 mod attributes;
 mod leaf;
@@ -155,7 +155,7 @@ struct Copy<'v, 'i> {
     flags: Vec<(InodeNr, u32, Vec<u8>)>,
     names: u64,
     bytes: u64,
-    /// The space for all names that were copied, without streams.
+    /// The space that the copied names need. Streams are not counted.
     copied: Need,
     left_out: LeftOut,
 }
@@ -178,7 +178,7 @@ impl Copy<'_, '_> {
         self.settle(done).map(|_| ())
     }
 
-    /// As [`Volume::settle`]; a full image also ends the work, unless `--keep-going` is given.
+    /// As [`Volume::settle`], but a full image ends the work too, unless `--keep-going` is given.
     fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Err(failed) if !self.args.keep_going && is_full(&failed) => Err(failed),

@@ -138,8 +138,8 @@ fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> 
 
 /// Removes a directory with its content, depth first, without recursion, because directories may be
 /// nested deeper than the stack allows. Names that cannot be removed are reported and skipped, and
-/// the directories that hold them stay. The same goes for directories met before, to which a
-/// damaged tree may lead back. An inode or directory that cannot be read ends the removal of this
+/// the directories that hold them stay. So are names of a directory that was met before: a damaged
+/// tree can lead back to it. An inode or directory that cannot be read ends the removal of this
 /// tree.
 fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
     let mut met = HashSet::from([inode]);

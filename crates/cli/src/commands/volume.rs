@@ -1,4 +1,4 @@
-//! An image opened for changes, as the changing commands share it (`put`, `rm`, `chmod` ...).
+//! An image opened for writing, for the commands that change images (`put`, `rm`, `chmod` ...).
 //!
 //! Paths are a layer above the engine, which knows inode numbers and names. Each name is handled
 //! independently: a failure is reported, and the others continue, unless the image can no longer be
@@ -248,7 +248,8 @@ impl<'a> Volume<'a> {
         Ok(Place { parent, name: name.to_vec(), path: path.to_vec() })
     }
 
-    /// The existing directory that a path names as a destination.
+    /// The inode that a path names as a destination. Callers check that it is a directory. If the
+    /// path leads nowhere, the error says which directory is missing.
     pub(super) fn directory(&self, path: &[u8]) -> Result<InodeNr, NameError> {
         self.resolve(path, LastLink::Follow).map_err(|failed| self.naming_missing(failed, path))
     }

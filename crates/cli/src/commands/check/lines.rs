@@ -11,8 +11,8 @@ use blockyard_check::{Part, Step, Watch};
 struct Lines {
     file: File,
     device: String,
-    /// The part that is at work, and its items that are done. Held while a line is written: lines
-    /// of several threads stay in order.
+    /// The current part, and how many of its items are done. Locked while a line is written, so
+    /// that lines of several threads stay in order.
     now: Mutex<(Part, u64)>,
 }
 

@@ -212,8 +212,8 @@ fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
         return Ok(path.open_read_only()?);
     }
     image::refuse_in_use(path)?;
-    // e2fsck -f writes to what is mounted read-only, for the sake of the root. The kernel goes on
-    // with what it has cached.
+    // e2fsck -f also repairs a file system that is mounted read-only, such as the root. We refuse:
+    // the kernel would go on with what it has cached.
     let mount_of = |file: &Path| in_use::kernel_mount(file).or_else(|| in_use::read_only_mount(file));
     path.open().map_err(|error| match mount_of(path.file()).filter(|_| error.is_busy()) {
         Some(mount) => {
@@ -349,7 +349,7 @@ fn questions<'d>(
     }
 }
 
-/// What a question says that is about several codes: those of pass 5.
+/// The text of the one question about all codes of pass 5.
 const LAST_PASS: &str = "bitmaps and counts of groups are wrong";
 
 /// A kind of finding: how many changes repair it, what one of them costs at most, and the paths

@@ -106,7 +106,8 @@ impl Args {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    /// Refuses what level 1 cannot do, before it runs.
+    /// Refuses, before anything runs, ageing by a trace and `--rotational`, which level 1 does not
+    /// have, and unknown loads and images.
     fn check_level_1(&self, rotational: (&str, bool)) -> Result<()> {
         let ages = ("--age, --aged with a number", self.operations.ages_by_trace());
         super::run::refuse("--level 2", &[ages, rotational])?;

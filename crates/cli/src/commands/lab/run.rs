@@ -462,7 +462,7 @@ impl Args {
             refuse("--interleave virtual", &[("--machine", self.machine.is_some())])?;
             return Ok(None);
         }
-        // The plan alone does not tell which of these were given.
+        // Refuse these here, because the plan does not tell whether they were given.
         let ignored = [
             ("--mkfs", self.mkfs.is_some()),
             ("--image-in", self.image_in != IN_PROCESS),
@@ -677,8 +677,8 @@ pub(super) fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
     }
 }
 
-/// A cell that fails ends the run. What was measured before it is returned all the same, and its
-/// error is put into `failed`.
+/// Runs the cells of all plans. A cell that fails ends the run: its error is put into `failed`, and
+/// what was measured before it is returned.
 fn run_cells(
     plans: &[Plan],
     mut environment: Environment,

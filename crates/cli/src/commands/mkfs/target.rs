@@ -1,4 +1,4 @@
-//! The file or device to write.
+//! What `mkfs` and `build` write to: its size, and whether it may be overwritten.
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, PartitionTable};

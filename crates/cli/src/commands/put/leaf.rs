@@ -119,8 +119,7 @@ impl Copy<'_, '_> {
         Ok((inode, host::flags(&file)))
     }
 
-    /// Writes with the inode open, so that blocks preallocated beyond its end are trimmed
-    /// afterwards.
+    /// Runs `body` with the inode open for writing. Closing it gives back its preallocations.
     pub(super) fn fill(
         &mut self,
         inode: InodeNr,

@@ -1,7 +1,7 @@
 //! Sources that are read to their end: standard input, pipes, devices.
 //!
-//! A separate thread reads them. A read, or opening a pipe without a writer, can block for ever,
-//! and a signal must still end the work.
+//! A separate thread reads them, because a read, or opening a pipe without a writer, can block for
+//! ever. A signal must still end the work.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,7 +19,7 @@ use crate::commands::host::{HostError, OnHost};
 use crate::commands::interrupt;
 use crate::commands::volume::{AtPath, Entry, Place};
 
-/// Time between two checks for a signal.
+/// The longest time between two checks for a signal.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The source of the bytes.

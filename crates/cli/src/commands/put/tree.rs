@@ -29,7 +29,7 @@ impl Copy<'_, '_> {
     pub(super) fn tree(&mut self, source: &Path, place: Option<Place>, dest: &[u8]) -> Result<()> {
         let mut open: Vec<Filling> = Vec::new();
         let ended = self.walk(source, place.as_ref(), dest, &mut open);
-        // Directories are finished also when the work ends early, so that what was made is as
+        // Finish the open directories even if the work ended early, so that what was made is as
         // complete as possible.
         while let Some(filled) = open.pop() {
             self.finish(Some(filled))?;
