@@ -10,7 +10,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-/// Columns if nothing specifies them.
+/// Columns if neither COLUMNS nor a terminal specifies them.
 const COLUMNS: usize = 100;
 
 /// Whether to escape in JSON's syntax.

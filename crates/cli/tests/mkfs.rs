@@ -58,8 +58,8 @@ fn an_image_with_a_damaged_superblock_is_kept() {
     assert!(mkfs(&["-F"], &image).status.success());
 }
 
-/// Arguments, joined, that are right for a target of another size: no size is given, or the file
-/// system does not fit. They give exit code 8, wrong usage gives 2.
+/// Arguments, joined, that are refused because of the target: it has no size, or the file system
+/// does not fit. They give exit code 8; wrong usage gives 2.
 const TOO_LARGE: [&str; 4] = ["", "0", "17T-b1024-O^64bit", "64M-N4294967295"];
 
 #[test]

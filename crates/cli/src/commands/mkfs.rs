@@ -153,7 +153,8 @@ impl Args {
 
 /// Parses the same options from one string, for an image in memory. A size, `-F`, `-n` and `-d` are
 /// refused. Unless the string has them, the seed is the caller's and the time a fixed one. So the
-/// bytes depend only on the string and the seed, and for `root_owner` without a value on the user.
+/// bytes depend only on the string and the seed (and on who runs this, for `root_owner` without a
+/// value).
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]
