@@ -1,8 +1,8 @@
 //! What the listings of one directory remember of its damage.
 //!
 //! A damaged index no longer leads to all leaves, so a listing must search the directory for them.
-//! It does so once: the first batch that needs the leaves keeps them here for the batches that
-//! follow.
+//! It does so once, unless another listing begins meanwhile: the first batch that needs the leaves
+//! keeps them here for the batches that follow.
 //!
 //! Names may change between these batches. A listing forgets the leaves when it begins, so its
 //! batches use leaves that were kept later. Whoever searched for them held the inode lock until
@@ -42,6 +42,7 @@ impl ListingDamage {
 
     /// The whole directory was read without damage. `met` is the count from before that. If others
     /// have met damage meanwhile, the count stays, and a later listing reads the directory again.
+    /// The leaves that they kept are forgotten, so they search once more.
     pub(crate) fn is_gone(&self, met: u64) {
         self.forget_leaves();
         let _ = self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -595,6 +595,7 @@ fn a_new_name_hides_none_with_the_same_hash() {
         let (mut cookie, mut listed) = (0, Vec::new());
         loop {
             let batch = directory.read(cookie, at_least);
+            assert!(batch.entries.is_sorted_by_key(|entry| entry.cookie));
             let Some(last) = batch.entries.last() else { break };
             if cookie == 0 {
                 root.write(|bytes| bytes.copy_from_slice(&sound));
@@ -693,6 +694,7 @@ fn many_damaged_blocks_hide_only_their_own_names() {
             let (mut cookie, mut listed) = (0, Vec::new());
             loop {
                 let batch = directory.read(cookie, at_least);
+                assert!(batch.entries.is_sorted_by_key(|entry| entry.cookie));
                 let Some(last) = batch.entries.last() else { break };
                 cookie = last.cookie;
                 listed.extend(batch.entries.into_iter().map(|entry| entry.name));
@@ -703,6 +705,40 @@ fn many_damaged_blocks_hide_only_their_own_names() {
             assert!(listed == readable, "{at_least} at a time, node {node_is_damaged}");
         }
     }
+}
+
+/// More than 1,024 damaged blocks in a row end a listing and a lookup without an index. More in
+/// all, with sound ones between them, end neither.
+#[test]
+fn only_damaged_blocks_in_a_row_end_a_listing_without_an_index() {
+    let rules = rules(1024, true, false, false);
+    let most = DAMAGED_MAX as u32;
+    let last = 2 * most + 5;
+    let listed = |is_damaged: &dyn Fn(u32) -> bool| {
+        let store = Store::new(&rules);
+        for (logical, block) in store.append(last as usize).unwrap() {
+            let name = format!("name-{logical}");
+            let entry =
+                dirblock::NewEntry { inode: 100, file_type: FileType::Regular, name: name.as_bytes() };
+            block.write(|bytes| {
+                dirblock::init_empty(bytes, rules.layout);
+                assert!(dirblock::insert(bytes, rules.layout, &entry).unwrap());
+                if is_damaged(logical) {
+                    bytes[4..6].copy_from_slice(&[3, 0]);
+                }
+            });
+        }
+        let directory = Directory::new(&store, &rules, false);
+        let batch = directory.read(0, 10_000);
+        assert!(matches!(batch.error, Some(Error::Corrupt(_))));
+        assert!(batch.entries.is_sorted_by_key(|entry| entry.cookie));
+        let found = directory.lookup(format!("name-{last}").as_bytes());
+        (batch.entries.len() - 2, found.is_ok_and(|entry| entry.is_some()))
+    };
+    // Of blocks 1 to 2,053: each second one, then 1,024 and 1,025 in a row.
+    assert_eq!(listed(&|logical| logical % 2 == 0), (1027, true));
+    assert_eq!(listed(&|logical| (2..most + 2).contains(&logical)), (1029, true));
+    assert_eq!(listed(&|logical| (2..most + 3).contains(&logical)), (1, false));
 }
 
 /// One damaged block once hid every name of its directory.

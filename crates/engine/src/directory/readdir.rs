@@ -175,15 +175,18 @@ impl<S: DirectoryStore> Directory<'_, S> {
             None => self.search_leaves(hasher),
         };
         let mut groups = leaves.groups_from(from).peekable();
+        let mut start = from;
         while let Some(group) = groups.next() {
-            // Names of this group behind its end were entered after the search. They are left out,
-            // because reading would go on behind them and miss names of the next group.
+            // Names of this group outside its bounds were entered after the search. They are left
+            // out. Otherwise reading would go on behind the end, and miss names of the next group,
+            // or go back before the start, and repeat names of the last one.
             let end = groups.peek().map_or(u64::MAX, |next| next[0].first);
             let mut found = Vec::new();
             let group_read = group.iter().try_for_each(|leaf| {
-                found.extend(batch.names_of(self.hashed_names(leaf.logical, hasher, from..end))?);
+                found.extend(batch.names_of(self.hashed_names(leaf.logical, hasher, start..end))?);
                 Ok::<_, Error>(())
             });
+            start = end;
             // What was found is given even if reading cannot go on.
             give(&mut found, at_least, &mut batch.entries);
             group_read?;
