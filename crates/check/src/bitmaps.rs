@@ -193,10 +193,10 @@ fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut
     let ipg = volume.geometry.inodes_per_group();
     let mut found = vec![0u64; usize_from_u32(ipg.div_ceil(64))];
     let (mut used, mut directories) = (0u32, 0u32);
-    for (index, kind) in facts.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
+    for index in facts.marked() {
         found[index / 64] |= 1 << (index % 64);
         used += 1;
-        directories += u32::from(kind.is_directory());
+        directories += u32::from(facts.kinds[index].is_directory());
     }
     let beyond =
         facts.kinds.iter().skip(usize_from_u32(group.inodes_believed)).filter(|kind| kind.is_used()).count();

@@ -185,6 +185,8 @@ pub(crate) struct GroupFacts {
     pub(crate) value_inodes: Vec<ValueInode>,
     /// Blocks that are listed as bad.
     pub(crate) bad_blocks: BTreeSet<u64>,
+    /// Indexes of the scanned inodes that lie in blocks listed as bad.
+    pub(crate) in_bad_blocks: BTreeSet<usize>,
     /// Encrypted inodes by their index in the group, ascending.
     pub(crate) policies: Vec<(usize, Policy)>,
     /// Counts for people to read.
@@ -206,6 +208,14 @@ impl GroupFacts {
             references: Counts::new(inodes),
             ..Self::default()
         }
+    }
+
+    /// The inodes that the bitmap marks, by their index: those in use, and those that nobody can
+    /// use because their blocks are bad.
+    pub(crate) fn marked(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        let is_marked = move |index: usize, kind: Kind| kind.is_used() || self.in_bad_blocks.contains(&index);
+        let inodes = self.kinds.iter().enumerate();
+        inodes.filter(move |(index, kind)| is_marked(*index, **kind)).map(|(index, _)| index)
     }
 }
 

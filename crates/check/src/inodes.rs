@@ -14,6 +14,7 @@ use crate::finding::{Ledger, Sink, Site};
 use crate::in_order::map_in_order;
 use crate::inode::{Examination, Expected, Scan, examine};
 use crate::map::{Budget, Claims};
+use crate::volume::Volume;
 
 /// Bytes of inode table read at a time: few enough to stay in a CPU's cache until they are used.
 const CHUNK: u64 = 1 << 18;
@@ -49,7 +50,26 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
         }
     }
     facts.assert_complete(scan.volume.geometry.groups(), all);
+    note_bad(scan.volume, &mut facts);
     facts
+}
+
+/// Notes which inodes lie in blocks that are listed as bad. The list is in the first group.
+fn note_bad(volume: &Volume<'_>, facts: &mut Facts) {
+    let listed = facts.groups.first().map(|group| group.bad_blocks.clone()).unwrap_or_default();
+    if listed.is_empty() {
+        return;
+    }
+    let geometry = &volume.geometry;
+    let per_block = volume.block_size() / usize::from(geometry.inode_size());
+    assert!(per_block > 0, "an inode is larger than a block");
+    for (group, nr) in facts.groups.iter_mut().zip(geometry.all_groups()) {
+        let table = volume.group_of(nr).desc.inode_table().raw();
+        for block in listed.range(table..table.saturating_add(geometry.inode_table_blocks())) {
+            let first = usize_from_u64(block - table) * per_block;
+            group.in_bad_blocks.extend(first..(first + per_block).min(group.kinds.len()));
+        }
+    }
 }
 
 fn gather_group(scan: &Scan<'_, '_>, group: GroupNr) -> (GroupFacts, Sink) {

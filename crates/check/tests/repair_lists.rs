@@ -464,3 +464,29 @@ fn a_name_of_an_impossible_inode_is_listed() {
     plan.apply(&device).unwrap();
     e2fsck_clean(&image);
 }
+
+/// A block of an inode table is listed as bad, and no name leads there. For e2fsck the inodes in it
+/// are in use, so that nobody allocates them. The list stays.
+#[test]
+fn inodes_in_a_bad_block_count_as_used() {
+    if !require(&["mke2fs", "debugfs", "dumpe2fs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in
+        [&["-t", "ext2", "-b", "1024"][..], &["-t", "ext4", "-b", "1024", "-O", "^uninit_bg,^metadata_csum"]]
+    {
+        let image = made(folder.path(), options, "32M");
+        let head = run("dumpe2fs", &[image.to_str().unwrap()]);
+        let head = String::from_utf8_lossy(&head.stdout).into_owned();
+        let (_, last) = head.rsplit_once("Inode table at ").unwrap();
+        let block = number_behind(last, "-");
+        for field in [format!("block[0] {block}"), "size 1024".to_owned(), "blocks 2".to_owned()] {
+            debugfs(&image, &format!("set_inode_field <1> {field}"));
+        }
+        assert!(!small::is_clean(&image), "{options:?}");
+        repair(&image);
+        assert!(small::is_clean(&image), "{options:?}");
+        assert_eq!(debugfs(&image, "blocks <1>").trim(), block.to_string(), "{options:?}");
+    }
+}

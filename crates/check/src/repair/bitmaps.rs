@@ -86,9 +86,9 @@ impl Counts {
         let geometry = &ed.volume().geometry;
         let found: Vec<u64> = ed.scan.map.group_words(group).map(Iterator::collect).unwrap_or_default();
         let used: u32 = found.iter().map(|word| word.count_ones()).sum();
-        let inodes = known.kinds.iter().filter(|kind| kind.is_used()).count();
+        let inodes = known.marked().count();
         let directories = known.kinds.iter().filter(|kind| kind.is_directory()).count();
-        let end = known.kinds.iter().rposition(|kind| kind.is_used()).map_or(0, |last| last + 1);
+        let end = known.marked().next_back().map_or(0, |last| last + 1);
         Self {
             found,
             free_clusters: geometry.clusters_in_group(group) - used,
@@ -161,7 +161,7 @@ fn write_group(
     volume.checksums.seal_block_bitmap(&mut desc, volume.desc_size, &block, geometry.clusters_per_group());
     put_if_changed(ed, desc.block_bitmap(), &block)?;
     let mut block = vec![0; volume.block_size()];
-    for (index, _) in known.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
+    for index in known.marked() {
         bitmap::set(&mut block, u32_from_usize(index));
     }
     bitmap::pad_from(&mut block, geometry.inodes_per_group());

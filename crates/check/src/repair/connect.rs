@@ -256,7 +256,7 @@ fn unused_scanned_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Option<InodeNr> {
         let known = &facts.groups[usize_from_u32(group.raw())];
         let index = known.kinds.iter().enumerate().position(|(index, kind)| {
             let inode = volume.geometry.inode_at(group, u32_from_usize(index));
-            is_ordinary(volume, inode) && !kind.is_used()
+            is_ordinary(volume, inode) && !kind.is_used() && !known.in_bad_blocks.contains(&index)
         });
         index.map(|index| volume.geometry.inode_at(group, u32_from_usize(index)))
     })
