@@ -57,6 +57,31 @@ fn an_entry_for_dot_that_is_too_long_hides_no_names() {
     }
 }
 
+/// Other bytes are in the place of an entry. By chance they look like one, which names an impossible
+/// inode and ends inside a later entry.
+#[test]
+fn bytes_that_look_like_an_entry_hide_no_names() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // `.` and `..` begin at 0 and 12, the names at 24 and 36.
+    for (at, length, kept) in [(0, 40u16, &["two", "three"][..]), (24, 16, &["three"])] {
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+        debugfs(&image, "mkdir one/three");
+        let block: u64 = debugfs(&image, "bmap one 0").trim().parse().unwrap();
+        let device = FileDevice::open(&image).unwrap();
+        let mut entry = 0xFFFF_FFF0u32.to_le_bytes().to_vec();
+        entry.extend_from_slice(&length.to_le_bytes());
+        entry.extend_from_slice(&[4, 2]);
+        device.write_at((block << 10) + at, &entry).unwrap();
+        drop(device);
+        repair(&image);
+        let names = debugfs(&image, "ls -p one");
+        assert!(kept.iter().all(|name| names.contains(&format!("/{name}/"))), "{at}: {names}");
+    }
+}
+
 /// A file of the Hurd may have the block of a translator, where Linux keeps `i_version`. The Hurd
 /// has no types in names, so names with types say who made the file system.
 #[test]

@@ -1,5 +1,7 @@
 //! Entries of directories, read past what is broken.
 
+use std::ops::Range;
+
 use blockyard_disk::dirblock::{
     DirLayout, ENTRY_LEN_MIN, HEADER_LEN, NAME_LEN_MAX, TAIL_LEN, decode_rec_len, stored_checksum,
 };
@@ -38,6 +40,7 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
             && (rec_len == left || left - rec_len >= ENTRY_LEN_MIN);
         let length = DirLayout::entry_len(usize::from(block[at + 6]));
         let own = if length <= left { name_at(ed, block, at) } else { None };
+        let fits = fits && (own.is_some() || !is_garbage(ed, block, at..at + rec_len, end));
         if fits && length <= rec_len {
             // An entry for `.` that is too long hides the entries after it, and may end inside one
             // of them. Deletions never leave such an entry.
@@ -60,6 +63,29 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
         at = resume(ed, block, from, end);
     }
     names
+}
+
+/// Whether an entry that names no possible inode is other bytes, whose length hides entries: no
+/// chain of lengths follows it, and a chain of entries leads from inside of it to the end.
+fn is_garbage(ed: &Editor<'_, '_>, block: &[u8], entry: Range<usize>, end: usize) -> bool {
+    let is_free = block[entry.start..entry.start + 4] == [0; 4];
+    let mut inside = (entry.start + 4..entry.end).step_by(4);
+    !is_free && !is_linked(block, entry.end, end) && inside.any(|from| is_chain(ed, block, from, end))
+}
+
+/// Whether the lengths of the entries from here on lead to the end, whatever the entries name.
+fn is_linked(block: &[u8], from: usize, end: usize) -> bool {
+    debug_assert!(end <= block.len(), "entries up to byte {end} of {}", block.len());
+    let mut at = from;
+    while at + ENTRY_LEN_MIN <= end {
+        let rec_len = decode_rec_len(u16::from_le_bytes([block[at + 4], block[at + 5]]), block.len());
+        let length = DirLayout::entry_len(usize::from(block[at + 6]));
+        if rec_len < length.max(ENTRY_LEN_MIN) || !rec_len.is_multiple_of(4) || rec_len > end - at {
+            return false;
+        }
+        at += rec_len;
+    }
+    at == end
 }
 
 /// The next offset from which a chain of entries leads to the end; `end` if there is none.
