@@ -57,8 +57,8 @@ fn an_entry_for_dot_that_is_too_long_hides_no_names() {
     }
 }
 
-/// Other bytes are in the place of an entry. By chance they look like one, which names an impossible
-/// inode and ends inside a later entry.
+/// Other bytes are in the place of an entry. By chance they look like one, which names an
+/// impossible inode and ends inside a later entry.
 #[test]
 fn bytes_that_look_like_an_entry_hide_no_names() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
