@@ -88,8 +88,9 @@ pub struct Matrix {
     pub ceiling: bool,
     /// Directory for images.
     pub scratch: PathBuf,
-    /// Directory to keep the images of each cell in: those of its last seed. If `lived` aged the
-    /// images, the name of the cell's own directory ends in `.aged`.
+    /// Directory to keep the images of each cell in: those of its last seed. The cell's own
+    /// directory is named after its mount options, then `.2-workers` (if there are several), then
+    /// `.aged` (if the images are). So cells of one report keep apart.
     pub keep: Option<PathBuf>,
 }
 
@@ -115,6 +116,8 @@ pub struct Cell {
     pub image: String,
     /// State of the image, as [`Matrix::state`].
     pub state: String,
+    /// Workers that took turns.
+    pub workers: u32,
     /// Mount options.
     pub mount: String,
     /// Agreement of the engine with the kernel.
@@ -142,6 +145,14 @@ impl Matrix {
             (0, None) => FRESH.to_owned(),
             (operations, None) => format!("{operations} operations"),
         }
+    }
+
+    /// The name of a cell's own directory in `keep`.
+    fn folder(&self, mount: &str) -> String {
+        let workers = if self.workers > 1 { format!(".{}-workers", self.workers) } else { String::new() };
+        let aged = if self.aged > 0 || self.lived.is_some() { ".aged" } else { "" };
+        debug_assert!(!mount.contains('/'), "the name is one component of a path");
+        format!("{mount}{workers}{aged}")
     }
 
     /// The matrices that share a table: this one, after the same on fresh images if a life aged
@@ -234,14 +245,7 @@ impl Runs<'_> {
     /// their turn during a long measurement.
     fn cell(&mut self, kind: &str, mount: &str) -> Result<Cell> {
         let session = Session::start()?;
-        let mut cell = Cell {
-            trace: kind.to_owned(),
-            image: self.image.name.to_owned(),
-            state: self.matrix.state(),
-            mount: mount.to_owned(),
-            agreement: Agreement::default(),
-            ceiling: None,
-        };
+        let mut cell = self.unmeasured(kind, mount);
         for &seed in &self.matrix.seeds {
             let lines = self.lines(kind, seed)?;
             let plan = self.plan(kind, mount, seed)?;
@@ -254,6 +258,19 @@ impl Runs<'_> {
             }
         }
         Ok(cell)
+    }
+
+    /// The names of a cell, without figures.
+    fn unmeasured(&self, kind: &str, mount: &str) -> Cell {
+        Cell {
+            trace: kind.to_owned(),
+            image: self.image.name.to_owned(),
+            state: self.matrix.state(),
+            workers: self.matrix.workers,
+            mount: mount.to_owned(),
+            agreement: Agreement::default(),
+            ceiling: None,
+        }
     }
 
     fn lines(&self, kind: &str, seed: u64) -> Result<Vec<Line>> {
@@ -273,7 +290,7 @@ impl Runs<'_> {
                 Some(make("ageing", &Recipe { seed: !seed, ops, space: space << 20, workers: 1 })?)
             }
         };
-        let folder = if self.matrix.lived.is_some() { format!("{mount}.aged") } else { mount.to_owned() };
+        let folder = self.matrix.folder(mount);
         Ok(Plan {
             mke2fs: mke2fs.to_owned(),
             size: mib << 20,
@@ -358,15 +375,41 @@ mod tests {
         );
         let lived = Matrix { lived: life, ..plain() };
         let aged = told("mail:9", "Images aged by mail:9, one worker");
-        assert_eq!(states(lived.clone()), [fresh, aged]);
-        // Neither overwrites what the other kept.
-        let kept = |matrix: &Matrix| {
-            let matrix = Matrix { keep: Some(PathBuf::from("kept")), ..matrix.clone() };
+        assert_eq!(states(lived), [fresh, aged]);
+    }
+
+    /// The parts of a report once overwrote what the parts before had kept.
+    #[test]
+    fn what_is_kept_is_named_after_workers_and_ageing() {
+        let plain = || matrix(&["untar"], &["1k"], 1);
+        let kept = |matrix: Matrix| {
+            let matrix = Matrix { keep: Some(PathBuf::from("kept")), ..matrix };
             let runs = Runs { matrix: &matrix, image: &IMAGES[2], aged: Vec::new() };
-            runs.plan("untar", "data=ordered", 1).unwrap().keep.unwrap()
+            let keep = runs.plan("untar", "data=ordered", 1).unwrap().keep.unwrap();
+            keep.strip_prefix("kept/1k/untar").unwrap().to_str().unwrap().to_owned()
         };
-        assert_eq!(kept(&plain()), PathBuf::from("kept/1k/untar/data=ordered"));
-        assert_eq!(kept(&lived), PathBuf::from("kept/1k/untar/data=ordered.aged"));
+        let lived = || Matrix { lived: Some("mail:9".parse::<Ageing>().unwrap()), ..plain() };
+        assert_eq!(kept(plain()), "data=ordered");
+        assert_eq!(kept(Matrix { workers: 2, ..plain() }), "data=ordered.2-workers");
+        assert_eq!(kept(Matrix { aged: 7, ..plain() }), "data=ordered.aged");
+        assert_eq!(kept(lived()), "data=ordered.aged");
+        assert_eq!(kept(Matrix { workers: 2, ..lived() }), "data=ordered.2-workers.aged");
+    }
+
+    /// Rows of a report with one worker once could not be told from those with two.
+    #[test]
+    fn rows_as_json_tell_the_parts_of_a_report_apart() {
+        let plain = || matrix(&["untar"], &["1k"], 1);
+        let row = |matrix: &Matrix| {
+            let runs = Runs { matrix, image: &IMAGES[2], aged: Vec::new() };
+            let cell = runs.unmeasured("untar", "data=ordered");
+            let row = serde_json::to_value(cell).unwrap();
+            (row["state"].as_str().unwrap().to_owned(), row["workers"].as_u64().unwrap())
+        };
+        let told = |state: &str, workers| (state.to_owned(), workers);
+        assert_eq!(row(&plain()), told("fresh", 1));
+        assert_eq!(row(&Matrix { workers: 2, ..plain() }), told("fresh", 2));
+        assert_eq!(row(&Matrix { aged: 7, ..plain() }), told("7 operations", 1));
     }
 
     #[test]

@@ -185,6 +185,7 @@ mod tests {
             trace: "untar".to_owned(),
             image: "1k".to_owned(),
             state: FRESH.to_owned(),
+            workers: 1,
             mount: mount.to_owned(),
             agreement,
             ceiling: Some(kernel),

@@ -27,8 +27,8 @@ seed, requests, searches, placements (of the requests, how many are equal), crit
 (of the searches, how many are equal), mb_groups, summary, stats (whether equal at the end), overlaps, first (difference).
 Level 2, one object per comparison: lines, outcomes_differ, shares and decisions (each of objects with equal and of),
 own_commits, stats (the kernel's, ours), first (difference: in what was chosen, else in an outcome or a file, else in how a
-choice was found), files; of a table: trace, image, state (as above, or the number of operations of --aged), mount, agreement
-and ceiling (two such objects; ceiling is null without --ceiling).
+choice was found), files; of a table: trace, image, state (as above; after --aged N the text `N operations`), workers, mount,
+agreement and ceiling (two such objects; ceiling is null without --ceiling).
 
 Exit codes: 0 done; 1 fewer equal placements (level 2: extents) than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
