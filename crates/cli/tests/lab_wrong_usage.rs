@@ -31,7 +31,7 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["yard", "--aged", "vm,mail"], "--aged mail: yard runs on images of that life anyway"),
     (
         &["e1-patches", "--workers", "128", "--aged", "mail:9"],
-        "before a commit, and --aged leaves them 32768, half of the image; give fewer --ops or --workers",
+        "--aged leaves them 32768, half of the image; give fewer --ops or --workers, or, where the command takes it",
     ),
     (&["fallocate2", "--workers", "0"], "from 1 up"),
     (&["fallocate2", "--workers", "9999"], "at most 4096"),

@@ -72,7 +72,7 @@ impl Plan {
         ensure!(
             needed <= half.max(self.space_of_files()),
             "{}: the workers may allocate {} MiB before a commit, and --aged leaves them {}, half of the image; give \
-             fewer --ops or --workers, or a larger --memory",
+             fewer --ops or --workers, or, where the command takes it, a larger --memory",
             self.image.name(),
             needed.div_ceil(MIB),
             half / MIB
