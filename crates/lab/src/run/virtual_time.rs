@@ -86,6 +86,10 @@ impl Plan {
     /// commit. So this counts all operations that the CPUs can do until then, and those of the
     /// warm-up, in which a worker may be ahead of the others: by a cycle, or by a turn on a CPU
     /// that it shares. After a commit the files that are left take no more than the warm-up.
+    ///
+    /// A machine whose `operation_ns` is 0 charges for lines and locks only. How many operations a
+    /// turn or the time until a commit holds is then unknown. So the turn is left out, and all
+    /// operations of the plan count.
     pub(super) fn space_before_commit(&self) -> u64 {
         let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload
         else {
@@ -94,7 +98,8 @@ impl Plan {
         let workers = u64_from_u32(self.workers.iter().copied().max().unwrap_or(1));
         let cpus = self.cpus.map_or(workers, |cpus| u64_from_u32(cpus).min(workers));
         let operations_within = |time_ns: fn(&Machine) -> u64| {
-            self.machine.as_ref().map(|machine| time_ns(machine) / machine.operation_ns.max(1))
+            let machine = self.machine.as_ref()?;
+            time_ns(machine).checked_div(machine.operation_ns)
         };
         let turn = operations_within(|machine| machine.quantum_ns).filter(|_| cpus < workers).unwrap_or(0);
         let warm_up = turn.max(2 * (size / step + 1));
@@ -563,6 +568,10 @@ mod tests {
         let committed = Plan { machine: Some(machine), ..shared };
         let operations = 96 * (3_000_000 / 2820) + 2 * (5_000_000 / 2820);
         assert_eq!(committed.space_before_commit(), operations * 8192);
+        // One nanosecond an operation was assumed, so that a turn had three million of them.
+        let machine = Machine { operation_ns: 0, ..Machine::open("kunpeng-920").unwrap() };
+        let unknown = Plan { machine: Some(machine), ..committed };
+        assert_eq!(unknown.space_before_commit(), 96 * (1000 + 258) * 8192);
     }
 
     /// The first plan failed in the middle of its run. The others compared with a larger fresh file
