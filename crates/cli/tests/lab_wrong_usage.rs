@@ -28,7 +28,11 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--workers", "1,2,1"], "--workers: 1 twice"),
     (&["fallocate2", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
     (&["e3", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
-    (&["yard", "--aged", "vm,mail"], "--aged mail: yard runs on images of that life anyway"),
+    (
+        &["yard", "--aged", "vm,mail"],
+        "--aged mail: yard runs some cells on images of that life, which would be measured twice; leave it out or give",
+    ),
+    (&["yard", "--aged", "mail:100000"], "--aged mail:100000: yard runs some cells on images of that life"),
     (
         &["e1-patches", "--workers", "128", "--aged", "mail:9"],
         "--aged leaves them 32768, half of the image; give fewer --ops or --workers, or, where the command takes it",

@@ -82,6 +82,16 @@ impl Ageing {
         Self { profile, length, utilisation: None, text }
     }
 
+    /// Whether both age an image in the same way, however they are written: `mail` and
+    /// `mail:100000` do.
+    #[must_use]
+    pub fn is_same_life(&self, other: &Self) -> bool {
+        let share = |one: &Self| one.utilisation.unwrap_or(one.profile.utilisation);
+        self.profile == other.profile
+            && self.length == other.length
+            && (share(self) - share(other)).abs() < 1e-9
+    }
+
     /// The same ageing, except that files fill this share of the free space.
     ///
     /// # Errors
@@ -232,6 +242,18 @@ mod tests {
         let who = Circumstances { room: GIB, ..Circumstances::new(Policy::default(), 7) };
         let text = age(device, &"mail".parse().unwrap(), &who).unwrap_err().to_string();
         assert!(text.contains("have to stay so"), "{text}");
+    }
+
+    /// The profile `mail` fills 75 %, and 100,000 operations are the default.
+    #[test]
+    fn lives_are_the_same_however_they_are_written() {
+        let mail: Ageing = "mail".parse().unwrap();
+        for same in ["mail", "mail:100000", "mail:75%", "mail:75%:100000"] {
+            assert!(mail.is_same_life(&same.parse().unwrap()), "{same}");
+        }
+        for other in ["build", "mail:99999", "mail:1x", "mail:76%"] {
+            assert!(!mail.is_same_life(&other.parse().unwrap()), "{other}");
+        }
     }
 
     #[test]

@@ -357,10 +357,17 @@ impl Args {
         };
         refuse_twice("--aged", &self.aged)?;
         refuse_twice("--device", &self.device)?;
-        // Rows of two plans with one life would pass for repetitions.
-        let has_anyway = |life: &&Ageing| plans.iter().any(|plan| plan.aged.as_ref() == Some(*life));
-        if let Some(life) = self.aged.iter().find(has_anyway) {
-            bail!("--aged {life}: {} runs on images of that life anyway; leave it out", self.workload);
+        // Only `yard` ages images by itself. Rows of two plans with one life would pass for
+        // repetitions.
+        let is_there = |life: &Ageing| {
+            plans.iter().any(|plan| plan.aged.as_ref().is_some_and(|aged| aged.is_same_life(life)))
+        };
+        if let Some(life) = self.aged.iter().find(|life| is_there(life)) {
+            bail!(
+                "--aged {life}: {} runs some cells on images of that life, which would be measured twice; leave it out \
+                 or give another length",
+                self.workload
+            );
         }
         let mut plans = self.with_aged(plans);
         let cache_bytes = self.cache_bytes()?;
