@@ -61,13 +61,16 @@ impl Plan {
     /// smaller than the fresh one.
     fn check_aged(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes().filter(|_| self.aged.is_some()) else { return Ok(()) };
+        // The modelled file system has whole groups only. It would lack the last group of an image
+        // that ends within it, and what the life put there.
         ensure!(
             bytes.is_multiple_of(GROUP_BYTES),
             "{}: in virtual time --aged takes a file system of whole groups; give a multiple of {} MiB",
             self.image.name(),
             GROUP_BYTES / MIB
         );
-        // More than half of the image is left only for files that are never truncated.
+        // Files that are never truncated (append64) may take more than half: nothing of them waits
+        // for a commit.
         let (half, needed) = (bytes / 2, self.space_before_commit());
         ensure!(
             needed <= half.max(self.space_of_files()),
