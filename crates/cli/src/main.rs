@@ -39,10 +39,7 @@ fn main() -> ExitCode {
         command.clone().try_get_matches_from(given).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) if is_helper => {
-            eprintln!("blockyard: {error}");
-            return ExitCode::from(commands::EXIT_HELPER_USAGE);
-        }
+        Err(error) if is_helper => return usage::end_helper(&error),
         Err(error) => return usage::end(&error, &command),
     };
     terminal::holds_json(cli.output.json);

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+use crate::commands::EXIT_HELPER_USAGE;
+
 /// Exit code of wrong usage.
 const EXIT_USAGE: u8 = 2;
 /// Exit code of wrong usage for `check`, which uses the codes of e2fsck.
@@ -18,17 +20,29 @@ const EXIT_USAGE_CHECK: u8 = 16;
 /// command needs a subcommand and none is given, the message is the command's help.
 pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that is gone has seen enough.
-            let _ = error.print();
-            ExitCode::SUCCESS
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => show(error),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             exit_code(&words(command, std::env::args_os().skip(1)))
         }
         _ => refuse(&message(error), command),
     }
+}
+
+/// As [`end`], for the helper of mount(8), which has its own exit code of wrong usage.
+pub(crate) fn end_helper(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return show(error);
+    }
+    eprintln!("blockyard: {}", message(error));
+    ExitCode::from(EXIT_HELPER_USAGE)
+}
+
+/// Prints what was asked for.
+fn show(requested: &clap::Error) -> ExitCode {
+    // A reader that is gone has seen enough.
+    let _ = requested.print();
+    ExitCode::SUCCESS
 }
 
 /// Reports in one line what is wrong with the usage of the running command, and returns the exit

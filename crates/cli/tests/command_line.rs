@@ -53,6 +53,34 @@ fn every_command_refuses_in_one_line() {
     assert!(count > 25, "{count}");
 }
 
+/// Under the name of mount(8)'s helper, help was an error, and a mistake had `\n` for line breaks.
+#[test]
+fn the_helper_of_mount_says_what_is_wrong_in_one_line_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let helper = folder.path().join("mount.fuse.blockyard");
+    std::os::unix::fs::symlink(BLOCKYARD, &helper).unwrap();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(&helper).args(arguments).stdin(Stdio::null()).output().unwrap();
+        let [out, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), out, errors)
+    };
+    for (arguments, expected) in [
+        (
+            &["img", "mnt", "--bogus"][..],
+            "unexpected argument '--bogus' found; to pass '--bogus' as a value, use '-- --bogus'",
+        ),
+        (&["img"], "the following required arguments were not provided: <DIR>"),
+        (&["img", "mnt", "-o", "shiny"], "unknown option shiny"),
+    ] {
+        assert_eq!(run(arguments), (Some(1), String::new(), format!("blockyard: {expected}\n")));
+    }
+    for (option, part) in [("--help", "Usage: "), ("--version", env!("CARGO_PKG_VERSION"))] {
+        let (code, out, errors) = run(&[option]);
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{option}");
+        assert!(out.contains(part), "{option}: {out}");
+    }
+}
+
 #[test]
 fn each_mistake_is_named() {
     for (arguments, what, command) in [
