@@ -80,7 +80,8 @@ impl Copy<'_, '_> {
             let written = copy.fill(inode, &place.path, |copy| copy.append_all(inode, &place.path, &pieces));
             copy.or_unlink(made, written)?;
             let changes = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
-            copy.volume.fs.set_attributes(&copy.volume.ctx, inode, &changes).at(&place.path)?;
+            let owned = copy.volume.fs.set_attributes(&copy.volume.ctx, inode, &changes).at(&place.path);
+            copy.or_unlink(made, owned.map_err(Into::into))?;
             Ok(inode)
         })?;
         self.made(&place.path, inode)
