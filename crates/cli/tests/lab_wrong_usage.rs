@@ -1,5 +1,5 @@
-//! Wrong usage of `blockyard lab run` and `lab pairs`: exit code 2, and one line that says what is
-//! wrong, where, and what to do.
+//! Wrong usage of `blockyard lab run`, `lab pairs` and `lab agree`: exit code 2, and one line that
+//! says what is wrong, where, and what to do.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,12 +30,12 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["e3", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
     (
         &["yard", "--aged", "vm,mail"],
-        "--aged mail: yard runs some cells on images of that life, which would be measured twice; leave it out or give",
+        "--aged mail: yard runs some cells on images of that life, which would be measured twice",
     ),
     (&["yard", "--aged", "mail:100000"], "--aged mail:100000: yard runs some cells on images of that life"),
     (
         &["e1-patches", "--workers", "128", "--aged", "mail:9"],
-        "--aged leaves them 32768, half of the image; give fewer --ops or --workers, or, where the command takes it",
+        "leaves them 32768, half of the image; give fewer --ops or --workers, or, where the command",
     ),
     (&["fallocate2", "--workers", "0"], "from 1 up"),
     (&["fallocate2", "--workers", "9999"], "at most 4096"),
@@ -139,4 +139,48 @@ fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
     let taken = "lab pairs --json --policy yard --workers 4 --interleave virtual --cpus 2 --pairs 50";
     let row: serde_json::Value = serde_json::from_str(&stdout(&blockyard(&words(taken)))).unwrap();
     assert_eq!((row["threads"].as_u64(), row["pairs"].as_u64()), (Some(4), Some(200)));
+}
+
+/// Each level ignored the options of the other, and each way of level 2 those of the other ways.
+#[test]
+fn options_that_agree_would_ignore_are_wrong_usage() {
+    const OF_LEVEL_2: &[&str] = &[
+        "--mkfs x",
+        "--mib 64",
+        "--space 9",
+        "--mount x",
+        "--workers 2",
+        "--seeds 1,2",
+        "--report",
+        "--lazy",
+        "--ceiling",
+        "--scratch x",
+    ];
+    const OF_PAIRS: &[&str] =
+        &["--start x", "--mkfs x", "--mib 64", "--space 9", "--mount x", "--age x", "--lazy"];
+    for (way, told, options) in [
+        ("--level 1", "--level 1", OF_LEVEL_2),
+        ("--level 1", "--level 1", &["--start x"]),
+        ("--replay x", "--replay", OF_LEVEL_2),
+        ("--replay x", "--replay", &["--seed 2", "--ops 9", "--every 2"]),
+        ("--level 2", "the table of --level 2", OF_PAIRS),
+        ("--level 2", "the table of --level 2", &["--summary", "--replay x"]),
+        ("--make untar", "--make", &["--summary"]),
+        ("--trace x", "--trace", &["--summary", "--ops 9", "--space 9", "--workers 2"]),
+    ] {
+        for option in options {
+            let line = format!("lab agree {way} {option}");
+            let name = words(option)[0];
+            let part = format!("blockyard: {told} would ignore {name}; leave it out");
+            assert_wrong_usage(&words(&line), &part);
+        }
+    }
+    assert_wrong_usage(
+        &words("lab agree --report --lazy"),
+        "--level 1 would ignore --report, --lazy; leave them out",
+    );
+    assert_wrong_usage(
+        &words("lab agree --level 2 --seeds 1,2 --seed 3"),
+        "'--seeds <SEEDS>' cannot be used with '--seed <SEED>'",
+    );
 }

@@ -1,5 +1,6 @@
 //! `blockyard lab agree`.
 
+mod belonging;
 mod operations;
 
 use std::path::PathBuf;
@@ -17,6 +18,10 @@ use crate::terminal;
 
 /// Exit code if the share of equal placements (level 2: of equal extents) is below `--at-least`.
 const EXIT_BELOW: u8 = 1;
+/// The default of `--seed`.
+const SEED: u64 = 1;
+/// The default of `--ops`.
+const OPS: u32 = 300;
 
 /// Records decisions of the running kernel's allocator on loop images (needs root), replays them,
 /// and compares each one.
@@ -43,10 +48,10 @@ pub(crate) struct Args {
     #[arg(long = "image")]
     images: Vec<String>,
     /// Seed of the loads, of the content and of generated traces
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED)]
     seed: u64,
     /// Approximate number of operations of each load or generated trace
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = OPS)]
     ops: u32,
     /// Take only every n-th pair of load and image kind
     #[arg(long, default_value_t = 1)]
@@ -81,7 +86,7 @@ impl Args {
             2 => super::run::refuse("--trace and --make", &[rotational]),
             _ => self.check_level_1(rotational),
         };
-        if let Err(error) = refused {
+        if let Err(error) = refused.and_then(|()| self.ensure_all_belong()) {
             return Ok(wrong_usage(&error));
         }
         if self.level == 2 || self.operations.are_given() {

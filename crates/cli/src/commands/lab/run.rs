@@ -684,6 +684,17 @@ pub(super) fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
     }
 }
 
+/// Refuses the options that were given but that `whose` would ignore.
+pub(super) fn refuse_ignored(whose: &str, ignored: &[&str]) -> Result<()> {
+    ensure!(
+        ignored.is_empty(),
+        "{whose} would ignore {}; leave {} out",
+        ignored.join(", "),
+        if ignored.len() == 1 { "it" } else { "them" }
+    );
+    Ok(())
+}
+
 /// Runs the cells of all plans. A cell that fails ends the run: its error is put into `failed`, and
 /// what was measured before it is returned.
 fn run_cells(

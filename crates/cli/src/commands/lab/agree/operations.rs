@@ -16,34 +16,39 @@ use super::{EXIT_BELOW, Form, wrong_usage};
 use crate::commands::Output;
 use crate::commands::progress::Progress;
 
+/// The default of `--mib`.
+pub(super) const MIB: u64 = 4096;
+/// The default of `--space`.
+pub(super) const SPACE_MIB: u64 = 256;
+
 /// Options of level 2; level 1 takes `--aged` with a profile.
 #[derive(clap::Args)]
 pub(crate) struct OperationArgs {
     /// Play this operation trace (JSON Lines) on the kernel and in the engine
     #[arg(long, conflicts_with_all = ["loads", "images", "replay", "every"])]
-    trace: Option<PathBuf>,
+    pub(super) trace: Option<PathBuf>,
     /// Generate a trace of this kind instead (see `lab trace make`)
     #[arg(long, conflicts_with_all = ["trace", "loads", "images", "replay", "every"])]
-    make: Option<String>,
+    pub(super) make: Option<String>,
     /// Arguments of mke2fs for the start image
     #[arg(long, default_value = "", allow_hyphen_values = true)]
-    mkfs: String,
+    pub(super) mkfs: String,
     /// Start from a copy of this image (`start` of a --keep) instead of a new one
     #[arg(long, conflicts_with_all = ["loads", "images", "replay", "every", "mkfs", "mib", "age", "aged"])]
-    start: Option<PathBuf>,
+    pub(super) start: Option<PathBuf>,
     /// Size of the start image in MiB; the file is sparse
-    #[arg(long, default_value_t = 4096)]
-    mib: u64,
+    #[arg(long, default_value_t = MIB)]
+    pub(super) mib: u64,
     /// MiB of file space that a generated trace may fill
-    #[arg(long, default_value_t = 256)]
-    space: u64,
+    #[arg(long, default_value_t = SPACE_MIB)]
+    pub(super) space: u64,
     /// Mount options of both sides. The engine follows mb_optimize_scan, delalloc, nodelalloc, data
     /// and stripe, and accepts commit; others are refused, except with --ceiling
     #[arg(long, default_value = "")]
-    mount: String,
+    pub(super) mount: String,
     /// First play this trace on the start image, in the kernel
     #[arg(long)]
-    age: Option<PathBuf>,
+    pub(super) age: Option<PathBuf>,
     /// Age the start image first with a profile in the engine, PROFILE[:N][:P%] (see lab age), or,
     /// at level 2 only, with this many operations of the kind `ageing`, played by the kernel. With
     /// a profile, tables have fresh images too, in columns next to the aged ones
@@ -52,17 +57,17 @@ pub(crate) struct OperationArgs {
     /// Workers of generated traces: they take turns, each on its own CPU slot and in its own
     /// directory
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    workers: u32,
+    pub(super) workers: u32,
     /// Seeds of the table, comma-separated: each cell is the sum over them [default: --seed]
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
-    seeds: Vec<u64>,
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make", "seed"])]
+    pub(super) seeds: Vec<u64>,
     /// Print the whole document of tables, as Markdown: fresh images, two workers, aged images (as
     /// --aged says, else by 200000 operations); --ceiling adds the ceilings
     #[arg(long, conflicts_with_all = ["trace", "make", "workers"])]
-    report: bool,
+    pub(super) report: bool,
     /// Load bitmaps on demand, not all of them after each mount
     #[arg(long)]
-    lazy: bool,
+    pub(super) lazy: bool,
     /// Let the device report seek times (with --trace or --make): Linux's allocator then looks at a
     /// few groups in order first, the linear prefix
     #[arg(long)]
@@ -70,10 +75,10 @@ pub(crate) struct OperationArgs {
     /// Compare the kernel with itself: the most that can be reached. In a table, this comes beside
     /// the comparison with the engine
     #[arg(long)]
-    ceiling: bool,
+    pub(super) ceiling: bool,
     /// Folder for the images [default: /dev/shm if it exists, else the folder for temporary files]
     #[arg(long)]
-    scratch: Option<PathBuf>,
+    pub(super) scratch: Option<PathBuf>,
 }
 
 /// The values of `--aged`.

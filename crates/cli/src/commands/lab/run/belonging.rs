@@ -1,9 +1,9 @@
 //! The options of `lab run` that belong to each workload and experiment.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use blockyard_lab::experiment::Experiment;
 
-use super::{Args, IN_PROCESS};
+use super::{Args, IN_PROCESS, refuse_ignored};
 
 impl Args {
     /// Refuses every option that the chosen workload or experiment would ignore.
@@ -49,12 +49,6 @@ impl Args {
             (_, true) => " --device",
             _ => "",
         };
-        ensure!(
-            ignored.is_empty(),
-            "{name}{way} would ignore {}; leave {} out",
-            ignored.join(", "),
-            if ignored.len() == 1 { "it" } else { "them" }
-        );
-        Ok(())
+        refuse_ignored(&format!("{name}{way}"), &ignored)
     }
 }
