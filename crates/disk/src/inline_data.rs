@@ -10,7 +10,7 @@
 use crate::CorruptionKind;
 use crate::dirblock::{DirDefect, DirLayout, Entries, Packer, dots};
 use crate::whole_directory::Name;
-use crate::xattr::{self, Home};
+use crate::xattr::{self, Attribute, AttributeList, Home, Value};
 
 /// Index of the attribute's name prefix (`system.`).
 pub const XATTR_INDEX: u8 = 7;
@@ -36,6 +36,41 @@ pub fn tail_of(attributes: &[u8]) -> Result<&[u8], CorruptionKind> {
         Some(entry) if entry.value_inode != 0 => Err(CorruptionKind::InlineDataElsewhere),
         entry => Ok(entry.map_or(&[], |entry| entry.value)),
     }
+}
+
+/// The most bytes of content that an inode can hold, by its attribute area: those of `i_block`, and
+/// what the area has free beside the other attributes and the entry of `system.data`. `None` if not
+/// even that entry has room: then no content is inline, however short.
+///
+/// # Errors
+/// A defect of the attribute list.
+pub fn room(attributes: &[u8]) -> Result<Option<usize>, CorruptionKind> {
+    let mut list = attribute_list(attributes)?;
+    list.set(tail_attribute(Vec::new()));
+    let free = attributes.len().checked_sub(list.area_len(Home::Inode));
+    Ok(free.map(|free| HEAD_LEN + (free & !3)))
+}
+
+/// Sets `system.data` to `tail` in an attribute area. Returns whether it fits; if not, nothing
+/// changes.
+///
+/// # Errors
+/// A defect of the attribute list.
+pub fn set_tail(attributes: &mut [u8], tail: &[u8]) -> Result<bool, CorruptionKind> {
+    let mut list = attribute_list(attributes)?;
+    list.set(tail_attribute(tail.to_vec()));
+    Ok(list.write_inode_area(attributes))
+}
+
+fn attribute_list(attributes: &[u8]) -> Result<AttributeList, CorruptionKind> {
+    if !xattr::has_magic(attributes) {
+        return Ok(AttributeList::default());
+    }
+    Ok(AttributeList::parse(attributes, Home::Inode)?)
+}
+
+fn tail_attribute(tail: Vec<u8>) -> Attribute {
+    Attribute { index: XATTR_INDEX, name: XATTR_NAME.to_vec(), value: Value::Bytes(tail) }
 }
 
 /// The content of an inode with inline data.
@@ -116,8 +151,8 @@ pub struct PackedDir {
     pub tail: Vec<u8>,
 }
 
-/// An inline directory with the content of a linear block, in the same order; its second run has
-/// `tail_len` bytes. `None` if there is no room.
+/// An inline directory with the content of a linear block; its second run has `tail_len` bytes.
+/// Each name goes to the first run with room for it, as in Linux. `None` if there is no room.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block.
@@ -130,7 +165,7 @@ pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Opti
             used.push((entry.inode, entry.file_type, entry.name));
         }
     }
-    Ok(pack(parent, used, layout, tail_len))
+    Ok(pack(parent, used, layout, tail_len, Fill::FirstFit))
 }
 
 /// The inline directory with these names, in their order. Its second run is as short as possible,
@@ -139,7 +174,7 @@ pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Opti
 pub fn pack_names(parent: u32, names: &[Name<'_>], layout: DirLayout) -> PackedDir {
     let tail_len = names_tail_len(names.iter().map(|name| name.bytes.len()));
     let entries = names.iter().map(|name| (name.inode, name.file_type.dirent_byte(), name.bytes));
-    let Some(packed) = pack(parent, entries, layout, tail_len) else {
+    let Some(packed) = pack(parent, entries, layout, tail_len, Fill::InOrder) else {
         unreachable!("the second run was made for what the first one does not hold")
     };
     packed
@@ -158,12 +193,22 @@ pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
     tail
 }
 
-/// Fills the first run, then the second; `None` if the second is too short.
+/// Which run an entry goes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    /// The first with room.
+    FirstFit,
+    /// The first with room that is not before its predecessor's: the entries keep their order.
+    InOrder,
+}
+
+/// Fills the runs; `None` if they are too short.
 fn pack<'n>(
     parent: u32,
     entries: impl IntoIterator<Item = (u32, u8, &'n [u8])>,
     layout: DirLayout,
     tail_len: usize,
+    fill: Fill,
 ) -> Option<PackedDir> {
     let (mut head, mut tail) = ([0; HEAD_LEN], vec![0; tail_len]);
     head[..DIR_HEADER_LEN].copy_from_slice(&parent.to_le_bytes());
@@ -175,13 +220,11 @@ fn pack<'n>(
             Packer::new(run, layout)
         })
         .collect();
-    let mut at = 0;
+    let mut first = 0;
     for (inode, file_type, name) in entries {
-        while !runs[at].push(inode, file_type, name) {
-            at += 1;
-            if at == runs.len() {
-                return None;
-            }
+        let at = (first..runs.len()).find(|&at| runs[at].push(inode, file_type, name))?;
+        if fill == Fill::InOrder {
+            first = at;
         }
     }
     Some(PackedDir { head, tail })
@@ -290,6 +333,43 @@ mod tests {
             let entered: Vec<(&[u8], u8)> = all[..count].iter().map(|bytes| (&**bytes, 2)).collect();
             assert_eq!((found, data.parent()), (entered, 7));
         }
+    }
+
+    #[test]
+    fn a_short_name_goes_into_the_first_run_although_a_longer_one_did_not_fit_there() {
+        let mut block = vec![7; 1024];
+        dirblock::init_dots(&mut block, LAYOUT, 15, 2);
+        for name in [[b'x'; 49].as_slice(), b"a"] {
+            let entry = dirblock::NewEntry { inode: 20, file_type: FileType::Regular, name };
+            dirblock::insert(&mut block, LAYOUT, &entry).unwrap();
+        }
+        let PackedDir { head, tail } = pack_dir(&block, LAYOUT, 60).unwrap().unwrap();
+        let data = InlineData { head: &head, tail: &tail };
+        let lengths: Vec<usize> = data.dir_entries(LAYOUT).map(|entry| entry.unwrap().name.len()).collect();
+        assert_eq!(lengths, [1, 49]);
+    }
+
+    /// The limits of 6.18 with inodes of 256, 512 and 1024 bytes, and with other attributes.
+    #[test]
+    fn an_inode_holds_as_much_as_linux_puts_there() {
+        let area = |inode_size: usize| vec![0_u8; inode_size - 128 - 32];
+        for (inode_size, most) in [(256, 128), (512, 384), (1024, 896), (2048, 1920)] {
+            assert_eq!(room(&area(inode_size)), Ok(Some(most)));
+        }
+        for (value_len, most) in [(1, Some(104)), (20, Some(88)), (44, Some(64)), (48, Some(60)), (60, None)] {
+            let mut area = area(256);
+            let mut list = AttributeList::default();
+            list.set(Attribute { index: 1, name: b"a".to_vec(), value: Value::Bytes(vec![1; value_len]) });
+            assert!(list.write_inode_area(&mut area));
+            assert_eq!(room(&area), Ok(most), "{value_len}");
+            let Some(most) = most else { continue };
+            assert_eq!(set_tail(&mut area, &vec![2; most - HEAD_LEN + 1]), Ok(false));
+            assert_eq!((tail_of(&area), room(&area)), (Ok([].as_slice()), Ok(Some(most))));
+            let tail = vec![2; most - HEAD_LEN];
+            assert_eq!(set_tail(&mut area, &tail), Ok(true));
+            assert_eq!((tail_of(&area), room(&area)), (Ok(tail.as_slice()), Ok(Some(most))));
+        }
+        assert_eq!(room(&[]), Ok(None));
     }
 
     #[test]

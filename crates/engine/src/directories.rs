@@ -15,10 +15,9 @@ use blockyard_disk::checksum::{verify_dir_leaf, verify_htree};
 use blockyard_disk::dirblock::{self, DirLayout};
 use blockyard_disk::dirhash::{HashSeed, HashVersion};
 use blockyard_disk::htree::Index;
-use blockyard_disk::inline_data::{self, InlineData, XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inline_data::{self, HEAD_LEN, InlineData, PackedDir};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
-use blockyard_disk::xattr::{Attribute, AttributeList, Home, Value};
 use blockyard_disk::{BlockNr, Compat, Corruption, CorruptionKind, Incompat, InodeNr, LogicalBlock};
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
@@ -308,7 +307,8 @@ impl Directories {
         self.in_directory(inode, core, |directory| directory.is_empty())
     }
 
-    /// Gives a new directory its first block, with `.` and `..`.
+    /// Makes a new directory, without names: in its inode if it may lie there and has room, else in
+    /// its first block, with `.` and `..`.
     pub(crate) fn format_directory(
         &self,
         ctx: &OpContext,
@@ -317,6 +317,14 @@ impl Directories {
         core: &mut InodeCore,
         parent: InodeNr,
     ) -> Result<()> {
+        if core.inline_room(inode.number())?.is_some() {
+            let PackedDir { head, tail } = inline_data::pack_names(parent.raw(), &[], self.dir_layout());
+            debug_assert!(tail.is_empty(), "no names need {} bytes", tail.len());
+            core.store_inline(inode.number(), &head, &tail)?;
+            core.set_size(u64_from_usize(HEAD_LEN));
+            return Ok(());
+        }
+        core.may_be_inline = false;
         for (_, buffer) in self.append_dir_blocks(ctx, handle, inode, core, 1)? {
             let (own, up) = (inode.number().raw(), parent.raw());
             buffer.write(|bytes| dirblock::init_dots(bytes, self.dir_layout(), own, up));
@@ -532,25 +540,27 @@ impl Directories {
     }
 }
 
-/// Puts the entries of a changed directory back into its inode, as Linux does while they fit.
-/// Returns whether they fit.
+/// Puts the entries of a changed directory back into its inode, as Linux does while they fit. If
+/// there is no second run yet, and one is needed, it takes all the room that the inode has at this
+/// moment. It never grows later (observed on 6.18). Returns whether the entries fit.
 fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: DirLayout) -> Result<bool> {
     let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
-    let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
-    let mut list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
-        .map_err(|defect| damaged(defect.into()))?;
-    let tail_len = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
-        Some(Value::Bytes(bytes)) => bytes.len(),
-        _ => 0,
+    let tail_len = inline_data::tail_of(core.slot.attribute_area()).map_err(damaged)?.len();
+    let pack = |tail_len| {
+        inline_data::pack_dir(block, layout, tail_len).map_err(|defect| Error::from(damaged(defect.into())))
     };
-    let packed = inline_data::pack_dir(block, layout, tail_len).map_err(|defect| damaged(defect.into()))?;
-    let Some(inline_data::PackedDir { head, tail }) = packed else { return Ok(false) };
-    if tail_len > 0 {
-        let name = XATTR_NAME.to_vec();
-        list.set(Attribute { index: XATTR_INDEX, name, value: Value::Bytes(tail) });
-        let written = list.write_inode_area(&mut core.slot.bytes_mut()[area_at..]);
-        debug_assert!(written, "a list with a value of the same length fits where it was");
+    let mut packed = pack(tail_len)?;
+    if packed.is_none() && tail_len == 0 {
+        let most = core.inline_room(inode.number())?.map_or(0, |room| room - HEAD_LEN);
+        packed = if most >= DirLayout::entry_len(1) { pack(most)? } else { None };
     }
-    *core.root_mut() = head;
+    let Some(PackedDir { head, tail }) = packed else { return Ok(false) };
+    if tail.is_empty() {
+        // An image may lack the empty attribute, and have no room for it.
+        *core.root_mut() = head;
+    } else {
+        core.store_inline(inode.number(), &head, &tail)?;
+        core.set_size(u64_from_usize(HEAD_LEN + tail.len()));
+    }
     Ok(true)
 }

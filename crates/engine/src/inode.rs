@@ -31,10 +31,11 @@ use crate::txn::{Flushes, Handle, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::InodeAlloc;
 use blockyard_alloc::inode::InodeDirAlloc;
+use blockyard_disk::inline_data;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::Superblock;
-use blockyard_disk::{Checksums, GroupNr, InodeNr};
+use blockyard_disk::{Checksums, Corruption, GroupNr, InodeNr};
 use blockyard_sync::{
     AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
 };
@@ -155,6 +156,9 @@ pub(crate) struct InodeCore {
     pub(crate) orphan: Option<OrphanNote>,
     /// Created without a name, but may still get one.
     pub(crate) nameable: bool,
+    /// A new file or directory that has had no content yet: the first may go into the inode. As in
+    /// Linux (observed on 6.18), an inode that is loaded later stays out.
+    pub(crate) may_be_inline: bool,
     /// A truncation is running, or an error ended it midway: blocks may lie behind the end. Those
     /// that an error left are freed before the file grows, or at close.
     pub(crate) unfinished: bool,
@@ -416,6 +420,7 @@ impl InodeCore {
             children: InodeDirAlloc::default(),
             orphan: None,
             nameable: false,
+            may_be_inline: false,
             unfinished: false,
             deleted: false,
         }
@@ -426,6 +431,40 @@ impl InodeCore {
     fn owes_nothing(&self) -> bool {
         let is_told = self.size <= self.slot.raw().size();
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
+    }
+
+    /// The most bytes of content that the inode can hold; `None` if its content lies in blocks, or
+    /// other attributes leave no room.
+    pub(crate) fn inline_room(&self, number: InodeNr) -> Result<Option<usize>> {
+        if self.map != InodeMap::Inline && !self.may_be_inline {
+            return Ok(None);
+        }
+        inline_data::room(self.slot.attribute_area())
+            .map_err(|kind| Error::from(Corruption::new(kind).in_inode(number)))
+    }
+
+    /// Stores the two parts of inline content. They must fit, see [`Self::inline_room`]. The caller
+    /// sets the size.
+    pub(crate) fn store_inline(
+        &mut self,
+        number: InodeNr,
+        head: &[u8; inline_data::HEAD_LEN],
+        tail: &[u8],
+    ) -> Result<()> {
+        debug_assert!(
+            self.map == InodeMap::Inline || self.may_be_inline,
+            "the content of inode {number} lies in blocks"
+        );
+        let area_at = self.slot.bytes().len() - self.slot.attribute_area().len();
+        let stored = inline_data::set_tail(&mut self.slot.bytes_mut()[area_at..], tail)
+            .map_err(|kind| Corruption::new(kind).in_inode(number))?;
+        assert!(stored, "{} bytes beside the attributes of inode {number}", tail.len());
+        *self.root_mut() = *head;
+        let flags = self.flags().difference(InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA;
+        self.slot.raw_mut().set_flags(flags);
+        self.map = InodeMap::Inline;
+        self.may_be_inline = false;
+        Ok(())
     }
 
     /// Whether no old data can lie behind the end: the size is a multiple of the block, and no

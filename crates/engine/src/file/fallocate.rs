@@ -67,7 +67,7 @@ impl Files {
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         let mut data = inode.write();
-        let (mut map, flags) = {
+        let (map, flags) = {
             let core = inode.core();
             core.check_alive(inode.number())?;
             (core.map, core.flags())
@@ -79,11 +79,8 @@ impl Files {
         if flags.contains(InodeFlags::APPEND) && !only_allocates {
             return Err(Error::NotPermitted);
         }
-        if map == InodeMap::Inline {
-            self.locked(ctx, &inode, &mut data).leave_inline()?;
-            map = inode.core().map;
-        }
-        if map != InodeMap::Extents && what != Fallocate::PunchHole {
+        self.locked(ctx, &inode, &mut data).leave_inline()?;
+        if inode.core().map != InodeMap::Extents && what != Fallocate::PunchHole {
             return Err(Error::NotSupported("fallocate of a file without extents"));
         }
         if inode.core().times_change(ctx) {

@@ -1,32 +1,45 @@
-//! Files whose content lies in the inode: read in place, moved to a block before the first change.
+//! Files whose content lies in the inode (`inline_data`). As in Linux (docs/format-notes.md, "Inline
+//! data"), the first write of a new file decides: if all of it fits into the inode, it goes there.
+//! Content stays in the inode while writes fit and truncations keep within the room that it has.
+//! Anything else moves it to a block, and the file never comes back into the inode.
 
 use crate::cache::BlockKind;
 use crate::file::Files;
 use crate::file::LockedFile;
 use crate::file::RUN_CREDITS;
+use crate::file::part::Part;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::How;
 use crate::pool::Pool;
 use crate::txn::Handle;
 use crate::{OpContext, Result};
-use blockyard_disk::inline_data::{self, InlineData, XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inline_data::{self, HEAD_LEN, InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::xattr::{AttributeList, Home};
 use blockyard_disk::{BlockNr, Corruption, Incompat};
+use blockyard_sync::Ordering;
 use std::sync::Arc;
 
 /// Metadata blocks that a conversion touches.
 const CREDITS: usize = 8;
 
+/// Metadata blocks that a change inside the inode touches.
+const INODE_CREDITS: usize = 2;
+
 impl Files {
     /// The whole content of an inline inode.
     pub(crate) fn inline_content(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
-        let tail = inline_data::tail_of(core.slot.attribute_area())
-            .map_err(|kind| Corruption::new(kind).in_inode(inode.number()))?;
+        let tail = self.inline_tail(inode, core)?;
         let mut content = InlineData { head: core.root(), tail }.content(usize_from_u64(core.size));
         content.resize(usize_from_u64(core.size), 0);
         Ok(content)
+    }
+
+    /// The part of inline content that lies in the attributes.
+    fn inline_tail<'c>(&self, inode: &Inode, core: &'c InodeCore) -> Result<&'c [u8]> {
+        inline_data::tail_of(core.slot.attribute_area())
+            .map_err(|kind| Corruption::new(kind).in_inode(inode.number()).into())
     }
 
     /// Fills `buf` from byte `offset`. The range must lie inside the file.
@@ -112,8 +125,57 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Moves an inline file's content to a block. Does nothing for other files.
+    /// Writes into the inode of an inline file, or of a new one without content. Returns whether
+    /// the bytes fit there; if not, nothing changes.
+    pub(super) fn write_inline(&mut self, all: Part<'_>) -> Result<bool> {
+        debug_assert!(!all.bytes.is_empty(), "an empty write leaves a file out of its inode");
+        let size = self.inode.core().size.max(all.end());
+        if !self.fits_inline(size)? {
+            return Ok(false);
+        }
+        debug_assert!(self.inode.waiting().is_empty(), "data of inode {} waits", self.inode.number());
+        self.change_inline(size, |content| {
+            let start = usize_from_u64(all.offset);
+            content[start..start + all.bytes.len()].copy_from_slice(all.bytes);
+        })?;
+        Ok(true)
+    }
+
+    /// Whether content of `size` bytes fits into the inode of a file that is inline, or may become
+    /// so.
+    fn fits_inline(&self, size: u64) -> Result<bool> {
+        let room = self.inode.core().inline_room(self.inode.number())?;
+        Ok(room.is_some_and(|room| size <= u64_from_usize(room)))
+    }
+
+    /// Gives inline content a size, and changes its bytes with `change`. New bytes are zeroes.
+    fn change_inline(&mut self, size: u64, change: impl FnOnce(&mut [u8])) -> Result<()> {
+        let handle = self.files.volume.begin(self.ctx, INODE_CREDITS)?;
+        let mut core = self.inode.core_mut();
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+        let mut content = match core.map {
+            InodeMap::Inline => self.files.inline_content(self.inode, &core)?,
+            _ => Vec::new(),
+        };
+        content.resize(usize_from_u64(size), 0);
+        change(&mut content);
+        let (first, tail) = content.split_at(content.len().min(HEAD_LEN));
+        let mut head = [0; HEAD_LEN];
+        head[..first.len()].copy_from_slice(first);
+        core.store_inline(self.inode.number(), &head, tail)?;
+        core.set_size(size);
+        core.touch(self.ctx);
+        // The inode holds the content, so fdatasync commits it.
+        self.inode.note_remapped(&handle);
+        Ok(())
+    }
+
+    /// Moves the content of an inline file to a block. From now on the content of this file lies in
+    /// blocks, even if it has none yet.
     pub(crate) fn leave_inline(&mut self) -> Result<()> {
+        if self.inode.core().may_be_inline {
+            self.inode.core_mut().may_be_inline = false;
+        }
         if self.inode.core().map != InodeMap::Inline {
             return Ok(());
         }
@@ -145,9 +207,20 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Truncates an inline file. Its content moves to a block first, as before every change.
+    /// Truncates an inline file. As in Linux (observed on 6.18), its content moves to a block if the
+    /// new size is larger than what the two parts hold, whatever room there is.
     pub(crate) fn truncate_inline(&mut self, size: u64) -> Result<()> {
-        self.leave_inline()?;
-        self.truncate_locked(size)
+        let held = {
+            let core = self.inode.core();
+            HEAD_LEN + self.files.inline_tail(self.inode, &core)?.len()
+        };
+        if size > u64_from_usize(held) || !self.fits_inline(size)? {
+            self.leave_inline()?;
+            return self.truncate_locked(size);
+        }
+        if size == 0 {
+            self.inode.written_at_close.store(true, Ordering::Relaxed);
+        }
+        self.change_inline(size, |_| ())
     }
 }

@@ -216,10 +216,10 @@ impl LockedFile<'_> {
 
     /// Returns the number of bytes written.
     fn write_locked(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let map = {
+        let (map, in_inode) = {
             let core = self.inode.core();
             core.check_alive(self.inode.number())?;
-            core.map
+            (core.map, core.map == InodeMap::Inline || core.may_be_inline)
         };
         if bytes.is_empty() {
             return Ok(0);
@@ -228,10 +228,13 @@ impl LockedFile<'_> {
         if end > self.files.size_limit(map) {
             return Err(Error::FileTooLarge);
         }
-        if map == InodeMap::Inline {
+        let all = Part { offset, bytes };
+        if in_inode {
+            if self.write_inline(all)? {
+                return Ok(bytes.len());
+            }
             self.leave_inline()?;
         }
-        let all = Part { offset, bytes };
         self.files.writing.write(self, all)
     }
 

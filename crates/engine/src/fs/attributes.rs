@@ -331,6 +331,9 @@ impl FileSystem {
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
         let new = core.flags().difference(SETTABLE) | wanted;
         core.slot.raw_mut().set_flags(new);
+        if inode.kind() == FileType::Regular && new.contains(InodeFlags::DAX) {
+            core.may_be_inline = false;
+        }
         core.slot.set_changed(ctx.now);
         Ok(())
     }

@@ -69,7 +69,8 @@ impl Volume {
         let slot = self.new_slot(ctx, number, parent.1, new);
         let seed = self.sb.checksums().inode_seed(number, slot.raw().i_generation.get());
         let (group, _) = self.geometry().locate_inode(number);
-        let core = InodeCore::new(slot, map, 0, 0, seed);
+        let mut core = InodeCore::new(slot, map, 0, 0, seed);
+        core.may_be_inline = self.may_be_inline(new.kind, core.flags());
         let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names, self.rules.pages()));
         {
             let mut core = inode.core_mut_child();
@@ -82,6 +83,17 @@ impl Volume {
         }
         inode.note_remapped(handle);
         Ok(inode)
+    }
+
+    /// Whether the content of a new inode may lie in the inode. As in Linux (observed on 6.18) the
+    /// target of a symbolic link does not, and neither does a file with the flag for direct access.
+    fn may_be_inline(&self, kind: FileType, flags: InodeFlags) -> bool {
+        self.sb.features().incompat.contains(Incompat::INLINE_DATA)
+            && match kind {
+                FileType::Directory => true,
+                FileType::Regular => !flags.contains(InodeFlags::DAX),
+                _ => false,
+            }
     }
 
     /// Chooses a free inode by the placement rule and marks it as used.

@@ -197,6 +197,8 @@ impl Xattrs {
             let mut inner = value.core_mut_of_value();
             let flags = inner.flags().intersection(InodeFlags::EXTENTS);
             inner.slot.raw_mut().set_flags(flags);
+            // As in Linux (observed on 6.18).
+            inner.may_be_inline = false;
             value.opens.open(false);
             self.volume.orphans.add_orphan(&handle, &value, &mut inner);
             drop(inner);
