@@ -324,7 +324,7 @@ corruption_kinds! {
     XattrAcl "access control list is damaged",
 
     // ---- inline data ----
-    /// The `system.data` attribute of an inode with inline data is missing or too short for the
+    /// A symbolic link with inline data has no `system.data` attribute, or it is too short for the
     /// inode's size.
     InlineDataMissing "inline data is shorter than the inode's size",
     /// The `system.data` attribute of an inode with inline data has its value in another inode.

@@ -194,20 +194,29 @@ fn a_directory_cannot_have_more_blocks_than_the_file_system() {
 }
 
 #[test]
-fn inline_data_must_be_as_long_as_the_size() {
+fn a_file_may_be_longer_than_its_inline_data_but_a_link_may_not() {
     if !require(&["mke2fs", "debugfs"]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let image = directory.path().join("image");
-    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "inline_data"], "4M");
-    let content = directory.path().join("content");
-    std::fs::write(&content, b"forty bytes of content, more or less....").unwrap();
-    debugfs(&image, &format!("write {} file", content.display()));
-    debugfs(&image, "set_inode_field file size 200");
+    let (source, image) = (directory.path().join("source"), directory.path().join("image"));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("file"), [7; 40]).unwrap();
+    std::os::unix::fs::symlink("x".repeat(100), source.join("link")).unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "inline_data", "-d", source.to_str().unwrap()];
+    mke2fs(&image, &options, "4M");
+    for size in [200, 5000] {
+        debugfs(&image, &format!("set_inode_field file size {size}"));
+        let reader = open(&image);
+        let file = reader.resolve(b"file", LastLink::Keep).unwrap();
+        let mut content = vec![1; size + 100];
+        assert_eq!(reader.read(&file, 0, &mut content).unwrap(), size);
+        assert_eq!(content[..size], [vec![7; 40], vec![0; size - 40]].concat());
+    }
+    debugfs(&image, "set_inode_field link size 120");
     let reader = open(&image);
-    let file = reader.resolve(b"file", LastLink::Keep).unwrap();
-    let found = reader.read(&file, 0, &mut [0; 300]).unwrap_err();
+    let link = reader.resolve(b"link", LastLink::Keep).unwrap();
+    let found = reader.symlink_target(&link).unwrap_err();
     assert_eq!(found.corruption(), Some(CorruptionKind::InlineDataMissing));
 }
 

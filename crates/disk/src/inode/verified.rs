@@ -69,7 +69,7 @@ impl Inode {
         let sectors = raw.sectors(sb.has_huge_file(), sb.geometry().block_bits());
         let size = effective_size(sb, &slot, file_type);
         let map = map_of(sb, &slot, file_type, size, sectors)?;
-        check(size <= size_limit(sb, &slot, map), CorruptionKind::InodeSize)?;
+        check(size <= size_limit(sb, &slot, file_type, map), CorruptionKind::InodeSize)?;
         let checksum_seed = sb.checksums().inode_seed(number, raw.i_generation.get());
         let slot = InodeSlot::new(Box::from(bytes));
         Ok(Self { number, slot, file_type, size, map, sectors, checksum_seed })
@@ -237,12 +237,17 @@ fn has_data(sb: &Superblock, slot: &InodeSlot<&[u8]>, sectors: u64) -> bool {
 }
 
 /// The largest size that is accepted with a mapping. It keeps logical block numbers inside 32 bits.
-fn size_limit(sb: &Superblock, slot: &InodeSlot<&[u8]>, map: InodeMap) -> u64 {
+/// A file with inline data may be as large as a block map could make it: if a new file is extended
+/// and then written within its inode's room, Linux puts it into the inode (observed on 6.18). What
+/// lies behind the inline data reads as zeroes.
+fn size_limit(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType, map: InodeMap) -> u64 {
     let bits = sb.geometry().block_bits();
+    let block_map = indirect::blocks_max(bits).min(u64::from(u32::MAX)) << bits;
     match map {
         InodeMap::None | InodeMap::Device(_) | InodeMap::FastSymlink => u64::MAX,
+        InodeMap::Inline if file_type == FileType::Regular => block_map,
         InodeMap::Inline => crate::num::u64_from_usize(slot.bytes().len()),
         InodeMap::Extents => u64::from(u32::MAX) << bits,
-        InodeMap::Indirect => indirect::blocks_max(bits).min(u64::from(u32::MAX)) << bits,
+        InodeMap::Indirect => block_map,
     }
 }

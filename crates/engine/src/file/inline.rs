@@ -1,7 +1,7 @@
-//! Files whose content lies in the inode (`inline_data`). As in Linux (docs/format-notes.md, "Inline
-//! data"), the first write of a new file decides: if all of it fits into the inode, it goes there.
-//! Content stays in the inode while writes fit and truncations keep within the room that it has.
-//! Anything else moves it to a block, and the file never comes back into the inode.
+//! Files whose content lies in the inode (`inline_data`). As in Linux (docs/format-notes.md,
+//! "Inline data"), the first write of a new file decides: if its end fits into the inode, it goes
+//! there. Content stays there while writes fit, and truncations keep within what it holds. Anything
+//! else moves it to a block, and the file never comes back into the inode.
 
 use crate::cache::BlockKind;
 use crate::file::Files;
@@ -28,12 +28,11 @@ const CREDITS: usize = 8;
 const INODE_CREDITS: usize = 2;
 
 impl Files {
-    /// The whole content of an inline inode.
+    /// The content of an inline inode. As in Linux (observed on 6.18), a file may be longer: what
+    /// lies behind its content reads as zeroes.
     pub(crate) fn inline_content(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
         let tail = self.inline_tail(inode, core)?;
-        let mut content = InlineData { head: core.root(), tail }.content(usize_from_u64(core.size));
-        content.resize(usize_from_u64(core.size), 0);
-        Ok(content)
+        Ok(InlineData { head: core.root(), tail }.content(usize_from_u64(core.size)))
     }
 
     /// The part of inline content that lies in the attributes.
@@ -52,8 +51,10 @@ impl Files {
     ) -> Result<()> {
         debug_assert!(offset + u64_from_usize(buf.len()) <= core.size, "bytes behind the end");
         let content = self.inline_content(inode, core)?;
-        let start = usize_from_u64(offset);
-        buf.copy_from_slice(&content[start..start + buf.len()]);
+        let there = content.get(usize_from_u64(offset)..).unwrap_or(&[]);
+        let (data, zeroes) = buf.split_at_mut(there.len().min(buf.len()));
+        data.copy_from_slice(&there[..data.len()]);
+        zeroes.fill(0);
         Ok(())
     }
 
@@ -129,14 +130,15 @@ impl LockedFile<'_> {
     /// the bytes fit there; if not, nothing changes.
     pub(super) fn write_inline(&mut self, all: Part<'_>) -> Result<bool> {
         debug_assert!(!all.bytes.is_empty(), "an empty write leaves a file out of its inode");
-        let size = self.inode.core().size.max(all.end());
-        if !self.fits_inline(size)? {
+        if !self.fits_inline(all.end())? {
             return Ok(false);
         }
         debug_assert!(self.inode.waiting().is_empty(), "data of inode {} waits", self.inode.number());
+        let size = self.inode.core().size.max(all.end());
         self.change_inline(size, |content| {
-            let start = usize_from_u64(all.offset);
-            content[start..start + all.bytes.len()].copy_from_slice(all.bytes);
+            let [start, end] = [all.offset, all.end()].map(usize_from_u64);
+            content.resize(content.len().max(end), 0);
+            content[start..end].copy_from_slice(all.bytes);
         })?;
         Ok(true)
     }
@@ -148,8 +150,9 @@ impl LockedFile<'_> {
         Ok(room.is_some_and(|room| size <= u64_from_usize(room)))
     }
 
-    /// Gives inline content a size, and changes its bytes with `change`. New bytes are zeroes.
-    fn change_inline(&mut self, size: u64, change: impl FnOnce(&mut [u8])) -> Result<()> {
+    /// Changes content with `change` and stores it in the inode, where it must fit. The file gets
+    /// this size.
+    fn change_inline(&mut self, size: u64, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let handle = self.files.volume.begin(self.ctx, INODE_CREDITS)?;
         let mut core = self.inode.core_mut();
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
@@ -157,8 +160,8 @@ impl LockedFile<'_> {
             InodeMap::Inline => self.files.inline_content(self.inode, &core)?,
             _ => Vec::new(),
         };
-        content.resize(usize_from_u64(size), 0);
         change(&mut content);
+        debug_assert!(u64_from_usize(content.len()) <= size, "{} bytes of {size}", content.len());
         let (first, tail) = content.split_at(content.len().min(HEAD_LEN));
         let mut head = [0; HEAD_LEN];
         head[..first.len()].copy_from_slice(first);
@@ -207,8 +210,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Truncates an inline file. As in Linux (observed on 6.18), its content moves to a block if the
-    /// new size is larger than what the two parts hold, whatever room there is.
+    /// Truncates an inline file. As in Linux (observed on 6.18), its content moves to a block if
+    /// the new size is larger than what the two parts hold, whatever room there is.
     pub(crate) fn truncate_inline(&mut self, size: u64) -> Result<()> {
         let held = {
             let core = self.inode.core();
@@ -221,6 +224,6 @@ impl LockedFile<'_> {
         if size == 0 {
             self.inode.written_at_close.store(true, Ordering::Relaxed);
         }
-        self.change_inline(size, |_| ())
+        self.change_inline(size, |content| content.resize(usize_from_u64(size), 0))
     }
 }

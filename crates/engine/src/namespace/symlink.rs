@@ -88,7 +88,11 @@ impl Namespace {
         let damaged = || Error::from(Corruption::new(CorruptionKind::InodeSize).in_inode(inode.number()));
         match core.map {
             InodeMap::FastSymlink => core.root().get(..size).map(<[u8]>::to_vec).ok_or_else(damaged),
-            InodeMap::Inline => self.files.inline_content(&inode, &core),
+            InodeMap::Inline => {
+                let mut target = self.files.inline_content(&inode, &core)?;
+                target.resize(size, 0);
+                Ok(target)
+            }
             _ => {
                 if size > self.volume.block_size() {
                     return Err(damaged());

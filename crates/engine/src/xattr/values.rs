@@ -197,7 +197,7 @@ impl Xattrs {
             let mut inner = value.core_mut_of_value();
             let flags = inner.flags().intersection(InodeFlags::EXTENTS);
             inner.slot.raw_mut().set_flags(flags);
-            // As in Linux (observed on 6.18).
+            // Linux never made an inline value that was observed, so readers may not expect one.
             inner.may_be_inline = false;
             value.opens.open(false);
             self.volume.orphans.add_orphan(&handle, &value, &mut inner);
