@@ -35,7 +35,7 @@ use blockyard_disk::inline_data;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::Superblock;
-use blockyard_disk::{Checksums, Corruption, GroupNr, InodeNr};
+use blockyard_disk::{Checksums, Corruption, GroupNr, InodeNr, TxnId};
 use blockyard_sync::{
     AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
 };
@@ -159,6 +159,9 @@ pub(crate) struct InodeCore {
     /// A new file or directory that has had no content yet: the first may go into the inode. As in
     /// Linux (observed on 6.18), an inode that is loaded later stays out.
     pub(crate) may_be_inline: bool,
+    /// The transaction in which a new file's first content came into the inode. While it runs, no
+    /// crash can show that content.
+    pub(crate) inline_since: Option<TxnId>,
     /// A truncation is running, or an error ended it midway: blocks may lie behind the end. Those
     /// that an error left are freed before the file grows, or at close.
     pub(crate) unfinished: bool,
@@ -421,6 +424,7 @@ impl InodeCore {
             orphan: None,
             nameable: false,
             may_be_inline: false,
+            inline_since: None,
             unfinished: false,
             deleted: false,
         }

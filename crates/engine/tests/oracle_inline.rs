@@ -264,11 +264,35 @@ fn a_power_cut_leaves_content_in_the_inode_or_in_a_block() {
         fs.fsync(&context(), inode).unwrap();
         assert_eq!(content(fs, inode), [&[6; 40][..], &[7; 5000]].concat());
     };
-    after_each_write(&base, &committing(), work, |fs| {
-        let Ok(inode) = fs.lookup(ROOT, FILE) else { return };
-        let found = content(fs, inode);
-        assert!(found.len() <= 5040, "{} bytes", found.len());
-        let (first, rest) = found.split_at(found.len().min(40));
-        assert!(first.iter().all(|&byte| byte == 6) && rest.iter().all(|byte| [6, 7].contains(byte)));
-    });
+    for options in [committing(), OpenOptions::default()] {
+        after_each_write(&base, &options, work, |fs| {
+            let Ok(inode) = fs.lookup(ROOT, FILE) else { return };
+            let found = content(fs, inode);
+            assert!(found.len() <= 5040, "{} bytes", found.len());
+            let (first, rest) = found.split_at(found.len().min(40));
+            assert!(first.iter().all(|&byte| byte == 6) && rest.iter().all(|byte| [6, 7].contains(byte)));
+        });
+    }
+}
+
+/// What leaves its inode before a commit waits for write-back with the data behind it, so the file
+/// has one extent. What a commit has is moved at once: a crash must not lose it.
+#[test]
+fn a_file_that_outgrows_its_inode_is_placed_as_a_whole() {
+    let (device, fs) = fresh(&inline(), 64 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 0, &[6; 50]).unwrap();
+    fs.append(&context(), inode, &[7; 100_000]).unwrap();
+    assert!(fs.extents(inode, 0, 10).unwrap().iter().all(|extent| extent.physical.is_none()));
+    fs.fsync(&context(), inode).unwrap();
+    assert_eq!(fs.extents(inode, 0, 10).unwrap().len(), 1);
+    let other = file(&fs, ROOT, b"other");
+    fs.write(&context(), other, 0, &[6; 50]).unwrap();
+    fs.fsync(&context(), other).unwrap();
+    fs.append(&context(), other, &[7; 100_000]).unwrap();
+    assert!(fs.extents(other, 0, 1).unwrap()[0].physical.is_some());
+    for inode in [inode, other] {
+        assert!(content(&fs, inode) == [&[6; 50][..], &[7; 100_000]].concat());
+    }
+    judge(fs, &device);
 }

@@ -12,7 +12,7 @@ use crate::inode::{Inode, InodeCore};
 use crate::mapping::How;
 use crate::pool::Pool;
 use crate::txn::Handle;
-use crate::{OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inline_data::{self, HEAD_LEN, InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -158,7 +158,10 @@ impl LockedFile<'_> {
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
         let mut content = match core.map {
             InodeMap::Inline => self.files.inline_content(self.inode, &core)?,
-            _ => Vec::new(),
+            _ => {
+                core.inline_since = Some(handle.tid());
+                Vec::new()
+            }
         };
         change(&mut content);
         debug_assert!(u64_from_usize(content.len()) <= size, "{} bytes of {size}", content.len());
@@ -183,23 +186,37 @@ impl LockedFile<'_> {
             return Ok(());
         }
         let content = self.files.inline_content(self.inode, &self.inode.core())?;
-        // Linux always delays this allocation, but reserves space for it only with delayed
-        // allocation. The engine delays it only if it imitates Linux's page cache with delayed
-        // allocation. Empty content needs no block.
-        if content.is_empty() || self.files.writing.delays_inline() {
-            return self.delay_inline(&content);
+        if self.delay_inline(&content)? {
+            return Ok(());
         }
         self.files.volume.patiently(self.ctx, || self.files.allocate_inline(self.ctx, self.inode, &content))
     }
 
     /// Moves the content to a dirty block and gives the file an empty map, as Linux does. If this
-    /// is committed before write-back, a crash in between loses the content.
-    fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
+    /// is committed before write-back, a crash in between loses the content. So the engine does it
+    /// only if there is no content, if no commit has the content yet, or if it imitates Linux's
+    /// page cache with delayed allocation. (Linux always does it, but reserves space only with
+    /// delayed allocation.) Returns whether it has done so.
+    fn delay_inline(&mut self, content: &[u8]) -> Result<bool> {
+        let always = content.is_empty() || self.files.writing.delays_inline();
+        let may_be_new = self.inode.core().inline_since.is_some() && self.files.volume.delays_allocation();
+        if !always && !may_be_new {
+            return Ok(false);
+        }
         if !content.is_empty() {
-            self.reserve(&(0..1))?;
+            match self.reserve(&(0..1)) {
+                Err(Error::NoSpace) if !always => return Ok(false),
+                reserved => reserved?,
+            }
         }
         let handle = self.files.volume.begin(self.ctx, CREDITS)?;
         let mut core = self.inode.core_mut();
+        if !always && core.inline_since != Some(handle.tid()) {
+            drop(core);
+            drop(handle);
+            self.settle_reservations(&(0..1));
+            return Ok(false);
+        }
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
         self.files.clear_inline(&mut core);
         if !content.is_empty() {
@@ -207,7 +224,7 @@ impl LockedFile<'_> {
             // The disk shows an empty file until the block is written.
             core.slot.raw_mut().set_size(0);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Truncates an inline file. As in Linux (observed on 6.18), its content moves to a block if
