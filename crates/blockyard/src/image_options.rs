@@ -480,10 +480,9 @@ impl ImageOptions {
         self.open_bare(Arc::new(device)).map_err(Error::whole)
     }
 
-    /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. What the file
-    /// or device held from [`ImageOptions::offset`] on is lost. On a block device the image is not
-    /// limited to `bytes`, but fills the device from there on, unless the options of
-    /// [`ImageOptions::mkfs`] set a size.
+    /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. What a file
+    /// held from [`ImageOptions::offset`] on is lost. A block device must have `bytes` bytes from
+    /// there on; what it holds behind them stays.
     ///
     /// # Errors
     /// As [`FileSystem::make_image`]; or the options of [`ImageOptions::mkfs`] are wrong.
