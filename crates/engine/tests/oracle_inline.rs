@@ -9,6 +9,7 @@ mod support;
 mod trial;
 
 use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::num::usize_from_u64;
 use blockyard_engine::{Fallocate, FileSystem, OpenOptions, XattrMode, mkfs};
 use blockyard_testkit::{LoopMount, e2fsck_clean, require};
 use rustix::fs::{FallocateFlags, XattrFlags};
@@ -79,6 +80,32 @@ fn files(room: usize) -> Vec<Vec<Change>> {
 
 fn bytes(number: usize, len: usize) -> Vec<u8> {
     vec![u8::try_from(number + 1).unwrap(); len]
+}
+
+/// The content of a file after all changes.
+fn content_of(changes: &[Change]) -> Vec<u8> {
+    let mut content = Vec::new();
+    for (number, &change) in changes.iter().enumerate() {
+        let place = |at: u64, len: usize| usize_from_u64(at)..usize_from_u64(at) + len;
+        match change {
+            Write(at, len) => {
+                let place = place(at, len);
+                content.resize(content.len().max(place.end), 0);
+                content[place].copy_from_slice(&bytes(number, len));
+            }
+            Truncate(size) => content.resize(usize_from_u64(size), 0),
+            Allocate(at, len) => {
+                let end = usize_from_u64(at + len);
+                content.resize(content.len().max(end), 0);
+            }
+            Punch(at, len) => {
+                let end = content.len();
+                content[usize_from_u64(at).min(end)..usize_from_u64(at + len).min(end)].fill(0);
+            }
+            Attribute(_) => {}
+        }
+    }
+    content
 }
 
 fn change_by_kernel(path: &Path, changes: &[Change]) {
@@ -163,9 +190,14 @@ fn content_goes_into_new_inodes_and_stays_there_as_with_the_kernel() {
             let expected = seen(&theirs, &name);
             assert_eq!(seen(&again, &name), expected, "{what}");
             inline += usize::from(expected.inline);
-            let bytes = content(&theirs, theirs.lookup(ROOT, name.as_bytes()).unwrap());
-            assert!(content(&again, again.lookup(ROOT, name.as_bytes()).unwrap()) == bytes, "{what}");
-            assert!(std::fs::read(mount.path().join(&name)).unwrap() == bytes, "{what}: the kernel");
+            let bytes = content_of(script);
+            let read = |fs: &FileSystem| content(fs, fs.lookup(ROOT, name.as_bytes()).unwrap());
+            assert_eq!(read(&again), bytes, "{what}");
+            assert_eq!(std::fs::read(mount.path().join(&name)).unwrap(), bytes, "{what}: read by the kernel");
+            // Linux 6.18 does not write the zeroes of a hole in a file that was inline until then.
+            if !matches!(script[..], [Write(..), Punch(..)]) {
+                assert_eq!(read(&theirs), bytes, "{what}: written by the kernel");
+            }
         }
         assert!(inline > 10 && inline < scripts.len() - 10, "{inline} of {} are inline", scripts.len());
     }
