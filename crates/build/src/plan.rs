@@ -231,7 +231,14 @@ impl Builder {
         let (ahead, missing) = tree.in_order(&self.ahead);
         let how = How { builder: self, options: &options, ahead: &ahead };
         let found = match self.size {
-            Size::Bytes(bytes) => how.find(&mut tree, bytes)?.map_err(|_| how.too_small(&mut tree, bytes))?,
+            Size::Bytes(bytes) => match how.find(&mut tree, bytes) {
+                Ok(Ok(found)) => found,
+                // The content does not fit, or not even the file system's own metadata.
+                Ok(Err(_)) | Err(Error::Mkfs(mkfs::Error::Size(_))) => {
+                    return Err(how.too_small(&mut tree, bytes));
+                }
+                Err(error) => return Err(error),
+            },
             Size::Auto(room) => how.smallest(&mut tree, room, BLOCKS_FIRST)?,
         };
         let Found { blank, order, shape, directories, homes, space, placed } = found;

@@ -94,6 +94,7 @@ fn each_mistake_is_named() {
         (&["lab", "report", "x", "--format", "pdf"], "[possible values: terminal", "blockyard lab report"),
         (&["mkdir", "image", "/x", "--owner", "a:b:c"], "'a:b:c' is not USER", "blockyard mkdir"),
         (&["rm", "image", "x", "--policy", "nice"], "no policy \"nice\"", "blockyard rm"),
+        (&["policy", "show", "nice"], "no policy \"nice\"", "blockyard policy show"),
         (&["--colour", "ls"], "unexpected argument '--colour'", "blockyard ls"),
     ] {
         wrong(arguments, what, command);

@@ -7,7 +7,7 @@ use blockyard_alloc::policy::{PRESETS, Preset, SlotHelp};
 use blockyard_alloc::{Policy, Tunable};
 use serde_json::{Map, Value, json};
 
-use super::Output;
+use super::{Output, UsageError};
 use crate::terminal;
 
 /// Presets are named combinations of slots. preset:slot=value overrides a slot, and
@@ -58,7 +58,7 @@ fn list(preset: &Preset, output: &Output) {
 }
 
 fn show(text: &str, output: &Output) -> Result<()> {
-    let policy = Policy::parse(text)?;
+    let policy = Policy::parse(text).map_err(|error| UsageError::new(error.to_string()))?;
     let preset = Preset::by_name(policy.preset).context("a parsed policy has a preset")?;
     if output.json {
         println!("{}", to_json(text, &policy, preset));
