@@ -37,6 +37,36 @@ fn what_is_no_orphan_file_is_not_removed_as_one() {
     }
 }
 
+/// The length of a name in an attribute block takes in the NUL bytes behind it. The attribute's
+/// value in an inode of its own still counts in `i_blocks`.
+#[test]
+fn a_value_counts_whatever_its_name_is() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let value = folder.path().join("value");
+    std::fs::write(&value, vec![7; 9000]).unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-O", "ea_inode,^metadata_csum"]);
+    // This one leaves no room in the inode.
+    debugfs(&image, &format!("ea_set one user.b {}", "x".repeat(60)));
+    debugfs(&image, &format!("ea_set -f {} one user.a-name-that-does-not-fit-there", value.display()));
+    // debugfs does not count the value in i_blocks; e2fsck does.
+    assert_eq!(run("e2fsck", &["-fy", image.to_str().unwrap()]).status.code(), Some(1));
+    let stat = debugfs(&image, "stat one");
+    assert!(stat.contains("Blockcount: 6"), "{stat}");
+    let block = stat.split("File ACL: ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let at = block.parse::<u64>().unwrap() * 1024 + 32;
+    let device = FileDevice::open(&image).unwrap();
+    let mut length = [0];
+    device.read_at(at, &mut length).unwrap();
+    assert_eq!(length, [30], "the first entry of the block");
+    device.write_at(at, &[94]).unwrap();
+    drop(device);
+    e2fsck_clean(&image);
+    assert!(is_clean(&image));
+}
+
 /// The length of `.` takes in `..`, and none, a part or all of what comes after it.
 #[test]
 fn an_entry_for_dot_that_is_too_long_hides_no_names() {

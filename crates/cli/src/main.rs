@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         command.clone().try_get_matches_from(given).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) if is_helper => return usage::end_helper(&error),
+        Err(error) if is_helper => return usage::end_helper(&error, commands::EXIT_HELPER_USAGE),
         Err(error) => return usage::end(&error, &command),
     };
     terminal::holds_json(cli.output.json);

@@ -9,8 +9,6 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-use crate::commands::EXIT_HELPER_USAGE;
-
 /// Exit code of wrong usage.
 const EXIT_USAGE: u8 = 2;
 /// Exit code of wrong usage for `check`, which uses the codes of e2fsck.
@@ -29,13 +27,13 @@ pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     }
 }
 
-/// As [`end`], for the helper of mount(8), which has its own exit code of wrong usage.
-pub(crate) fn end_helper(error: &clap::Error) -> ExitCode {
+/// As [`end`], for the helper of mount(8), which ends with `code` after wrong usage.
+pub(crate) fn end_helper(error: &clap::Error, code: u8) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return show(error);
     }
     eprintln!("blockyard: {}", message(error));
-    ExitCode::from(EXIT_HELPER_USAGE)
+    ExitCode::from(code)
 }
 
 /// Prints what was asked for.

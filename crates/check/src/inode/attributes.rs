@@ -242,8 +242,8 @@ pub(super) fn check_block_field(
         return own;
     }
     // The block is checked elsewhere, once for all inodes that share it. Here it is read only for
-    // the sizes of its values.
+    // the sizes of its values. They count whatever the names are, as for e2fsck.
     let bytes = volume.block(block).unwrap_or_default();
-    let entries = xattr::parse(&bytes, Home::Block).unwrap_or_default();
+    let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default();
     own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()
 }
