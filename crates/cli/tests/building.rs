@@ -68,7 +68,7 @@ fn a_dry_run_and_a_refusal_write_nothing() {
     let folder = tree();
     let dry = build(folder.path(), &["-n", "tree", "tree.img"]);
     assert!(dry.status.success() && text(&dry.stdout).contains("would make"), "{}", text(&dry.stdout));
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["absent", "x.img"], 8, "absent"),
         (&["tree", "x.img", "-b", "0"], 2, "-b 0"),
         (&["tree/small", "x.img"], 8, "tree/small"),

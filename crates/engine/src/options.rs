@@ -74,7 +74,7 @@ pub struct OpenOptions {
     pub cpus: u32,
     /// The allocation policy.
     pub policy: Policy,
-    /// Whether the device has seek times. If so, the search begins linearly.
+    /// Whether the device has seek times. If so, walks over groups have a linear prefix.
     pub rotational: bool,
     /// Bytes of metadata to keep in memory, dirty blocks included. While a commit writes, copies of
     /// blocks that change again come on top: at most three quarters of this.
@@ -85,7 +85,7 @@ pub struct OpenOptions {
     /// Bytes of file data that may be dirty. From half of it on, a heavy writer of one file is held
     /// up by writing that file back; at the limit every writer is.
     pub dirty_data_bytes: usize,
-    /// Called by each write with which more than half of `dirty_data_bytes` is dirty. A thread that
+    /// Called by each write that leaves more than half of `dirty_data_bytes` dirty. A thread that
     /// then calls [`FileSystem::write_back_excess`](crate::FileSystem::write_back_excess) keeps
     /// others from being held up.
     pub on_much_dirty_data: Option<DataNotice>,

@@ -9,9 +9,9 @@
 //! see [`Epoch`].
 //!
 //! A *commit point* ends a transaction: after every N handles of a CPU slot, by the callers' clock,
-//! or on demand. With a durable journal it is a commit. Without one the clock causes none, and a
-//! commit point writes nothing: it only releases the transaction's frees to the allocator. With and
-//! without a journal, a transaction that is full, or must be durable, is written when it ends.
+//! or on demand. With a durable journal it is a commit. Without one the clock causes none, and only
+//! a transaction that is full, or must be durable, is written when it ends. Any other commit point
+//! just releases the transaction's frees to the allocator.
 //!
 //! Lock order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit
 //! inside a handle. Every operation first reserves, then applies: what can fail comes before the
@@ -50,11 +50,11 @@ pub(crate) struct Transactions<B: Backend = Native> {
     pub(crate) gate: Gate<B>,
     credits: Credits<B>,
     /// Epoch (high half) and id of the running transaction. Changed only while the gate is closed,
-    /// so a handle's view cannot be torn.
+    /// so it is constant within a handle.
     running: B::AtomicU64,
     dirty: Box<[DirtyList<B>]>,
     revoked: Mutex<BTreeSet<BlockNr>, B>,
-    /// Length of `revoked`. Relaxed: the block's owner orders its revoke and its reuse.
+    /// Length of `revoked`. Relaxed: a block is reused only after its owner has revoked it.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
     /// The last transaction that was written at its end, or is being written. Release at its end
@@ -72,7 +72,7 @@ pub(crate) struct Transactions<B: Backend = Native> {
 
 /// What a transaction changed in the cache.
 pub(crate) struct Taken<B: Backend = Native> {
-    /// In no order. Held until readers can find the images: a buffer in use is not evicted.
+    /// In no order. Held until readers can find the copies: a buffer in use is not evicted.
     pub(crate) buffers: Vec<Arc<Buffer<B>>>,
     /// Sorted.
     pub(crate) revoked: Vec<BlockNr>,

@@ -121,7 +121,7 @@ pub fn settings_note() -> Result<PathBuf> {
     Ok(state_folder()?.join(SETTINGS))
 }
 
-/// Restores settings whose keeper was killed; a living keeper holds the lock.
+/// Restores settings whose keeper was killed; a living one holds the lock on `/proc/sys/vm`.
 fn restore_settings(state: &Path) {
     let note = state.join(SETTINGS);
     let Ok(text) = fs::read_to_string(&note) else { return };
@@ -175,11 +175,11 @@ fn may_be_taken_down(folder: &Path) -> bool {
     let is_named =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     let data = fs::symlink_metadata(folder);
-    // The owner proves nothing: a file system mounted on the directory hides it behind its own.
+    // The owner proves nothing: a file system mounted on the directory shows another.
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 
-/// Unmounts, detaches and removes everything in one directory, in reverse order of creation.
+/// Unmounts (the last mount first), detaches and removes everything in one directory.
 fn take_down(folder: &Path) {
     for mount in mounts_below(folder).iter().rev() {
         match mount.kind.as_str() {

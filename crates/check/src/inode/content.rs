@@ -20,7 +20,7 @@ pub(crate) const FAST_SYMLINK_MAX: u64 = 60;
 pub(super) struct Content {
     /// The map of a directory.
     pub(super) runs: Vec<Run>,
-    /// Whether the content is mapped, and there are no blocks. False for a damaged map.
+    /// Whether there is a map and it holds no blocks. False for a damaged map.
     pub(super) empty: bool,
     /// How the inode's blocks lie.
     pub(super) laid: Laid,
@@ -216,7 +216,7 @@ fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
 }
 
 /// Whether a link's target is in `i_block`. If the link has an attribute block, `i_blocks` may be
-/// wrong: as observed, e2fsck then takes what names no possible block for a target.
+/// wrong: then e2fsck sees a target if word 0 of `i_block` is no possible block (observed).
 fn is_fast_symlink(raw: &RawInode, file_acl: u64, cx: &Examination<'_, '_, '_>) -> bool {
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
@@ -328,7 +328,7 @@ pub(super) fn check_inline(
     let room = u64_from_usize(60 + tail.len());
     let size = raw.size();
     cx.expected.size = Some(room);
-    // e2fsck limits a file only to what a block map could hold.
+    // For e2fsck the size of a file is wrong only beyond what its map could hold.
     let largest = blocks_max(cx.scan.volume, raw) << cx.scan.volume.geometry.block_bits();
     if (directory && size != room) || size > largest {
         cx.add(Code::SIZE_WRONG, format!("{size}, there is room for {room}"));

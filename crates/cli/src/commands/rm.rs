@@ -137,10 +137,9 @@ fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> 
 }
 
 /// Removes a directory with its content, depth first, without recursion, because directories may be
-/// nested deeper than the stack allows. Names that cannot be removed are reported and skipped, and
-/// the directories that hold them stay. So are names of a directory that was met before: a damaged
-/// tree can lead back to it. An inode or directory that cannot be read ends the removal of this
-/// tree.
+/// nested deeper than the stack allows. Some names are reported and skipped, and the directories
+/// that hold them stay: names that cannot be removed, and in a damaged tree those that lead back to
+/// a directory met before. An inode or directory that cannot be read ends the removal of this tree.
 fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
     let mut met = HashSet::from([inode]);
     let mut open = vec![Emptying::new(place, inode)];

@@ -2,8 +2,8 @@
 //!
 //! What a node may hold depends on its position: the range of logical blocks that its parent gives
 //! it, and the depth left below its parent. [`NodeBounds`] passes both down. So following children
-//! with the bounds of their entries can neither loop (the depth falls) nor overlap (the ranges are
-//! nested).
+//! with the bounds of their entries can neither loop (the depth falls) nor overlap (siblings have
+//! disjoint ranges).
 
 use zerocopy::FromBytes;
 
@@ -269,7 +269,7 @@ fn entry_bad(kind: CorruptionKind, position: usize) -> Corruption {
     Corruption::at_offset(kind, u32_from_usize(RawExtentHeader::SIZE + position * RawExtent::SIZE))
 }
 
-/// An entry read as one of an index node; both have 12 bytes and begin with the key.
+/// The same bytes as an index entry; both have 12 bytes and begin with the key.
 fn as_index(entry: &RawExtent) -> RawExtentIndex {
     zerocopy::transmute!(*entry)
 }

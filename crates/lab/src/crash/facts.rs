@@ -83,7 +83,7 @@ impl Facts {
         self.0.len()
     }
 
-    /// How many facts come before a cut after `point` events.
+    /// How many facts precede a cut at event `point`.
     pub(super) fn known_at(&self, point: usize) -> usize {
         self.0.partition_point(|(at, _)| *at < point)
     }

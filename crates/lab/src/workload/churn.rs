@@ -60,7 +60,7 @@ impl<F> Churn<F> {
     }
 }
 
-/// The mean number of blocks that `files` files have together, if the largest have `most`. A block
+/// The expected total of blocks of `files` files, if the largest have `most`. A block
 /// is one append.
 pub(crate) fn blocks_of_files(files: u64, most: u64) -> u64 {
     assert!(most > 0, "a file has at least one block");
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// The most blocks that a worker keeps at a time, counted as its steps draw them.
+    /// The most blocks that a worker keeps at a time, with the sizes that its steps draw.
     fn most_kept(index: u32, most: u64) -> u64 {
         let (mut worker, mut kept) = (Churn::<()>::new((0, index), most, 1), Vec::new());
         let peaks = (0..3 * FILES_KEPT).map(|_| {
