@@ -164,7 +164,7 @@ fn options_that_agree_would_ignore_are_wrong_usage() {
         ("--replay x", "--replay", OF_LEVEL_2),
         ("--replay x", "--replay", &["--seed 2", "--ops 9", "--every 2"]),
         ("--level 2", "the table of --level 2", OF_PAIRS),
-        ("--level 2", "the table of --level 2", &["--summary", "--replay x"]),
+        ("--level 2", "the table of --level 2", &["--replay x"]),
         ("--make untar", "--make", &["--summary"]),
         ("--trace x", "--trace", &["--summary", "--ops 9", "--space 9", "--workers 2"]),
     ] {

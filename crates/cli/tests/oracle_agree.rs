@@ -48,6 +48,16 @@ fn who_has_no_ceiling_is_told_what_one_is() {
     }
 }
 
+#[test]
+fn the_summary_of_level_2_has_the_sums_only() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let said = text("--level 2 --load untar --image 1k --ops 10 --markdown --summary");
+    assert!(said.contains("summed up by kind of trace") && !said.contains("| 1k |"), "{said}");
+    assert!(text("--level 2 --load untar --image 1k --ops 10 --markdown").contains("| 1k |"));
+}
+
 /// Level 1 once refused to age its images.
 #[test]
 fn level_1_records_on_fresh_and_aged_images() {

@@ -63,7 +63,8 @@ pub(crate) struct Args {
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)
     #[arg(long, num_args = 1.., conflicts_with_all = ["loads", "images", "keep"])]
     replay: Vec<PathBuf>,
-    /// Print one row per image kind and one per load, instead of one per recording (level 1)
+    /// Print one row per image kind and one per load, instead of one per recording (level 2: one per
+    /// trace, instead of one per trace and image)
     #[arg(long)]
     summary: bool,
     /// Exit with 1 if less than this percentage of the placements (level 2: of the extents) is
@@ -98,6 +99,7 @@ impl Args {
                 ops: self.ops,
                 keep: self.keep,
                 at_least: self.at_least,
+                summary: self.summary,
                 form: Form::of(self.markdown),
             };
             return self.operations.run(&common, output);

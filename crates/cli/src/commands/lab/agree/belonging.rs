@@ -21,7 +21,7 @@ impl Args {
             ("--ops", self.ops != OPS, is_recorded || is_table || is_made),
             ("--every", self.every > 1, is_recorded || is_table),
             ("--replay", !self.replay.is_empty(), is_replay),
-            ("--summary", self.summary, is_level_1),
+            ("--summary", self.summary, is_level_1 || is_table),
             ("--start", asked.start.is_some(), is_pair),
             ("--mkfs", !asked.mkfs.is_empty(), is_pair),
             ("--mib", asked.mib != MIB, is_pair),

@@ -124,6 +124,7 @@ pub(crate) struct Common {
     pub(crate) ops: u32,
     pub(crate) keep: Option<PathBuf>,
     pub(crate) at_least: f64,
+    pub(crate) summary: bool,
     pub(super) form: Form,
 }
 
@@ -209,7 +210,7 @@ impl OperationArgs {
             print!("{}", preamble());
         }
         for part in &parts {
-            let cells = run_part(part, form, output)?;
+            let cells = run_part(part, (form, common.summary), output)?;
             reached &= cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least);
         }
         if !parts.iter().flatten().all(|matrix| matrix.ceiling) && !output.json && !output.quiet {
@@ -268,11 +269,12 @@ fn of_report(matrix: Matrix) -> Vec<Matrix> {
 
 /// One table with its sums, of matrices that differ only in the state of their images. JSON objects
 /// are printed as they are measured, and so are Markdown rows if all images are in one state.
-/// Otherwise the table comes at the end, when its columns and their widths are known.
-fn run_part(matrices: &[Matrix], form: Form, output: &Output) -> Result<Vec<Cell>> {
+/// Otherwise the table comes at the end, when its columns and their widths are known. With
+/// `sums_only`, only the sums are printed.
+fn run_part(matrices: &[Matrix], (form, sums_only): (Form, bool), output: &Output) -> Result<Vec<Cell>> {
     let [first, others @ ..] = matrices else { return Ok(Vec::new()) };
     let mut rows = Rows::default();
-    let is_streamed = form == Form::Markdown && !output.json && others.is_empty();
+    let is_streamed = form == Form::Markdown && !output.json && others.is_empty() && !sums_only;
     let seeds: Vec<String> = first.seeds.iter().map(u64::to_string).collect();
     let about = format!("About {} operations a trace; seeds {}.", first.operations, seeds.join(", "));
     if is_streamed {
@@ -301,7 +303,11 @@ fn run_part(matrices: &[Matrix], form: Form, output: &Output) -> Result<Vec<Cell
         let title = others.iter().fold(first.to_string(), |title, other| {
             format!("{title}, beside images aged by {}", other.state())
         });
-        println!("{}", form.text(&matrix::table(&format!("{title}. {about}"), &cells)));
+        if sums_only {
+            println!("{title}. {about}\n");
+        } else {
+            println!("{}", form.text(&matrix::table(&format!("{title}. {about}"), &cells)));
+        }
         println!("{}", form.text(&matrix::summary(&cells)));
     }
     Ok(cells)
