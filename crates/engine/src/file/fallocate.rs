@@ -79,7 +79,7 @@ impl Files {
         if flags.contains(InodeFlags::APPEND) && !only_allocates {
             return Err(Error::NotPermitted);
         }
-        self.locked(ctx, &inode, &mut data).leave_inline()?;
+        self.locked(ctx, &inode, &mut data).leave_inline_now()?;
         if inode.core().map != InodeMap::Extents && what != Fallocate::PunchHole {
             return Err(Error::NotSupported("fallocate of a file without extents"));
         }

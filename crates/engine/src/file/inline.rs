@@ -11,6 +11,7 @@ use crate::file::part::Part;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::How;
 use crate::pool::Pool;
+use crate::requests::CachedAs;
 use crate::txn::Handle;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inline_data::{self, HEAD_LEN, InlineData, XATTR_INDEX, XATTR_NAME};
@@ -179,17 +180,31 @@ impl LockedFile<'_> {
     /// Moves the content of an inline file to a block. From now on the content of this file lies in
     /// blocks, even if it has none yet.
     pub(crate) fn leave_inline(&mut self) -> Result<()> {
+        let Some(content) = self.content_to_move()? else { return Ok(()) };
+        if self.delay_inline(&content)? { Ok(()) } else { self.move_inline(&content) }
+    }
+
+    /// As [`Self::leave_inline`], and the block is allocated now, even if there is no content. As
+    /// in Linux (observed on 6.18), fallocate does this with every mode.
+    pub(crate) fn leave_inline_now(&mut self) -> Result<()> {
+        let content = self.content_to_move()?;
+        content.map_or(Ok(()), |content| self.move_inline(&content))
+    }
+
+    /// The content of an inline file that is to lie in blocks from now on; `None` if it does.
+    fn content_to_move(&self) -> Result<Option<Vec<u8>>> {
         if self.inode.core().may_be_inline {
             self.inode.core_mut().may_be_inline = false;
         }
-        if self.inode.core().map != InodeMap::Inline {
-            return Ok(());
+        let core = self.inode.core();
+        if core.map != InodeMap::Inline {
+            return Ok(None);
         }
-        let content = self.files.inline_content(self.inode, &self.inode.core())?;
-        if self.delay_inline(&content)? {
-            return Ok(());
-        }
-        self.files.volume.patiently(self.ctx, || self.files.allocate_inline(self.ctx, self.inode, &content))
+        self.files.inline_content(self.inode, &core).map(Some)
+    }
+
+    fn move_inline(&self, content: &[u8]) -> Result<()> {
+        self.files.volume.patiently(self.ctx, || self.files.allocate_inline(self.ctx, self.inode, content))
     }
 
     /// Moves the content to a dirty block and gives the file an empty map, as Linux does. If this
@@ -221,6 +236,7 @@ impl LockedFile<'_> {
         self.files.clear_inline(&mut core);
         if !content.is_empty() {
             self.add_dirty(0, content);
+            self.data.pages.note_kind(0, CachedAs::Delayed);
             // The disk shows an empty file until the block is written.
             core.slot.raw_mut().set_size(0);
         }

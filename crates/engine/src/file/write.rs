@@ -233,6 +233,9 @@ impl LockedFile<'_> {
             if self.write_inline(all)? {
                 return Ok(bytes.len());
             }
+            // Linux gets the first page before it sees that the bytes do not fit into the inode.
+            // (Observed on 6.18: the folio there has a single page.)
+            self.data.pages.note_page(0);
             self.leave_inline()?;
         }
         self.files.writing.write(self, all)

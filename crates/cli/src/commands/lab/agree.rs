@@ -63,8 +63,8 @@ pub(crate) struct Args {
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)
     #[arg(long, num_args = 1.., conflicts_with_all = ["loads", "images", "keep"])]
     replay: Vec<PathBuf>,
-    /// Print one row per image kind and one per load, instead of one per recording (level 2: one per
-    /// trace, instead of one per trace and image)
+    /// Print one row per image kind and one per load, instead of one per recording (level 2: one
+    /// per trace, instead of one per trace and image)
     #[arg(long)]
     summary: bool,
     /// Exit with 1 if less than this percentage of the placements (level 2: of the extents) is
