@@ -193,14 +193,16 @@ impl LockedFile<'_> {
 
     /// The content of an inline file that is to lie in blocks from now on; `None` if it does.
     fn content_to_move(&self) -> Result<Option<Vec<u8>>> {
-        if self.inode.core().may_be_inline {
+        let core = self.inode.core();
+        if core.map == InodeMap::Inline {
+            return self.files.inline_content(self.inode, &core).map(Some);
+        }
+        let may_be_inline = core.may_be_inline;
+        drop(core);
+        if may_be_inline {
             self.inode.core_mut().may_be_inline = false;
         }
-        let core = self.inode.core();
-        if core.map != InodeMap::Inline {
-            return Ok(None);
-        }
-        self.files.inline_content(self.inode, &core).map(Some)
+        Ok(None)
     }
 
     fn move_inline(&self, content: &[u8]) -> Result<()> {

@@ -37,12 +37,16 @@ impl Args {
         ];
         let ignored = options.iter().filter(|(_, is_given, belongs)| *is_given && !belongs);
         let ignored: Vec<&str> = ignored.map(|(option, ..)| *option).collect();
-        let way = match () {
-            () if is_made => "--make",
-            () if is_pair => "--trace",
-            () if is_table => "the table of --level 2",
-            () if is_replay => "--replay",
-            () => "--level 1",
+        let way = if is_made {
+            "--make"
+        } else if is_pair {
+            "--trace"
+        } else if is_table {
+            "the table of --level 2"
+        } else if is_replay {
+            "--replay"
+        } else {
+            "--level 1"
         };
         refuse_ignored(way, &ignored)
     }
