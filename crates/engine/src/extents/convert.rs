@@ -50,9 +50,6 @@ impl<S: TreeStore> Tree<'_, S> {
             let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
             if extent.unwritten != unwritten {
                 self.convert_piece(&extent, from..end, unwritten, borders)?;
-                // As in Linux, this happens after each extent, even if the tree must grow again for
-                // the next one.
-                self.pull_into_root()?;
             }
             from = end;
         }
@@ -67,7 +64,10 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Converts the part `piece` of `extent`. If the piece lies at an end, next to a neighbour in
-    /// the wanted state, and `borders` allows it, moves the boundary; otherwise splits.
+    /// the wanted state, and `borders` allows it, moves the boundary; otherwise splits. Then pulls
+    /// the only leaf into the root if it fits there: as in Linux, after each extent, even if the
+    /// tree must grow again for the next one. As in Linux, too, a boundary that moves at write time
+    /// leaves the leaf where it is (observed on 6.18).
     fn convert_piece(
         &mut self,
         extent: &Extent,
@@ -79,14 +79,14 @@ impl<S: TreeStore> Tree<'_, S> {
         let whole = piece.start == extent.logical && piece.end == extent.end();
         let moves = !whole && (borders == Borders::Move || self.has_room_for(extent.logical, 2)?);
         if moves && self.move_boundary(extent, &piece, unwritten)? {
-            return Ok(());
+            return if borders == Borders::Move { Ok(()) } else { self.pull_into_root() };
         }
         self.split_at(piece.start)?;
         self.split_at(piece.end)?;
         let path = self.find(piece.start)?;
         self.prepare_path(&path)?;
         self.flip(&path, unwritten);
-        Ok(())
+        self.pull_into_root()
     }
 
     /// Whether the leaf of a logical block has this many free entries. Linux splits first and joins

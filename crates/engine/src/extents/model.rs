@@ -402,6 +402,35 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
 
+/// Seen on Linux 6.18: a leaf that would fit into the root stays in its block when a written
+/// neighbour takes over a block at write time. It goes into the root when a whole extent is
+/// converted, or a part of one after its I/O has ended.
+#[test]
+fn a_neighbour_that_takes_a_block_over_leaves_the_tree_as_deep_as_it_is() {
+    let made = || {
+        let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+        for (logical, unwritten) in [(0, false), (10, true), (20, false), (50, false), (70, false)] {
+            let physical = 100 + u64::from(logical) * if logical < 50 { 1 } else { 2 };
+            world.insert(Extent { logical, len: 10, physical, unwritten }, u32::MAX);
+        }
+        world.tree(u32::MAX).remove(50..80, |_| {}).unwrap();
+        assert_eq!(node::depth(&world.root), 1, "one leaf of three entries");
+        world
+    };
+    let depth_after = |change: &dyn Fn(&mut World)| {
+        let mut world = made();
+        change(&mut world);
+        node::depth(&world.root)
+    };
+    for (block, side) in [(10, "left"), (19, "right")] {
+        let depth = depth_after(&|world| world.tree(u32::MAX).initialise(block..block + 1).unwrap());
+        assert_eq!(depth, 1, "the {side} neighbour takes the block over");
+        let depth = depth_after(&|world| world.tree(u32::MAX).set_state(block..block + 1, false).unwrap());
+        assert_eq!(depth, 0, "converted after the I/O, at the {side} end");
+    }
+    assert_eq!(depth_after(&|world| world.tree(u32::MAX).initialise(10..20).unwrap()), 0);
+}
+
 /// Seen on Linux 6.18 with a full root: the extent behind a new block takes the block over directly
 /// only if a hole lies before the block. Otherwise the tree grows first.
 #[test]
