@@ -1,12 +1,12 @@
-//! File operations of the load generators. They also write markers into the trace for what no
-//! tracepoint shows.
+//! File operations of the load generators. The operations also write markers into the trace for
+//! what no tracepoint shows.
 //!
 //! Running out of space or quota is a normal result here: operations return `Ok(false)` for it, and
 //! opening returns `Ok(None)`. So a load can continue on a full file system.
 //!
 //! - Every operation that can change a file's size is followed by a `ba size` marker.
-//! - Opening for writing is followed by `ba open`, closing by `ba close`, both after the kernel's
-//!   own work.
+//! - Opening for writing is followed by `ba open`, closing by `ba close`. Both markers are written
+//!   after the system call has returned.
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -90,15 +90,16 @@ impl Driver {
         self.rng.random_range(0..limit)
     }
 
-    /// A source of ranges in one of the image's files, within its first `reach` bytes and the byte
-    /// after them.
+    /// A source of random ranges in one file of the image, for [`Self::range`]. The edges from
+    /// which it draws are at most `reach` bytes into the file.
     pub(crate) fn ranges(&self, reach: u64) -> Ranges {
         let edges = if self.indirect { Edges::indirect(self.block) } else { Edges::extents(self.block) };
         Ranges::new(edges.up_to(reach))
     }
 
-    /// An offset and a length in bytes, at most `longest`, for an operation on a file. Most of
-    /// these ranges begin or end at an edge or a byte beside it.
+    /// Draws an offset and a length in bytes for an operation on a file; the length is at most
+    /// `longest`. Most ranges begin or end at an edge (of a block, of the map, of the file ...) or
+    /// one byte beside it.
     pub(crate) fn range(
         &mut self,
         ranges: &mut Ranges,

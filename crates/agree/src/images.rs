@@ -50,10 +50,10 @@ impl ImageKind {
     }
 }
 
-/// All kinds. They differ in size, block size, group size, flex groups, stripe, rotation of the
-/// device, scan mode, bigalloc, number of inodes, resize inode, journal, data mode, delayed
-/// allocation, mapping, blocks reserved for root, how full they are, and whether groups are read on
-/// demand.
+/// All kinds. They differ in size, block size, group size, flex groups, stripe, scan mode,
+/// bigalloc, number of inodes, resize inode, journal, data mode, delayed allocation, mapping,
+/// blocks reserved for root, how full they are, whether the device is rotational, and whether
+/// groups are read on demand.
 pub const IMAGES: [ImageKind; 23] = [
     ImageKind::new("flex16", 4096, "", "mb_optimize_scan=1"),
     ImageKind::new("flex16-linear", 4096, "", "mb_optimize_scan=0"),

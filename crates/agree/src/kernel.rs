@@ -1,7 +1,8 @@
 //! The kernel as oracle: a loop image mounted with the kernel's ext4, observed through a private
 //! trace instance.
 //!
-//! Everything lives in one [`WorkDirectory`], which cleans up when it is dropped.
+//! The image, the mount and the trace instance belong to one [`WorkDirectory`], which removes them
+//! when it is dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ const EVENTS: [&str; 20] = [
 /// KiB of trace buffer for each CPU: about a million events.
 const BUFFER_KIB: u32 = 96 * 1024;
 
-/// The first thing that this machine lacks for recording; `None` if it has all.
+/// The first thing that this machine lacks for recording; `None` if it lacks nothing.
 #[must_use]
 pub fn missing() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -72,14 +73,14 @@ pub fn missing() -> Option<String> {
 pub struct Start<'a> {
     /// How it is made and mounted.
     pub kind: ImageKind,
-    /// How it is aged before it is mounted; `None`: not at all.
+    /// How it is aged before it is mounted; `None`: it is not aged.
     pub aged: Option<&'a Ageing>,
     /// Seed of the ageing and of the load.
     pub seed: u64,
 }
 
 impl Start<'_> {
-    /// `fresh`, or the ageing.
+    /// `fresh` for an image that is not aged; otherwise the ageing as text.
     #[must_use]
     pub fn state(&self) -> String {
         self.aged.map_or(FRESH.to_owned(), ToString::to_string)
@@ -322,7 +323,8 @@ fn described(dump: &str) -> anyhow::Result<Image> {
     Ok(described)
 }
 
-/// The lines `  Free blocks: A-B, C` of every group, as clusters inside the group.
+/// The free extents of every group, from the lines `  Free blocks: A-B, C`. An extent is its first
+/// cluster, counted from the start of the group, and its number of clusters.
 fn free_extents(dump: &str, image: &Image) -> anyhow::Result<Vec<Vec<(u32, u32)>>> {
     let per_group = u64::from(image.clusters_per_group) << image.cluster_ratio_bits;
     let mut groups = Vec::new();
@@ -346,8 +348,8 @@ mod tests {
     use super::*;
     use crate::images::IMAGES;
 
-    /// Once, mke2fs drew the hash seed, which decides where directories go, so the same ageing
-    /// never made the same image twice.
+    /// A regression: mke2fs chose the hash seed at random. The seed decides where directories go,
+    /// so the same ageing never made the same image twice.
     #[test]
     fn an_aged_image_is_made_again_as_it_was() {
         if !blockyard_testkit::require(&["mke2fs", "dumpe2fs"]) {
@@ -416,7 +418,7 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
             extents: true,
             journal: true,
             root_blocks: 1228,
-            // Block 4332 is in cluster 1083; in the second group block 84 is in cluster 21.
+            // Block 4332 is in cluster 1083; block 84 of the second group is in its cluster 21.
             free: vec![vec![(1083, 7109)], vec![(21, 2027)]],
             ..Image::default()
         };
@@ -426,7 +428,7 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
     }
 
     /// Without bigalloc, the lines about clusters are missing. Without flex_bg, the flex group size
-    /// does not count. With blocks of 1 KiB, the first group begins at block 1.
+    /// is ignored. With blocks of 1 KiB, the first group begins at block 1.
     #[test]
     fn an_image_without_clusters_is_described_too() {
         let dump = DUMP.replace("Cluster size:             4096\n", "");

@@ -5,11 +5,12 @@
 //! [`replay`](replay::replay) feeds these inputs to `blockyard_alloc` and compares the placement of
 //! each request. For a request that searched, it also compares goal, criterion, candidates, groups
 //! scanned and flags. At the end it compares `mb_groups`, `mb_structs_summary` and `mb_stats`.
-//! Images can be aged before they are mounted, so that loads begin on the free space of a life.
+//! Images can be aged before they are mounted, so that loads begin with fragmented free space.
 //!
 //! [`operations`] is level 2: whole operations.
 //!
-//! The tracepoints are the kernel's public interface; docs/behaviour says what they showed.
+//! The kernel is observed through its tracepoints, `/proc` and `/sys`. docs/behaviour says what
+//! they showed.
 
 #![forbid(unsafe_code)]
 

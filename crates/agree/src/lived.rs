@@ -10,7 +10,7 @@ use blockyard_lab::age::{Ageing, Circumstances, age};
 /// Bytes that ageing leaves free, or half of the image if that is less.
 const ROOM: u64 = 512 << 20;
 
-/// Ages an image and leaves room for what will be played on it.
+/// Ages an image and leaves room for the load or trace that will run on it.
 ///
 /// # Errors
 /// As [`age`].

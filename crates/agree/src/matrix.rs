@@ -41,7 +41,7 @@ impl Plan {
     /// image kind.
     ///
     /// # Errors
-    /// The first unknown name, and the known names.
+    /// When a name is unknown. The message lists the known names.
     pub fn pairs(&self) -> anyhow::Result<Vec<(ImageKind, Load)>> {
         let loads = chosen(&self.loads, &LOADS, |load| load.name, "load")?;
         let images = chosen(&self.images, &IMAGES, |image| image.name, "image kind")?;
@@ -56,8 +56,8 @@ impl Plan {
         Ok(pairs)
     }
 
-    /// The recordings to make: each pair on a fresh image, and then on an aged one if its image
-    /// kind can be aged so.
+    /// The recordings to make: each pair on a fresh image, and then on an aged one if the ageing
+    /// can run on the image kind.
     ///
     /// # Errors
     /// As [`Self::pairs`], and when none of the image kinds can be aged as asked.
@@ -155,7 +155,8 @@ pub fn summary(results: &[Agreement]) -> Table {
     by_state(results, summed_up)
 }
 
-/// The tables of all states as one.
+/// One table for all results. A state (fresh, or one ageing) has its own columns; `of_one` makes
+/// the table of one state.
 pub(crate) fn by_state<R: Stated>(results: &[R], of_one: impl Fn(&[R]) -> Table) -> Table {
     let mut joined = beside(results, |part| vec![of_one(part)]);
     debug_assert_eq!(joined.len(), 1, "the tables of all states have one title");
@@ -324,7 +325,7 @@ mod tests {
             assert_eq!(table.rows[0][column("requests")], "1000");
             assert_eq!(table.rows[0][column("requests; mail:9")], "2000");
             assert_eq!(table.rows[0][column("summary; mail:9")], "equal");
-            // Equal in both states.
+            // This column is equal in both states, so it is not repeated.
             assert!(!table.heads.contains(&"criteria %; mail:9".to_owned()), "{:?}", table.heads);
             assert!(table.notes.iter().any(|note| note.contains("is left out")), "{:?}", table.notes);
         }
@@ -373,7 +374,8 @@ mod tests {
         assert_eq!(nothing.rows[0][3..10], ["0", "0", "-", "-", "-", "-", "-"]);
     }
 
-    /// All figures differ. Percentages are of searches, except placements, which are of requests.
+    /// A result whose figures all differ. Placements are counted among requests, the other shares
+    /// among searches.
     fn one(by: u64) -> Agreement {
         Agreement {
             image: "1k".to_owned(),

@@ -1,7 +1,7 @@
 //! Makes start images with mke2fs.
 //!
 //! The hash of a directory's name can decide where the directory goes. So the UUID and the hash
-//! seed are fixed. With random ones, the same ageing would make another image each time.
+//! seed are fixed. With random ones, the same ageing would make a different image each time.
 
 use std::path::Path;
 

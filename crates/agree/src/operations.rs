@@ -2,10 +2,11 @@
 //! image and decision by decision.
 //!
 //! One start image is copied. The running kernel plays a trace on one copy (loop mount, root), the
-//! engine plays it on the other under `linux-6.18`. Then the layouts of both images, read from
-//! their bytes, are compared. So are the decisions (the kernel's trace records with our events),
-//! the outcomes of the lines, and the counters of `mb_stats`. With [`Other::Kernel`] the kernel
-//! plays on the second copy, too: its agreement with itself is the ceiling.
+//! engine plays it on the other with the policy `linux-6.18`. Then the layouts of both images, read
+//! from their bytes, are compared. So are the decisions (the kernel's tracepoints against our
+//! allocator's events), the outcomes of the lines, and the counters of `mb_stats`. With
+//! [`Other::Kernel`] the kernel plays on the second copy, too: its agreement with itself is the
+//! ceiling.
 //!
 //! To be comparable, both sides run with the following:
 //!
@@ -109,7 +110,7 @@ pub struct Plan {
     /// An image to start from instead of a new one. It is copied, and not aged.
     pub start: Option<PathBuf>,
     /// Directory to keep the images in, as `start`, `theirs` and `ours`, with the decisions and
-    /// `mb_stats` of both sides and what the kernel's tracepoints said.
+    /// `mb_stats` of both sides and the text of the kernel's trace.
     pub keep: Option<PathBuf>,
 }
 
@@ -128,7 +129,7 @@ impl Plan {
 pub struct Agreement {
     /// Lines played.
     pub lines: usize,
-    /// Lines that ended differently.
+    /// Lines with different outcomes.
     pub outcomes_differ: usize,
     /// Agreement of the images.
     pub shares: Shares,
@@ -192,7 +193,7 @@ const DISTURBED_MAX: u32 = 3;
 struct Given {
     /// Colour and times; the outcomes are not used.
     played: Played,
-    /// The kernel's commits. The engine gets only those of the kernel's own accord.
+    /// The kernel's commits. The engine gets only those that no line of the trace asked for.
     commits: Vec<Commit>,
     /// When the I/O of the kernel's write-back ended.
     conversions: Vec<Conversion>,
@@ -203,12 +204,13 @@ struct Side {
     outcomes: Vec<Outcome>,
     decisions: Vec<Decision>,
     stats: String,
-    /// What the kernel's tracepoints said; empty for the engine.
+    /// The text of the kernel's trace; empty for the engine.
     text: String,
     device: Arc<dyn BlockDevice>,
 }
 
-/// Keeps other comparisons and the flusher away while comparisons run.
+/// While this value exists, no other comparison runs on the machine, and the kernel's flusher
+/// writes nothing back on its own.
 pub struct Session {
     _quiet: Quiet,
 }
@@ -310,8 +312,9 @@ fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side,
     Ok((side, Given { played, commits: recorded.commits, conversions: recorded.conversions }))
 }
 
-/// Plays on the kernel, and again when it seems that a `sync` elsewhere on the machine made it
-/// write back everything. The last of [`DISTURBED_MAX`] runs counts even if it was disturbed.
+/// Plays the trace on the kernel, and repeats it after a disturbed run: one in which delayed data
+/// was allocated during a write or mkdir, probably because of a `sync` elsewhere on the machine.
+/// The last of [`DISTURBED_MAX`] runs counts even if it was disturbed.
 fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
     const DELALLOC_RESERVED: u16 = 0x400;
     let mut tries = 0;
@@ -404,7 +407,7 @@ fn play_as_linux(player: &mut EnginePlayer, line: &Line) -> Result<Outcome> {
 
 /// Whether a line might run out of space.
 fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
-    /// Clusters for directories and mappings.
+    /// Clusters that directories and mappings may need, beside the data.
     const BESIDE: u64 = 64;
     let bytes = match line.op {
         Op::Pwrite { len, .. } | Op::Fallocate { len, .. } => len,
@@ -416,7 +419,7 @@ fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
     space.free < space.delayed + space.reserved + fs.allocator().pending_clusters() + wanted
 }
 
-/// Options under which the engine decides like a kernel with this mount.
+/// Options under which the engine decides like a kernel with the plan's mount options.
 fn like(plan: &Plan, image: &MemoryDevice) -> Result<OpenOptions> {
     let options = OpenOptions {
         cpus: kernel::possible_cpus()?,
@@ -424,11 +427,11 @@ fn like(plan: &Plan, image: &MemoryDevice) -> Result<OpenOptions> {
         cache_bytes: 1 << 30,
         dirty_data_bytes: 6 << 30,
         inodes_max: 1 << 20,
-        // Without a journal, what Linux frees is free at once.
+        // Without a journal, Linux can reuse freed clusters at once.
         commit_point_handles: if has_journal(image)? { u64::MAX } else { 1 },
         commit_interval_seconds: i64::MAX,
-        // A transaction that becomes long is committed as late as possible: the engine is told when
-        // the kernel committed.
+        // The engine commits a long transaction as late as it can, because it is told when the
+        // kernel committed.
         instruments: Instruments { transaction_blocks: Some(usize::MAX), ..Instruments::page_cache() },
         ..OpenOptions::default()
     };

@@ -13,8 +13,8 @@ use super::loads::{self, Load};
 use super::recording::{Image, Recording};
 use super::trace_text::{self, Rules};
 
-/// Records `load` on an image, with the seed of the image. The load runs on one CPU; the image lies
-/// under `scratch`.
+/// Records `load` on the image that `start` describes. The load runs on one CPU; the image file is
+/// made under `scratch`.
 ///
 /// # Errors
 /// When the kernel or a program refuses something, the image cannot be aged, or the trace has gaps
@@ -39,7 +39,8 @@ pub fn fits(kind: ImageKind, load: Load) -> bool {
     !(kind.indirect() && load.allocates)
 }
 
-/// Whether an image kind can be aged so. Files mapped by indirect blocks cannot be preallocated.
+/// Whether an ageing can run on an image kind. Files mapped by indirect blocks cannot be
+/// preallocated.
 #[must_use]
 pub fn can_age(kind: ImageKind, ageing: &Ageing) -> bool {
     let preallocates = || ageing.profile.kinds.iter().any(|files| files.made == Made::Preallocated);

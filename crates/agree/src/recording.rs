@@ -2,9 +2,9 @@
 //! what it decided.
 //!
 //! A recording is self-contained. [`Image`] (the first line) describes the file system, its
-//! tunables and every free extent at the start. The events follow in the order in which the kernel
-//! took them. [`End`] (the last line) holds the kernel's own view of the groups after the run. A
-//! recording can be replayed without root and without the kernel.
+//! tunables and every free extent at the start. The events follow in the order in which they
+//! happened in the kernel. [`End`] (the last line) holds the kernel's own view of the groups after
+//! the run. A recording can be replayed without root and without the kernel.
 //!
 //! | line (`"t"`) | what it is |
 //! |---|---|
@@ -273,9 +273,11 @@ pub struct End {
     /// `mb_groups`, for each group: free clusters, fragments, first free cluster, then the number
     /// of chunks of each order.
     pub groups: Vec<Vec<u32>>,
-    /// `mb_structs_summary`: groups by largest free order.
+    /// From `mb_structs_summary`: for each order, the number of groups whose largest free chunk has
+    /// it.
     pub largest: Vec<u32>,
-    /// `mb_structs_summary`: groups by average fragment order.
+    /// From `mb_structs_summary`: for each order, the number of groups whose average fragment has
+    /// it.
     pub average: Vec<u32>,
     /// The lines of `mb_stats`, as the kernel prints them.
     pub stats: Vec<String>,

@@ -39,7 +39,7 @@ const CRITERIA: [&str; 5] =
 /// What the parser must know of the file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Whether there is a journal. Frees then wait for the commit.
+    /// Whether there is a journal. If so, freed clusters become reusable at the commit.
     pub(crate) journal: bool,
     /// Whether freed data is reusable at once, although there is a journal (`data=writeback`).
     pub(crate) writeback: bool,
@@ -109,7 +109,7 @@ impl<'a> Record<'a> {
         word.parse().ok().with_context(|| format!("field {name} is {word:?}"))
     }
 
-    /// The flags named after `flags`; there may be none.
+    /// The sum of the flags after the label `flags`; there may be none.
     pub(super) fn flags(&self) -> anyhow::Result<u32> {
         let after =
             self.fields.split_once("flags ").map(|(_, after)| after).context("field flags is missing")?;
@@ -151,13 +151,13 @@ struct Parser {
     sizes: HashMap<u32, u64>,
     /// Number of descriptors open for writing, by inode.
     writers: HashMap<u32, u32>,
-    /// Transaction of the handle a thread started last.
+    /// By thread: the transaction of the handle that it started last.
     handles: HashMap<u32, u32>,
-    /// Position in `events` of the request a thread has open.
+    /// By thread: the position in `events` of its open request.
     open: HashMap<u32, usize>,
-    /// Position in `events` of the drop a thread made last.
+    /// By thread: the position in `events` of its last [`DropInode`].
     drops: HashMap<u32, usize>,
-    /// Whether the last free of a thread was of metadata.
+    /// By thread: whether it freed metadata last.
     metadata: HashMap<u32, bool>,
 }
 
@@ -444,7 +444,7 @@ mod tests {
 
     const ASKS: &str = "ext4_request_blocks: dev 7,0 ino 13 flags HINT_DATA|0x8000 len 5 lblk 40 goal 900 lleft 39 lright 60 pleft 850 pright 999 ";
 
-    /// All fields differ: each must be read from after its own label.
+    /// Every field has its own value, so one that is read after the wrong label is noticed.
     #[test]
     fn every_field_of_a_request_has_its_label() {
         let request = request(&[
@@ -539,8 +539,8 @@ mod tests {
         );
     }
 
-    /// Metadata waits for the commit even where data does not. A restarted handle belongs to
-    /// another transaction. Without a journal nothing waits.
+    /// Freed metadata waits for the commit even where freed data does not. A restarted handle
+    /// belongs to another transaction. Without a journal, nothing waits.
     #[test]
     fn frees_wait_for_the_transaction_of_the_latest_handle() {
         let data = "ext4_free_blocks: dev 7,0 ino 12 mode 0100644 block 33024 count 74 flags VALIDATED";

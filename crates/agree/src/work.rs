@@ -1,8 +1,8 @@
 //! The directory of one session on the running kernel, with its image, loop device, mount point,
 //! and a private trace instance named like the directory.
 //!
-//! Only devices and instances made here are touched. A [`Scratch`] takes them down when it is
-//! dropped. The next run takes down what a killed run left behind.
+//! Only devices and instances made here are touched. A [`Scratch`] unmounts, detaches and removes
+//! them when it is dropped. The next run does the same after one that was killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use blockyard_lab::scratch::Scratch;
 
 use super::command::{run, text};
 
-/// The directory. Dropping it takes everything down.
+/// The directory. Dropping it unmounts, detaches and removes everything.
 pub(super) struct WorkDirectory(Scratch);
 
 impl WorkDirectory {
@@ -55,7 +55,7 @@ impl WorkDirectory {
     }
 
     /// Starts to record these events (`system/event`, or `system/event && CONDITION`) of a device,
-    /// with this much trace buffer for each CPU.
+    /// with a trace buffer of `buffer_kib` KiB for each CPU.
     pub(super) fn observe(&self, device: &str, buffer_kib: u32, events: &[&str]) -> Result<()> {
         run("mount", &["-t", "tracefs", "none", text(&self.0.path().join("trace"))?])?;
         let instance = self.instance();

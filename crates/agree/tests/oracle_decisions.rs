@@ -29,7 +29,7 @@ fn every_recorded_decision_is_ours_too() {
     assert_all_equal(&results);
 }
 
-/// The kernel and our allocator begin on the free space that a life left.
+/// The kernel and our allocator begin with the fragmented free space of an aged image.
 #[test]
 fn decisions_on_aged_images_are_ours_too() {
     if !blockyard_testkit::require(&["root", "mke2fs", "dumpe2fs", "losetup"]) {
@@ -53,7 +53,7 @@ fn decisions_on_aged_images_are_ours_too() {
     let table = table(&results);
     assert!(table.heads.iter().any(|head| head.ends_with("; mail:1500:80%")), "{:?}", table.heads);
     assert_all_equal(&results);
-    // Both began where free space is in many pieces.
+    // The aged image began with its free space in many more pieces than the fresh one.
     let pieces = |name: &str| -> usize {
         let file = std::fs::File::open(scratch.path().join(name)).unwrap();
         let recording = Recording::read(std::io::BufReader::new(file)).unwrap();

@@ -108,8 +108,8 @@ fn ranges_at_edges_are_mapped_alike() {
     assert_equal("mixed", "", "mb_optimize_scan=1");
 }
 
-/// Here the engine ages the images (`Plan::lived`). That leaves other free space than a trace that
-/// the kernel plays on them (`Plan::ageing`).
+/// Here the engine ages the images (`Plan::lived`). That leaves different free space than a trace
+/// that the kernel plays on them (`Plan::ageing`).
 #[test]
 fn files_on_an_image_that_lived_lie_where_linux_puts_them() {
     let lived = |mke2fs, life| Image { mke2fs, life: Some(life), ..Image::default() };
@@ -149,7 +149,7 @@ fn decisions_end_with_the_trace() {
     assert!(decisions.of > 0 && decisions.equal == decisions.of, "{decisions:?}: {:?}", agreement.first);
 }
 
-/// Compares where everything lies after a trace of few lines.
+/// Compares where everything lies after a short trace. `lines` is its text.
 fn assert_same_places(lines: &str, mke2fs: &str, mount: &str) {
     let Some(agreement) = agree(lines, mke2fs, mount, Other::Engine) else { return };
     let shares = &agreement.shares;
@@ -224,13 +224,13 @@ fn direct_writes_to_block_maps_lie_where_linux_puts_them() {
     }
 }
 
-/// A trace of operations, each without its braces.
+/// A trace of these operations. Each is given as JSON without its braces.
 fn trace(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("{{{line}}}\n")).collect()
 }
 
 /// What is freed can be used again only after a commit, so where `/d` lies shows whether fsync
-/// committed. An inode that comes into memory while a transaction runs counts as changed in it. A
+/// committed. An inode that is read into memory while a transaction runs counts as changed in it. A
 /// directory always counts as changed.
 #[test]
 fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {

@@ -29,8 +29,8 @@ pub struct FreeClusters {
     pub root_reserved: u64,
 }
 
-/// Free and reserved clusters as the lagging counters show them. Each counter is late by less than
-/// a batch per CPU slot. While requests run, the free count may be late by twice as much.
+/// Free and reserved clusters as the lagging counters show them. Each counter lags by less than one
+/// batch per CPU slot. While requests run, the free count may lag by twice as much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Free on disk.
@@ -64,7 +64,7 @@ pub(crate) struct Admission<B: Backend> {
     /// Held for an exact look near the limit. Of several concurrent callers, the last one sees the
     /// requests of all others.
     exact: Mutex<(), B>,
-    /// Relaxed: a limit that may change while callers look.
+    /// Relaxed: a limit that may change during a check.
     reserved: B::AtomicU64,
     root: B::AtomicU64,
     /// Above this distance from the limit the lagging values decide.
@@ -167,9 +167,9 @@ impl<B: Backend> Admission<B> {
         None
     }
 
-    /// Ends the admission of `admitted` clusters, of which `taken` were used. Between admission and
-    /// end, Linux counts the clusters as reserved. That changes how far the counter of reserved
-    /// clusters lags.
+    /// Ends the admission of `admitted` clusters, of which `taken` were used. Linux counts the
+    /// clusters as reserved from admission to end. We only imitate what that does to the lag of the
+    /// counter of reserved clusters.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
         assert!(taken <= admitted, "{taken} clusters taken, {admitted} admitted");
         let (admitted, taken) = (u64_from_u32(admitted), u64_from_u32(taken));
@@ -213,7 +213,8 @@ impl<B: Backend> Admission<B> {
         Room { free: self.free.approximate(), delayed: self.dirty.approximate(), watermark: self.watermark }
     }
 
-    /// Free clusters as the lagging counter shows them: late by less than two batches per CPU slot.
+    /// Free clusters as the lagging counter shows them. It lags by less than two batches per CPU
+    /// slot.
     pub(crate) fn free_approximate(&self) -> u64 {
         self.free.approximate()
     }

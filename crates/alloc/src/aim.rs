@@ -30,7 +30,8 @@ pub(crate) struct View<'a, P, O> {
     pub(crate) geometry: &'a Geometry,
     /// Clusters of a locality preallocation.
     pub(crate) locality_len: P,
-    /// Borders that the inode's own preallocations set.
+    /// The end of the inode's nearest preallocation to the left of the request, and the start of
+    /// the nearest one to its right. The window stays between them.
     pub(crate) own: O,
 }
 
@@ -157,7 +158,8 @@ mod tests {
         assert_eq!((group, start, try_goal), (2, next, true), "the window touches it");
     }
 
-    /// The first ext4 tried the request's own goal, with the length of the window.
+    /// If the window can continue a neighbour, ext4 of 2008 tried the request's own goal, with the
+    /// length of the window.
     #[test]
     fn a_merge_is_tried_at_the_goal_of_the_request_in_2008() {
         let left = Left { logical: LogicalBlock::new(63), physical: BlockNr::new(70_000) };

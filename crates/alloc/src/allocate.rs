@@ -30,8 +30,8 @@ const RETRIES: u32 = 2;
 /// How many passes may drop preallocations. Another pass follows only if some were in use.
 const DISCARD_PASSES: u32 = 3;
 
-/// The locked locality group of the caller. A request for a small file holds the lock from its look
-/// into the locality group until it has been served.
+/// The locked locality group of the caller. A request for a small file takes the lock when it looks
+/// for a preallocation in the locality group, and holds it until the request has been served.
 type Locality<'a, B> = Option<MutexGuard<'a, LocalityGroup<B>, B>>;
 
 /// A served request: the clusters, and the extent that they were cut from.
@@ -45,10 +45,10 @@ impl<B: Backend> Allocator<B> {
     /// Allocates clusters for one inode. The claim may be shorter than asked; it is never empty.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] when this request may have none of the free clusters, or when
-    /// nothing was found, although preallocations were dropped and the search was repeated (not
-    /// done for a request that takes only its goal). [`AllocError::Load`] when nothing was found
-    /// and a group could not be read, or when the group of a preallocation could not be read.
+    /// [`AllocError::NoSpace`] when this request may have none of the free clusters, or when the
+    /// search found nothing even after preallocations were dropped. (A request that takes only its
+    /// goal is searched for once.) [`AllocError::Load`] when nothing was found and a group could
+    /// not be read, or when the group of a preallocation could not be read.
     /// [`AllocError::Corrupt`] when nothing was found and a group is corrupt.
     /// [`AllocError::BadRequest`] when the request is for no clusters.
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
@@ -199,8 +199,9 @@ impl<B: Backend> Allocator<B> {
         view.aim(asked)
     }
 
-    /// Searches. If that finds nothing and clusters were held for trimming meanwhile, searches
-    /// again while none are held. A request that takes only its goal is searched for once.
+    /// Searches. If that finds nothing, and clusters were held for trimming meanwhile, takes the
+    /// trimming lock, so that none are held, and searches again. A request that takes only its goal
+    /// is searched for once.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
         let trims = self.trims.begun();
         self.search_with_retries(context)?;
@@ -343,7 +344,7 @@ impl<B: Backend> Allocator<B> {
 
     /// Drops all preallocations of an inode, and its window. Callers do this when the inode is
     /// closed for the last time, before it is truncated or punched, and when it is evicted.
-    /// Meanwhile the caller keeps others from allocating for this inode.
+    /// During the call, the caller keeps other threads from allocating for this inode.
     pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: CpuSlot) {
         self.drop_window(inode);
         for prealloc in inode.take_all() {

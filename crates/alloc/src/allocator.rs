@@ -187,8 +187,8 @@ impl<B: Backend> Allocator<B> {
         self.admission.room()
     }
 
-    /// Free clusters as decisions see them: cheap to read, but late by up to two batches per CPU
-    /// slot.
+    /// Free clusters as decisions see them. The count is cheap to read, but lags by up to two
+    /// batches per CPU slot.
     #[must_use]
     pub fn free_clusters_approximate(&self) -> u64 {
         self.admission.free_approximate()
@@ -317,7 +317,8 @@ impl<B: Backend> Allocator<B> {
         self.cursors.positions()
     }
 
-    /// The counts of `mb_stats`. All but four are collected only while that tunable is on.
+    /// The counts of `mb_stats`. Except for `preallocated`, `discarded`, `lost` and
+    /// `buddies_generated`, they are collected only while the tunable `mb_stats` is on.
     #[must_use]
     pub fn stats(&self) -> MbStats {
         let mut totals = self.stats.totals();
@@ -406,7 +407,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// How often locks were taken since open: the group locks, the md lock, the locks of the index
-    /// lists, and the lock of a global cursor. The whole file system shares all but the first.
+    /// lists, and the lock of a global cursor. All except the group locks are shared by the whole
+    /// file system.
     #[must_use]
     pub fn lock_census(&self) -> LockCensus {
         let mut shared = vec![self.md.figures()];

@@ -25,7 +25,7 @@ const PADDING: usize = 16;
 /// A range to be freed has clusters that are free already, or were freed and wait for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyFree {
-    /// First such cluster of the range.
+    /// The first of these clusters.
     pub(crate) at: u32,
 }
 
@@ -291,7 +291,7 @@ impl Buddy {
     /// Marks `[start, start + count)` used.
     ///
     /// # Panics
-    /// When the range is empty, leaves the group, or is longer than all that is free; in debug
+    /// When the range is empty, leaves the group, or has more clusters than are free; in debug
     /// builds also when it is not wholly free. The caller found it free under the same lock.
     pub(crate) fn mark_used(&mut self, start: u32, count: u32) {
         let end = start + count;

@@ -1,5 +1,5 @@
-//! The cursor search (`search=cursor`): round robin by group, in its published forms and in our
-//! own.
+//! The cursor search (`search=cursor`): round robin by group, as published (presets `rotalloc-v1`,
+//! `rralloc-v2`) and in variants of our own (`rralloc`).
 //!
 //! A cursor is the group where a search begins. The inode's own cursor, which some policies keep,
 //! is the group where the inode last found space. It is used instead of the cursor of the CPU or of
@@ -42,7 +42,8 @@ impl<B: Backend> Allocator<B> {
                 context.search.goal.group = group;
             }
             if !policy.neighbour_first {
-                // As published, the exact goal lies in the cursor's group, at the goal's offset.
+                // As in the published policies, the exact goal is in the cursor's group, at the
+                // offset that the goal had in its own group.
                 self.try_exact_goal(context)?;
             }
             if context.outcome.find.is_none() && !context.asked.kind.contains(RequestFlags::GOAL_ONLY) {

@@ -31,7 +31,7 @@ pub enum AllocError {
     Load {
         /// The group.
         group: GroupNr,
-        /// What the source said.
+        /// The error that the [`GroupSource`](crate::GroupSource) returned.
         source: SourceError,
     },
     /// A free of no blocks, or of blocks that are free already, wait for a commit, lie outside the

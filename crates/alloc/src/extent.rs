@@ -4,7 +4,7 @@ use blockyard_disk::GroupNr;
 
 use crate::events::EventExtent;
 
-/// The start of a goal that is only a group.
+/// The `start` of a goal that names only a group.
 pub(crate) const NO_OFFSET: u32 = u32::MAX;
 
 /// A run of clusters in a group, and the logical block that its first cluster stands for.

@@ -4,7 +4,8 @@
 //! is durable, so that a crash never leaves them in two files. The free count that `statfs` shows
 //! rises at once. Each group keeps its pending records ordered by position. A commit finds them
 //! through lists of the whole file system, which the `md` lock guards as in Linux. With
-//! `freed_merge=by-group`, a set of groups leads the commit to them, without a shared lock.
+//! `freed_merge=by-group`, a commit finds them through a set of the groups that have records, which
+//! needs no shared lock.
 
 use std::sync::Arc;
 
@@ -142,7 +143,7 @@ impl<B: Backend> Frees<B> {
     }
 
     /// Updates the lists and the count of pending clusters. Takes the `md` lock as often as the
-    /// kernel whose rules the slots `freed_merge` and `free_pending` name.
+    /// kernel version whose rules the slots `freed_merge` and `free_pending` select.
     fn list(&self, added: Added<B>, count: u32, cpu: CpuSlot) {
         let counted_inside = self.counting == FreePending::Md && self.merge == FreedMerge::After;
         match self.counting {
@@ -156,8 +157,8 @@ impl<B: Backend> Frees<B> {
             Added::Linked { unlinked, .. } | Added::Grown { unlinked } => unlinked,
         };
         for _ in 0..unlinked {
-            // A record is unlinked by setting its count to 0, which happened under the group's
-            // lock. The `md` lock is taken here only for its cost.
+            // A record is unlinked by setting its count to 0, which was done under the group's
+            // lock. The `md` lock is taken here only to imitate its cost.
             drop(self.md.lock(cpu));
         }
         if let Added::Linked { record, .. } = added {

@@ -130,8 +130,8 @@ impl<B: Backend> Group<B> {
             acquisitions: 0,
             waits: 0,
         };
-        // In virtual time the lock has a line of its own: Linux keeps group locks apart from the
-        // fields that searches read.
+        // In virtual time the lock has a cache line of its own, because Linux keeps group locks
+        // apart from the fields that searches read.
         let state = B::on_line("group lock", || Mutex::new(rank::GROUP, state));
         B::on_line("group summary", || Self {
             free: B::AtomicU32::new(free),
@@ -265,7 +265,7 @@ impl<B: Backend> GroupGuard<'_, B> {
     /// Marks clusters free in core.
     ///
     /// # Errors
-    /// When one is free already. Then no cluster changes.
+    /// When a cluster of the range is free already. Then no cluster changes.
     #[inline]
     pub(crate) fn mark_free(&mut self, start: u32, count: u32) -> Result<(), AlreadyFree> {
         self.group.note_untrimmed();

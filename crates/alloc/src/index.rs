@@ -6,8 +6,8 @@
 //! is, and a group whose largest order changes leaves the largest-order index. (With
 //! `scan_toggle=freeze` it stays in the set where it was.)
 //!
-//! Updates happen under the group's lock, so each group has one writer. Readers check again every
-//! group that they meet, so a stale entry costs time but does no harm. A group that was never
+//! Updates happen under the group's lock, so each group has one writer. A reader checks every group
+//! that an index gives it, so a stale entry costs time but does no harm. A group that was never
 //! loaded is in no set.
 
 pub(crate) mod by_group;

@@ -37,8 +37,8 @@ impl Share {
         if self.of == 0 { 100.0 } else { self.equal as f64 * 100.0 / self.of as f64 }
     }
 
-    /// In per cent with three decimals, rounded down: 100 means all. `-` when there was nothing to
-    /// compare.
+    /// In per cent with three decimals, rounded down, so 100 means that all are equal. `-` when
+    /// there was nothing to compare.
     #[must_use]
     pub fn text(self) -> String {
         let Some(thousandths) = (self.equal * 100_000).checked_div(self.of) else { return "-".to_owned() };

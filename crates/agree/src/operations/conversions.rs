@@ -1,5 +1,5 @@
-//! Which unwritten extents the kernel converted to written ones, and after how much of its other
-//! work in the same line of the trace.
+//! Which unwritten extents the kernel converted to written ones, and how much other work it had
+//! done before in the same line of the trace.
 
 use std::ops::Range;
 
@@ -25,10 +25,11 @@ pub struct Conversion {
     pub cpu: u32,
 }
 
-/// Counts within a line that show a retry of the kernel after it found no space.
+/// Counts within a line. They show that the kernel tried again after it had found no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Transactions closed, for whatever reason: what comes later belongs to the next one.
+    /// Transactions that were closed, for whatever reason. Later changes belong to the next
+    /// transaction.
     pub commits: usize,
     /// Walks over a file's folios that write-back restarted.
     pub walks: usize,

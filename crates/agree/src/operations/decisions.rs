@@ -3,7 +3,7 @@
 //! The kernel's decisions come from its tracepoints, with a marker before each line; ours are the
 //! allocator's events. Within a line they are paired in order when they answer the same request
 //! (inode, logical block, length). A request that only one side made counts as different, and
-//! pairing resumes at the next request of both (as `diff` does).
+//! pairing resumes at the next request that both sides made (as `diff` does).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// A commit of the kernel. Operations continue meanwhile.
+/// A commit of the kernel. Operations continue while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The line in which the transaction was closed: later frees belong to the next transaction.
@@ -230,7 +230,8 @@ fn searched(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
     })
 }
 
-/// Whether a request to map blocks has a flag. `CONVERT` means that its I/O has ended.
+/// Whether a request to map blocks has a flag. `CONVERT` marks the request that converts an
+/// unwritten extent after its I/O has ended.
 fn has_flag(record: &Record<'_>, name: &str) -> bool {
     record.word("flags").is_ok_and(|flags| flags.split('|').any(|flag| flag == name))
 }
@@ -294,7 +295,7 @@ impl EventSink for Collector {
             found: if searched { low16(low32(event.found.into())) } else { 0 },
             groups: if searched { event.scanned } else { 0 },
             criterion: if searched { event.criterion } else { 0 },
-            // The kernel checks the caller's privilege elsewhere, not by this flag.
+            // The kernel looks at the caller's credentials instead of setting this flag.
             flags: if searched { event.flags & !low16(RequestFlags::USE_ROOT.bits()) } else { 0 },
         });
     }
@@ -314,9 +315,11 @@ pub struct DecisionShares {
 /// Where two lists of decisions first diverge, as positions in both lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parting {
-    /// In what was chosen.
+    /// Where they first differ in the request, in the clusters chosen, or in whether a search or a
+    /// preallocation gave these.
     pub choice: Option<(usize, usize)>,
-    /// In any field, such as the criterion by which the same choice was found.
+    /// Where any field first differs, for example the criterion by which the same clusters were
+    /// found.
     pub any: Option<(usize, usize)>,
 }
 
@@ -396,8 +399,8 @@ fn add_pair(shares: &mut DecisionShares, a: &Decision, b: &Decision) -> bool {
     same_place
 }
 
-/// Adds decisions that have no partner on the other side. They count as many as the side with more
-/// of them has.
+/// Adds decisions that have no partner on the other side, as unequal ones. Their number is that of
+/// the longer list.
 fn add_unpaired(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) {
     let missing = |a: usize, b: usize| Share { equal: 0, of: u64_from_usize(a.max(b)) };
     let searches = |list: &[Decision]| list.iter().filter(|decision| decision.searched).count();
@@ -429,7 +432,8 @@ mod tests {
     #[test]
     fn decisions_commits_and_conversions_belong_to_lines() {
         let recorded = parse(TRACE).unwrap();
-        // The first commit ended after a decision of its line.
+        // The first commit ended after a decision of line 4, so line 5 is the first that could use
+        // its freed clusters from the start.
         assert_eq!(recorded.commits, [Commit { closed: 4, ended: 5 }, Commit { closed: 4, ended: 9 }]);
         assert_eq!(
             recorded.conversions,
@@ -449,7 +453,7 @@ mod tests {
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
     }
 
-    /// Both allocated and refused blocks count; those that write-back maps do not.
+    /// Both allocated and refused blocks count; blocks that write-back maps do not.
     #[test]
     fn blocks_placed_at_once_are_counted() {
         let mapped = |flags: &str, ret: i32| {
@@ -475,7 +479,7 @@ mod tests {
     }
 
     /// A range for which a search found nothing does not count. A walk of write-back over a file's
-    /// folios counts when it is a retry.
+    /// folios counts only if it is a retry.
     #[test]
     fn what_is_done_to_try_again_is_counted() {
         let walk =
@@ -552,7 +556,7 @@ mod tests {
         }
     }
 
-    /// All fields differ: each must be read from after its own label.
+    /// Every field has its own value, so one that is read after the wrong label is noticed.
     #[test]
     fn every_field_of_a_decision_has_its_label() {
         let text = "\
@@ -597,8 +601,8 @@ mod tests {
         assert_eq!(preallocated, &served);
     }
 
-    /// The second of three requests has another length on each side: it is another request, not the
-    /// same one served differently.
+    /// The second of three requests has a different length on each side. So these are two requests,
+    /// not one request with two results.
     #[test]
     fn each_share_counts_what_it_names() {
         let one = |logical, len, result, criterion| Decision {

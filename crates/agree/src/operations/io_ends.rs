@@ -2,9 +2,9 @@
 //!
 //! When Linux writes data back, it first maps the blocks as unwritten extents. A separate thread
 //! converts the extents once the device has the data, while other threads go on mapping. How far
-//! behind this thread is depends on the block layer (its throttling of write-back, the 64 requests
-//! that it collects) and on the scheduler. So the moment of a conversion is an input like the time,
-//! not a decision. Each conversion is recorded with its CPU and with how many of the kernel's
+//! behind this thread is depends on the block layer (it throttles write-back and submits requests
+//! in batches) and on the scheduler. So the moment of a conversion is an input like the time, not a
+//! decision. Each conversion is recorded with its CPU and with how many of the kernel's
 //! decisions, mapped ranges, allocated blocks and retries came before it in its line. The engine
 //! gets the conversion once it has done as many of each in that line, or has made more decisions
 //! there, or is in a later line.
@@ -45,7 +45,7 @@ impl Inside {
     }
 }
 
-/// Hands out the kernel's conversions in order, each at its point.
+/// Hands out the kernel's conversions in order, each as soon as it is due.
 pub struct Schedule {
     inside: Mutex<Inside>,
     /// Our events: the current line and its decisions so far.
@@ -136,14 +136,14 @@ mod tests {
         assert_eq!((next(), next()), (Some((12, 0)), None));
         schedule.mapped();
         assert_eq!((next(), next()), (Some((12, 2)), None));
-        // Conversions of an earlier line are due, however many decisions that line made here.
+        // Conversions of an earlier line are due, however many decisions the engine made in it.
         ours.begin_line(4);
         assert_eq!((next(), next(), next()), (Some((12, 4)), Some((12, 6)), None));
     }
 
     /// A conversion is due when the engine has allocated as many blocks immediately as the kernel
     /// had, or after its next decision. Most such blocks lie in a cluster that is already
-    /// allocated, so no decision tells which of them came before the conversion.
+    /// allocated, so decisions do not show which of the blocks came before the conversion.
     #[test]
     fn what_ended_between_blocks_placed_at_once_is_given_between_them() {
         let ours = Arc::new(Collector::default());
@@ -165,7 +165,7 @@ mod tests {
         assert!(!is_given());
         schedule.allocated();
         assert_eq!((is_given(), is_given()), (true, false));
-        // The kernel allocated more blocks than we do.
+        // The kernel had allocated 9 blocks, the engine only 2. Its next decision decides.
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
         assert!(is_given());
     }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((next(), next()), (Some(2), None));
         schedule.walks_again();
         assert_eq!((next(), next()), (Some(4), None));
-        // The kernel committed once more than we do.
+        // The kernel had committed once more than the engine. The engine's next decision decides.
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
         assert_eq!((next(), next()), (Some(6), None));
     }

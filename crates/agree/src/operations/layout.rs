@@ -31,7 +31,8 @@ pub struct FileLayout {
     pub is_directory: bool,
     /// Its extents, ascending.
     pub extents: Vec<Piece>,
-    /// Blocks of its extent tree, or its indirect blocks: each before those below it.
+    /// Blocks of its extent tree, or its indirect blocks, in depth-first order: each block before
+    /// those that it points to.
     pub tree: Vec<u64>,
     /// Its attribute block.
     pub attributes: Option<u64>,
@@ -40,21 +41,21 @@ pub struct FileLayout {
 /// The bitmaps of a group; in-use bits are 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLayout {
-    /// Clusters.
+    /// The block bitmap: a bit for each cluster.
     pub blocks: Arc<[u8]>,
-    /// Inodes.
+    /// The inode bitmap.
     pub inodes: Arc<[u8]>,
 }
 
-/// An image, by path. An inode with several names is listed under the first that a depth-first walk
-/// in the order of names meets.
+/// An image, by path. An inode with several names is listed under the one that a depth-first walk,
+/// which takes the names of a directory in order, reaches first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a block.
     pub block_size: u64,
     /// The root as `/`, and every inode that has a name.
     pub files: BTreeMap<String, FileLayout>,
-    /// Every group.
+    /// The bitmaps of every group.
     pub groups: Vec<GroupLayout>,
 }
 
@@ -102,8 +103,8 @@ impl Layout {
     }
 }
 
-/// The paths of the entries of a directory except `.` and `..`, in reverse order: the caller takes
-/// them from the end.
+/// The paths of the entries of a directory except `.` and `..`, in reverse order, because the
+/// caller pops them.
 fn children(reader: &Reader, directory: &Inode, path: &str) -> Result<Vec<(String, InodeNr)>> {
     let mut names = BTreeSet::new();
     for entry in reader.entries(directory)? {
@@ -139,8 +140,8 @@ fn file_layout(reader: &Reader, inode: &Inode) -> Result<FileLayout> {
     })
 }
 
-/// The blocks of an extent tree. The bounds of each node say which depth it must have, so the walk
-/// of a damaged tree ends, too.
+/// The blocks of an extent tree. The parent's bounds say which depth a node must have, so the walk
+/// ends even if the tree is damaged.
 fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let root = ExtentNode::parse_root(geometry, inode.block_field())?;
@@ -161,8 +162,8 @@ fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     Ok(blocks)
 }
 
-/// The indirect blocks of a block map. Blocks that contain each other are an error: a walk through
-/// them finds more blocks than the file system has.
+/// The indirect blocks of a block map. If indirect blocks point to each other, the walk finds more
+/// blocks than the file system has; that is an error.
 fn indirect_blocks(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let words = inode.slot().raw().block_words();
@@ -208,7 +209,8 @@ mod tests {
         Layout::of(device).unwrap()
     }
 
-    /// Whether a block is in use in the bitmaps: 8192 blocks a group, the first is block 1.
+    /// Whether the bitmaps mark a block as in use. The first group begins at block 1, and a group
+    /// has 8192 blocks.
     fn is_used(layout: &Layout, block: u64) -> bool {
         let bit = usize::try_from(block - 1).unwrap();
         let (group, bit) = (bit / 8192, bit % 8192);
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!((whole.extents.len(), whole.extents[0].length, whole.tree.len()), (1, 3, 0));
         assert!(whole.attributes.is_some_and(|block| is_used(&layout, block)), "{whole:?}");
         assert!(layout.files["/"].is_directory && layout.files["/"].inode == 2);
-        // 32,768 blocks except block 0, 8192 a group.
+        // 32,767 blocks (block 0 is in no group), 8192 for each group.
         assert_eq!(layout.groups.len(), 4);
         let mut pieces = holes.extents.iter().chain(&whole.extents);
         assert!(pieces.all(|piece| is_used(&layout, piece.physical)) && is_used(&layout, holes.tree[0]));

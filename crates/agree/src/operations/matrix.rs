@@ -1,7 +1,8 @@
 //! The whole measurement of level 2: kinds of traces by images by mount options, as a table.
 //!
-//! A cell is summed up over the seeds. An aged image is made once for each kind of image and seed,
-//! under the mount options of its first cell. For `near-full` it is made for each cell.
+//! A cell sums up the runs with all seeds. An aged image is made once for each kind of image and
+//! seed, under the mount options of its first cell. Traces of the kind `near-full` use smaller
+//! images, which are made for each cell.
 
 mod table;
 
@@ -33,8 +34,8 @@ pub struct ImageKind {
     full: &'static str,
 }
 
-/// The default, no flex groups, small blocks, clusters. `full` names the block size, because mke2fs
-/// would choose small blocks for a small image.
+/// The defaults of mke2fs; no flex groups; blocks of 1 KiB; bigalloc. `full` names the block size,
+/// because mke2fs would choose smaller blocks for a small image.
 pub const IMAGES: [ImageKind; 4] = [
     ImageKind { name: "default", mke2fs: "", mib: 4096, full: "-b 4096" },
     ImageKind { name: "no-flex", mke2fs: "-O ^flex_bg", mib: 4096, full: "-b 4096 -O ^flex_bg" },
@@ -61,8 +62,8 @@ pub const FULL_MIB: u64 = 256;
 /// MiB of file space that a trace may fill on other images.
 const SPACE_MIB: u64 = 256;
 
-/// Most MiB of file space that ageing may fill. The limit is a quarter of the image if that is
-/// less, and the whole image for `near-full`.
+/// Most MiB of file space that an ageing trace may fill. The limit is a quarter of the image if
+/// that is less, and [`FULL_MIB`] for `near-full`.
 const AGED_MIB: u64 = 1024;
 
 /// What to measure.
@@ -88,9 +89,9 @@ pub struct Matrix {
     pub ceiling: bool,
     /// Directory for images.
     pub scratch: PathBuf,
-    /// Directory to keep the images of each cell in: those of its last seed. The cell's own
-    /// directory is named after its mount options, then `.2-workers` (if there are several), then
-    /// `.aged` (if the images are). So cells of one report keep apart.
+    /// Directory under which each cell keeps the images of its last seed, as `IMAGE/TRACE/MOUNT`.
+    /// The last name ends in `.2-workers` if two workers took turns, and in `.aged` if the images
+    /// are aged. So the cells of one report do not overwrite each other's images.
     pub keep: Option<PathBuf>,
 }
 
@@ -137,7 +138,8 @@ impl Stated for Cell {
 }
 
 impl Matrix {
-    /// The state of its images: `fresh`, the life, or the number of operations that aged them.
+    /// The state of its images: `fresh`, the ageing in the engine, or the number of operations that
+    /// aged them.
     #[must_use]
     pub fn state(&self) -> String {
         match (self.aged, &self.lived) {
@@ -155,8 +157,8 @@ impl Matrix {
         format!("{mount}{workers}{aged}")
     }
 
-    /// The matrices that share a table: this one, after the same on fresh images if a life aged
-    /// these.
+    /// The matrices that share a table. If the engine ages the images (`lived`), the same matrix on
+    /// fresh images comes first.
     #[must_use]
     pub fn beside_fresh(self) -> Vec<Self> {
         let fresh = self.lived.is_some().then(|| Self { aged: 0, lived: None, ..self.clone() });
@@ -166,7 +168,7 @@ impl Matrix {
     /// Checks that all names are known.
     ///
     /// # Errors
-    /// The first unknown name, and the known names.
+    /// When a name is unknown. The message lists the known names.
     pub fn check(&self) -> Result<()> {
         let check = |what: &str, wanted: &[String], known: Vec<&str>| {
             let unknown = wanted.iter().find(|name| !known.contains(&name.as_str()));
@@ -356,8 +358,8 @@ mod tests {
         assert_eq!(matrix(&[], &[], 0).cells(), matrix(&[], &[], 1).cells());
     }
 
-    /// Fresh images are measured as well only if a life aged the images. If the kernel's operations
-    /// aged them, they are measured alone.
+    /// Fresh images are measured as well only if the engine ages the images (`lived`). Images that
+    /// a trace on the kernel ages (`aged`) are measured alone.
     #[test]
     fn a_life_is_measured_beside_fresh_images() {
         let plain = || matrix(&["untar"], &["1k"], 1);
@@ -378,7 +380,7 @@ mod tests {
         assert_eq!(states(lived), [fresh, aged]);
     }
 
-    /// The parts of a report once overwrote what the parts before had kept.
+    /// A regression: the parts of a report overwrote the images that earlier parts had kept.
     #[test]
     fn what_is_kept_is_named_after_workers_and_ageing() {
         let plain = || matrix(&["untar"], &["1k"], 1);
@@ -396,7 +398,7 @@ mod tests {
         assert_eq!(kept(Matrix { workers: 2, ..lived() }), "data=ordered.2-workers.aged");
     }
 
-    /// Rows of a report with one worker once could not be told from those with two.
+    /// A regression: rows measured with one worker looked the same as rows with two.
     #[test]
     fn rows_as_json_tell_the_parts_of_a_report_apart() {
         let plain = || matrix(&["untar"], &["1k"], 1);

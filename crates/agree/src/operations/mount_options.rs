@@ -1,7 +1,7 @@
 //! What a mount option means for the engine.
 //!
 //! Key decision: an option that the engine does not follow is refused. Otherwise the two sides
-//! would be compared under different rules, and a difference could be a false one.
+//! would run under different rules, and a difference between them would mean nothing.
 
 use anyhow::{Context, Result, bail};
 use blockyard_alloc::Policy;
@@ -20,7 +20,7 @@ impl MountOptions {
     /// Parses comma-separated options.
     ///
     /// # Errors
-    /// The first option that the engine does not follow, or whose value it cannot parse.
+    /// Names the first option that the engine does not follow, or whose value it cannot parse.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let mut parsed = Self { policy: "linux-6.18", data: DataMode::Ordered, delays: true, stripe: None };
         for option in text.split(',').filter(|option| !option.is_empty()) {

@@ -2,7 +2,7 @@
 //! played on.
 //!
 //! Device, mount and trace instance belong to a [`WorkDirectory`], as at level 1. So the next run
-//! takes down what a killed run left behind.
+//! cleans up after one that was killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,14 +40,14 @@ const EVENTS: [&str; 8] = [
 ];
 
 /// With delayed allocation this replaces the event of the same name in [`EVENTS`]. It adds blocks
-/// that a write allocates immediately (flags 3). Without delayed allocation every block would match
-/// and fill the buffer.
+/// that a write allocates immediately (flags 3). Without delayed allocation it would match every
+/// block that is written, and these events would fill the buffer.
 const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)";
 
 /// KiB of trace buffer for each CPU.
 const BUFFER_KIB: u32 = 192 * 1024;
 
-/// The kernel's answers, and what the engine must know of the circumstances of the kernel's run.
+/// The outcomes of the kernel's run, and the circumstances of that run which the engine needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     /// The outcome of each line.
@@ -202,8 +202,7 @@ impl Observer {
     }
 }
 
-/// Plays the lines. Returns the kernel's answers, and what was drained from the trace buffer
-/// meanwhile.
+/// Plays the lines. Also returns the text that was drained from the trace buffer meanwhile.
 fn play(
     mount: &Mount,
     mut observer: Option<Observer>,

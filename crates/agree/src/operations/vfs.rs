@@ -12,15 +12,15 @@ use blockyard_trace::{Line, Op, OpenFlags};
 const EPERM: i32 = 1;
 const ELOOP: i32 = 40;
 
-/// What becomes of a line on its way to ext4.
+/// What the layers above ext4 do with a line.
 pub(super) enum Passed {
-    /// ext4 sees this.
+    /// They pass it on to ext4 in this form.
     On(Line),
-    /// ext4 is not asked.
+    /// They refuse it with this outcome, and ext4 does not see it.
     Answered(Outcome),
 }
 
-/// What ext4 sees of a line.
+/// Does with a line what the layers above ext4 do: resolves symbolic links, or refuses the line.
 ///
 /// # Errors
 /// When a path leads out of the image, or the line cannot be understood.
@@ -67,8 +67,8 @@ fn paths(op: &mut Op) -> Result<Vec<(&mut String, LastLink)>> {
     })
 }
 
-/// The image, for the walk of one path. A node lists the inodes and names on the way to it from the
-/// root.
+/// The image, for the walk of one path. A node is the list of inodes and names on the path from the
+/// root to it.
 struct Walk<'a>(&'a FileSystem);
 
 /// Why a path leads nowhere.
@@ -170,7 +170,7 @@ mod tests {
         fs
     }
 
-    /// The line that ext4 sees of this one, or the answer.
+    /// The path (or the operation) that ext4 sees for a line, or the outcome if ext4 sees none.
     fn seen(fs: &FileSystem, line: &str) -> Result<String> {
         match pass(fs, &serde_json::from_str(line)?)? {
             Passed::On(line) => Ok(match line.op {

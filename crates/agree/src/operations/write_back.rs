@@ -1,5 +1,5 @@
-//! Restricts write-back to where a trace asks for it: the kernel's flusher is silenced, and runs on
-//! the first CPU when called.
+//! Restricts write-back to where a trace asks for it. The kernel's flusher no longer runs
+//! periodically. When an operation of the trace starts it, it runs on the first CPU.
 //!
 //! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn
 //! (one comparison at a time on a machine) and ignores the terminal's signals. It restores
@@ -16,10 +16,11 @@ use blockyard_lab::scratch::settings_note;
 /// The keeper's script. `$1` is the file in which the keeper notes the old settings, so that the
 /// next keeper can restore them if this one is killed.
 ///
-/// The lock is on the settings themselves, not on the note: a process with another directory for
-/// temporary files must not save the silenced settings as the ones to restore. If the process that
-/// started the keeper ends while the keeper waits for the lock, the keeper writes "ready" to a
-/// closed pipe. The keeper must survive that write, so that it restores everything.
+/// The lock is on `/proc/sys/vm`, not on the note. Processes with different directories for
+/// temporary files have different notes, and the second one must not save the changed settings as
+/// the ones to restore. If the process that started the keeper ends while the keeper waits for the
+/// lock, the keeper writes "ready" to a closed pipe. The keeper must survive that write, so that it
+/// restores everything.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 exec 9< /proc/sys/vm || exit 1
@@ -49,7 +50,7 @@ while read -r word; do :; done
 restore "$1"
 "#;
 
-/// The running keeper. The flusher is silent until this value is dropped.
+/// The running keeper. There is no periodic write-back until this value is dropped.
 pub(super) struct Quiet {
     process: Child,
     /// Closed to end the keeper.
@@ -93,8 +94,8 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 
-    /// SIGPIPE does not kill the keeper. If it did, the flusher would stay silent until the next
-    /// keeper, and a keeper with another note would save the silenced settings as the old ones.
+    /// SIGPIPE does not kill the keeper. If it did, the changed settings would stay until the next
+    /// keeper restored them. A keeper with another note would even save them as the original ones.
     #[test]
     fn a_keeper_whose_owner_is_gone_lives_to_put_everything_back() {
         if !blockyard_testkit::require(&["root"]) {

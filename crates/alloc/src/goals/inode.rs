@@ -19,7 +19,7 @@ pub struct FirstBlock {
     pub group: GroupNr,
     /// Whether it is a regular file.
     pub regular: bool,
-    /// Number of the process that asks.
+    /// Number of the process that requests the block; only its value modulo 16 matters.
     pub colour: u32,
     /// Whether blocks are chosen at write-back.
     pub delayed: bool,

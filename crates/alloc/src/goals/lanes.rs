@@ -31,12 +31,12 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 }
 
 /// The next group of the lane that `group` belongs to: the same place in a later flex group. For
-/// one goal, the `cpus` slots begin in one flex group or several consecutive ones. The lane moves
-/// by that many flex groups, to stay clear of the lanes of other slots. After the last whole flex
-/// group it wraps. Returns `group` itself if flex groups have no lanes, if `group` lies in a short
-/// last flex group, or if the lane has no other group. Repeated calls meet every group of the lane
-/// once before they return to the first. The first groups of the flex groups, which lanes leave to
-/// metadata, follow one another in the same way.
+/// one goal, the lanes of the `cpus` slots begin in one flex group or in several consecutive ones.
+/// A lane advances by that many flex groups, so that it does not run into the lanes of other slots.
+/// After the last whole flex group it wraps. Returns `group` itself if flex groups have no lanes,
+/// if `group` lies in a short last flex group, or if the lane has no other group. Repeated calls
+/// visit every group of the lane once before they return to the first. The first groups of the flex
+/// groups, which lanes leave to metadata, follow one another in the same way.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;

@@ -22,7 +22,7 @@ impl<B: Backend> GroupTable<B> {
     /// Locks a group, waiting for the lock, and makes sure that the group is loaded.
     ///
     /// # Errors
-    /// What the source says.
+    /// Those of the source.
     pub(crate) fn lock_loaded(
         &self,
         nr: GroupNr,
@@ -43,7 +43,7 @@ impl<B: Backend> GroupTable<B> {
     /// page with it and were never loaded.
     ///
     /// # Errors
-    /// What the source says.
+    /// Those of the source, for the group that was asked for.
     pub(crate) fn load(&self, nr: GroupNr, cpu: CpuSlot, source: &dyn GroupSource) -> Result<()> {
         let first_time = !self.group(nr).summary().initialised();
         self.load_one(nr, cpu, source)?;
@@ -90,8 +90,8 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Evicts groups other than `keep` until no more than the allowed number is loaded, or until as
-    /// many were looked at as there are groups. `hand` says which one is looked at next.
+    /// Evicts groups other than `keep` until at most `loaded_max` groups are loaded, or until every
+    /// group was looked at once. `hand` says which one is looked at next.
     fn evict_some(&self, cpu: CpuSlot, keep: GroupNr) {
         let groups = self.geometry.groups();
         for _ in 0..groups {

@@ -34,7 +34,7 @@ pub(crate) struct GroupTable<B: Backend> {
     pub(crate) modelled: ModelledLocks,
     /// Relaxed: a statistic.
     contention: CachePadded<B::AtomicU32>,
-    /// Groups loaded now. Relaxed: a statistic, by which evictions are decided.
+    /// Groups loaded now. Relaxed: it only decides when to evict, and may be slightly off.
     pub(super) loaded: CachePadded<B::AtomicU32>,
     /// Buddies built since open. Relaxed: a statistic.
     pub(super) built: CachePadded<B::AtomicU64>,
@@ -109,7 +109,8 @@ impl<B: Backend> GroupTable<B> {
         GroupGuard { state, _shared: shared, group, indexes: &self.indexes, nr, cpu }
     }
 
-    /// Takes the group's lock if nobody holds it, in fact or in a model of overlapping operations.
+    /// Takes the group's lock, unless a thread holds it or a model of overlapping operations says
+    /// that it is held.
     #[inline]
     pub(crate) fn try_lock(&self, nr: GroupNr, cpu: CpuSlot) -> Option<GroupGuard<'_, B>> {
         if self.modelled.is_held(self.lock_of(nr)) {

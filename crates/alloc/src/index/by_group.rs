@@ -3,17 +3,17 @@
 //!
 //! Key decision: a set is read without any lock. `next` takes a few word loads, and one more for
 //! every 262,144 groups that it passes over. A walk visits groups in a sequence that depends only
-//! on the content, never on the history. There is one set for each order (of lengths). Most are
-//! empty most of the time, so a walk over them skips to the next one that holds a group
+//! on the content of the set, never on its history. There is one set for each order. Most sets are
+//! empty most of the time, so a walk over the orders skips to the next one whose set holds a group
 //! (`next_order`).
 //!
 //! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer;
 //! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears
 //! the bit. If the word became empty, the remover clears the summary bit, looks at the word again,
 //! and sets the summary bit again if somebody filled the word meanwhile. So a summary bit may be
-//! set over an empty word (a wasted load). It is missing over a non-empty word only while an
-//! insertion or a removal is between two steps. Readers then overlook the group as if it had been
-//! inserted later.
+//! set over an empty word, which costs a reader one wasted load. The summary bit of a non-empty
+//! word is clear only while an insertion or a removal is between two steps. Readers then overlook
+//! the word's groups, as if these had been inserted later.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -238,7 +238,7 @@ mod tests {
             prop_assert_eq!(sets.len(0) as usize, model.len());
         }
 
-        /// A walk over the orders used to look into every empty one at each allocation.
+        /// A regression: a walk over the orders looked into every empty set at each allocation.
         #[test]
         fn the_next_order_is_the_next_that_holds_a_group(
             moves in prop::collection::vec((0u32..40, 0u32..14), 1..100),

@@ -90,8 +90,8 @@ impl<B: Backend> InodeAllocator<B> {
         self.goal.store(goal.map_or(0, InodeNr::raw), Ordering::Relaxed);
     }
 
-    /// Forgets the bitmap of a group; it is read again when needed. False if claims pin the bitmap
-    /// or it is not loaded.
+    /// Drops the bitmap of a group; it is read again when needed. False if claims pin the bitmap or
+    /// it is not loaded.
     pub fn evict(&self, group: GroupNr, slot: CpuSlot) -> bool {
         self.lock(group, slot).evict()
     }
@@ -105,13 +105,13 @@ impl<B: Backend> InodeAllocator<B> {
         }
     }
 
-    /// Free inodes of a group, less uncommitted claims.
+    /// Free inodes of a group. Inodes in uncommitted claims do not count as free.
     #[must_use]
     pub fn free_in_group(&self, group: GroupNr) -> u32 {
         self.counts.free_in_group(group)
     }
 
-    /// Directories of a group, with uncommitted claims for directories.
+    /// Directories of a group, including uncommitted claims for directories.
     #[must_use]
     pub fn directories_in_group(&self, group: GroupNr) -> u32 {
         self.counts.directories_in_group(group)
@@ -143,10 +143,11 @@ impl<B: Backend> InodeAllocator<B> {
         )
     }
 
-    /// Takes the group's lock with its bitmap in memory; `None` when the group is corrupt.
+    /// Locks a group and makes sure that its bitmap is in memory; `None` when the group is corrupt.
     ///
     /// The bitmap is read without the lock. It is installed only if the group was neither loaded
-    /// nor evicted meanwhile: after an eviction, commits may have changed what was read.
+    /// nor evicted meanwhile: if it was evicted, commits may have changed the bitmap on disk after
+    /// it was read.
     pub(super) fn loaded(
         &self,
         group: GroupNr,

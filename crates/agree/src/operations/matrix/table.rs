@@ -10,7 +10,8 @@ use crate::operations::Agreement;
 /// Mounts that share a row.
 const SCAN_MODES: usize = 2;
 
-/// Headings of the figures. `(itself)` compares the kernel with itself, where that was measured.
+/// Headings of the figures. `(itself)` is the figure before it for the kernel compared with itself,
+/// where that was measured.
 const COLUMNS: [&str; 13] = [
     "extents",
     "extents %",
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(all.rows.len(), 2, "the last row is not lost");
     }
 
-    /// Once, cells of fresh and aged images had separate tables, and nothing told these apart.
+    /// A regression: fresh and aged images had separate tables that looked the same.
     #[test]
     fn fresh_and_aged_images_are_columns_of_one_table() {
         let fresh = [cell(MOUNTS[0], 3, 4), cell(MOUNTS[1], 4, 4)];
