@@ -322,7 +322,7 @@ fn refill(driver: &mut Driver) -> anyhow::Result<()> {
 }
 
 fn fill(driver: &mut Driver) -> anyhow::Result<()> {
-    // First leave less than 24 MiB free on any image. This load is about how the allocator behaves
+    // First leave at most 24 MiB free on any image. This load is about how the allocator behaves
     // as the last space is used up.
     let Some(open) = driver.open("bulk")? else { return Ok(()) };
     let left = 24 << 20;

@@ -84,8 +84,8 @@ impl Plan {
 /// `each` gets every result as soon as it is known.
 ///
 /// # Errors
-/// Those of [`Plan::recordings`], when this machine lacks something (the message names it), or a
-/// recording cannot be made, kept or replayed.
+/// Those of [`Plan::recordings`]. Also when this machine lacks something (the message names it), or
+/// when a recording cannot be made, kept or replayed.
 pub fn run(
     plan: &Plan,
     mut progress: impl FnMut(usize, &str),
@@ -315,7 +315,7 @@ mod tests {
         assert!(unknown.starts_with("image kind \"3k\" is unknown: use flex16, "), "{unknown}");
     }
 
-    /// Once, level 1 refused to age images, so fresh and aged images were never in one run.
+    /// A regression: level 1 refused to age images, so one run never had both fresh and aged ones.
     #[test]
     fn fresh_and_aged_images_are_columns_of_one_table() {
         let aged = Agreement { state: "mail:9".to_owned(), ..one(2) };

@@ -159,7 +159,7 @@ pub struct Request {
     pub ino: u32,
     /// CPU the request ran on.
     pub cpu: u32,
-    /// Number of clusters requested, before admission. A cluster is a block without bigalloc.
+    /// Number of clusters requested, before admission. Without bigalloc, a cluster is one block.
     pub len: u32,
     /// First logical block.
     pub log: u32,
@@ -273,11 +273,11 @@ pub struct End {
     /// `mb_groups`, for each group: free clusters, fragments, first free cluster, then the number
     /// of chunks of each order.
     pub groups: Vec<Vec<u32>>,
-    /// From `mb_structs_summary`: for each order, the number of groups whose largest free chunk has
-    /// it.
+    /// From `mb_structs_summary`: for each order, the number of groups whose largest free chunk is
+    /// of that order.
     pub largest: Vec<u32>,
-    /// From `mb_structs_summary`: for each order, the number of groups whose average fragment has
-    /// it.
+    /// From `mb_structs_summary`: for each order, the number of groups whose average fragment is of
+    /// that order.
     pub average: Vec<u32>,
     /// The lines of `mb_stats`, as the kernel prints them.
     pub stats: Vec<String>,

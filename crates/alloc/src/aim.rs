@@ -1,5 +1,6 @@
-//! What a search aims at: the request grown into a window or into the length of a locality
-//! preallocation, and the goal that its neighbours give. A pure decision that changes nothing.
+//! What a search aims at: the request, grown into a window or to the length of a locality
+//! preallocation, and the goal that follows from neighbouring extents. The decision is pure: it
+//! changes nothing.
 
 use blockyard_disk::{BlockNr, Geometry};
 use blockyard_sync::Backend;

@@ -1,5 +1,5 @@
-//! One allocation from request to claim, top-down: [`Allocator::allocate`] is the whole story, and
-//! its helpers follow in the order they are called.
+//! One allocation from request to claim, top-down: [`Allocator::allocate`] is the entry, and its
+//! helpers follow in the order in which they are called.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use crate::search::context::Context;
 use crate::search::take::part_of;
 use crate::tunables::Tunable;
 
-/// How many searches may follow a failed one. If the policy sets no limit, this bounds only those
-/// with strict checks.
+/// How many searches may follow a first one that failed. If the policy sets no limit, this bounds
+/// only the searches with strict checks.
 const RETRIES: u32 = 2;
 /// How many passes may drop preallocations. Another pass follows only if some were in use.
 const DISCARD_PASSES: u32 = 3;

@@ -153,7 +153,7 @@ mod tests {
     use crate::memory::MemoryBitmaps;
     use blockyard_disk::{GroupNr, InodeNr, LogicalBlock};
 
-    /// The kind under today's rules.
+    /// The kind under the rules of `linux-6.18`; `size` is the file's size in blocks.
     fn kind(len: u32, size: u64, writer_open: bool, contended: bool) -> RequestFlags {
         kind_under("linux-6.18", len, size * 4096, writer_open, contended)
     }

@@ -1,8 +1,8 @@
 //! One event of fixed size for each decision, and the sinks that receive events.
 //!
-//! The fields are those of the kernel's `ext4_mballoc_alloc` and `ext4_mballoc_prealloc` trace
-//! points, so that a recorded kernel run and ours can be compared line by line. An event is 64
-//! bytes and is copied once.
+//! The fields are those of the kernel's tracepoints `ext4_mballoc_alloc` and
+//! `ext4_mballoc_prealloc`, so that a recorded kernel run and ours can be compared line by line. An
+//! event is 64 bytes and is copied once.
 
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@
 //! still has, as the kernel does.
 //!
 //! Some inputs are approximate on purpose: the three file-system totals lag as Linux's per-CPU
-//! counters do, while group and flex counts are exact. With one CPU slot and the same order of
-//! requests the numbers equal the kernel's.
+//! counters do, while the counts of groups and flex groups are exact. With one CPU slot and the
+//! same order of requests, the inode numbers equal the kernel's.
 //!
 //! Invariants, for every group: `free count + bits set in the bitmap = inodes per group`; a bit is
 //! set from the claim on; the descriptor that [`InodeUpdate`] reports counts uncommitted claims as

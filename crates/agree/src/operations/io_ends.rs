@@ -70,7 +70,7 @@ impl IoEndSource for Schedule {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
         let Done { pieces, allocated, again } = *inside.done_in(line);
-        // If the engine does the same work in other steps than the kernel, the counts may never
+        // If the engine does the same work in different steps than the kernel, the counts may never
         // match. Then the conversion is due after the engine's next decision or in its next line.
         let has_come = |next: &&Conversion| {
             let is_told = next.pieces <= pieces && next.allocated <= allocated;
@@ -165,7 +165,8 @@ mod tests {
         assert!(!is_given());
         schedule.allocated();
         assert_eq!((is_given(), is_given()), (true, false));
-        // The kernel had allocated 9 blocks, the engine only 2. Its next decision decides.
+        // The kernel had allocated 9 blocks, the engine only 2. So the conversion is due after the
+        // engine's next decision.
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
         assert!(is_given());
     }
@@ -194,7 +195,8 @@ mod tests {
         assert_eq!((next(), next()), (Some(2), None));
         schedule.walks_again();
         assert_eq!((next(), next()), (Some(4), None));
-        // The kernel had committed once more than the engine. The engine's next decision decides.
+        // The kernel had committed once more than the engine. So the conversion is due after the
+        // engine's next decision.
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
         assert_eq!((next(), next()), (Some(6), None));
     }

@@ -1,8 +1,9 @@
-//! The whole measurement of level 2: kinds of traces by images by mount options, as a table.
+//! The whole measurement of level 2: a table with a cell for each combination of trace kind, image
+//! kind and mount options.
 //!
 //! A cell sums up the runs with all seeds. An aged image is made once for each kind of image and
 //! seed, under the mount options of its first cell. Traces of the kind `near-full` use smaller
-//! images, which are made for each cell.
+//! images, which are made anew for each cell.
 
 mod table;
 
@@ -79,7 +80,7 @@ pub struct Matrix {
     pub operations: u64,
     /// Workers that take turns.
     pub workers: u32,
-    /// Operations that age the images beforehand; 0 for fresh images.
+    /// Operations of the trace that the kernel plays first, to age the images; 0 for fresh images.
     pub aged: u64,
     /// How to age the images in the engine instead.
     pub lived: Option<Ageing>,
@@ -262,7 +263,7 @@ impl Runs<'_> {
         Ok(cell)
     }
 
-    /// The names of a cell, without figures.
+    /// A cell with its names, but without figures.
     fn unmeasured(&self, kind: &str, mount: &str) -> Cell {
         Cell {
             trace: kind.to_owned(),

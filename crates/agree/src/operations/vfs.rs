@@ -1,5 +1,6 @@
-//! What Linux does above ext4, and the engine therefore does not: it follows symbolic links in
-//! paths, and it allows `user.` attributes only on regular files and directories (xattr(7)).
+//! What Linux does above ext4 and the engine, as a replacement of ext4, does not do: it follows
+//! symbolic links in paths, and it allows `user.` attributes only on regular files and directories
+//! (xattr(7)).
 
 use anyhow::{Result, anyhow};
 use blockyard_disk::InodeNr;

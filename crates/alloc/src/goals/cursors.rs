@@ -69,8 +69,8 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// Where the cursors stand; empty without rotation. A caller keeps this over a close for
-    /// `cursor_start=remembered`.
+    /// Where the cursors stand; empty without rotation. With `cursor_start=remembered`, the caller
+    /// passes these positions to the next open.
     pub(crate) fn positions(&self) -> Vec<GroupNr> {
         match self.rotation {
             Rotation::None => Vec::new(),

@@ -12,7 +12,7 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
 use blockyard_sync::CpuSlot;
 
-/// Flex groups of fewer groups have no lanes and keep no group for metadata.
+/// Flex groups of fewer groups than this have no lanes and keep no group for metadata.
 const FLEX_MIN: u32 = 4;
 
 /// The group where a file near `goal` starts when it is written on `cpu`. This is `goal` itself if

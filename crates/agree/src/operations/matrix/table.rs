@@ -10,8 +10,8 @@ use crate::operations::Agreement;
 /// Mounts that share a row.
 const SCAN_MODES: usize = 2;
 
-/// Headings of the figures. `(itself)` is the figure before it for the kernel compared with itself,
-/// where that was measured.
+/// Headings of the figures. Under `(itself)`, the figure before it is repeated for the kernel
+/// compared with itself, where that was measured.
 const COLUMNS: [&str; 13] = [
     "extents",
     "extents %",
@@ -31,8 +31,8 @@ const COLUMNS: [&str; 13] = [
 /// Columns that name a row.
 const NAMES: [&str; 3] = ["trace", "image", "delalloc"];
 
-/// Merges cells into rows: both scan modes (linear and by index) share one row. Each row comes as
-/// soon as it is complete, so an interrupted measurement keeps what is done.
+/// Merges cells into rows: both scan modes (linear and by index) share one row. Each row is
+/// returned as soon as it is complete, so the finished rows of an interrupted measurement are kept.
 #[derive(Debug, Default)]
 pub struct Rows {
     /// Cells of the unfinished row.
