@@ -1,5 +1,5 @@
-//! Access control lists in the text form of archives: one entry per line, or separated by commas.
-//! On disk they are binary.
+//! POSIX access control lists. In archives they are text, with one entry per line or with commas
+//! between the entries; on disk they are binary.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
@@ -8,7 +8,7 @@ use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Version of a list in the form of system calls.
+/// The version number with which a list begins in the form of system calls.
 const VERSION: u32 = 2;
 /// The id of an entry that names no user or group.
 const NOBODY: u32 = u32::MAX;
@@ -49,9 +49,9 @@ pub(crate) fn add_text(
     Ok(())
 }
 
-/// Removes lists that Linux does not allow on this type of file, and an access list that says no
-/// more than a mode. Returns the nine mode bits of the access list, if there is one and the file is
-/// not a symbolic link: Linux copies them to the mode when the list is set.
+/// Removes lists that Linux does not allow on this type of file, and an access list that nine mode
+/// bits can express. Returns the mode bits of the access list, if there is one and the file is not
+/// a symbolic link: Linux copies them to the inode's mode when the list is set.
 pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
     let (index, rest) = xattr::split_name(DEFAULT)?;
     if kind != FileType::Directory {
@@ -117,7 +117,8 @@ fn of_text(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
     stored(&posix).map_err(|_| malformed(text))
 }
 
-/// Parses `user:1000:rw-`, or star's `user:anna:rw-:1000`, into tag, number and permissions.
+/// Parses an entry into tag, number and permissions. It is like `user:1000:rw-`, or like
+/// `user:anna:rw-:1000`, as the archiver star writes it.
 fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     let mut parts = line.split(':');
     let (Some(tag), Some(who), Some(permissions)) = (parts.next(), parts.next(), parts.next()) else {

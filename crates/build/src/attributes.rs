@@ -14,7 +14,7 @@ use blockyard_disk::xattr::{Attribute, AttributeList, Home, REFCOUNT_MAX, Value,
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// The space for attributes.
+/// The space for the attributes of one inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Bytes in an inode.
@@ -73,8 +73,9 @@ impl Homes {
             else {
                 continue;
             };
-            // Linux keeps a short target in place of the block map, even if the link's count of
-            // blocks includes those of values. e2fsck then takes the target for a block map.
+            // Linux stores a short target in `i_block` even if the link's `i_blocks` includes the
+            // blocks of value inodes. e2fsck would take such a target for a block map, so short
+            // links get no value inodes here.
             let is_fast = id.is_some_and(|id| tree.node(id).is_fast_symlink());
             let has_value_inodes = room.has_value_inodes && !is_fast;
             let Some(parted) = parted(list, Room { has_value_inodes, ..room }) else {
@@ -120,8 +121,8 @@ impl Homes {
         self.block_of(id).is_some_and(|block| block.owner == id)
     }
 
-    /// A list in its final form. `first` is the inode number of the first value, and `hashes` are
-    /// the hashes of all values.
+    /// A list in its final form, with inode numbers and hashes of values. `first` is the number of
+    /// the first value inode, and `hashes` are the hashes of all values.
     pub(crate) fn numbered(list: &AttributeList, first: u32, hashes: &[u32]) -> AttributeList {
         let mut numbered = AttributeList::default();
         for attribute in list.iter() {
@@ -146,8 +147,8 @@ struct Parted {
 }
 
 /// Splits a list between the inode and a block. A list that fits into the block goes there whole.
-/// If it does not fit into both together, as few values as possible, the largest first, move to
-/// inodes of their own. `None` if there is no room.
+/// Otherwise the inode is filled first. If both together are too small, as few values as possible,
+/// the largest first, move to inodes of their own. `None` if that is not enough.
 fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     let mut by_size: Vec<&Attribute> = list.iter().collect();
     by_size.sort_by_key(|attribute| Reverse(attribute.stored_len()));
@@ -187,9 +188,9 @@ fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
 struct Finding {
     homes: Homes,
     room: Room,
-    /// The latest block of each list.
+    /// For each list that is stored in blocks: the latest of them, as an index into `homes.blocks`.
     known: HashMap<AttributeList, usize>,
-    /// The index of each value.
+    /// The index of each value in `homes.values`.
     value: HashMap<Vec<u8>, u32>,
 }
 
@@ -236,7 +237,7 @@ impl Finding {
         list
     }
 
-    /// Counts the references of a list to values.
+    /// Adds the references in a list to the counts of the values.
     fn count(&mut self, list: &AttributeList) {
         for value in list.iter().filter_map(|attribute| attribute.value.inode()) {
             self.homes.values[usize_from_u32(value)].references += 1;

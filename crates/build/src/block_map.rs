@@ -1,7 +1,7 @@
-//! The block map of a file that never changes, for file systems without extents: the pointers in
-//! its inode, and its indirect blocks.
+//! The block map of a new file, made as a whole, for file systems without extents: the pointers in
+//! the inode, and the indirect blocks.
 //!
-//! The number of indirect blocks follows from the ranges of the file alone. They are stored
+//! The number of indirect blocks follows from the file's ranges of data alone. They are stored
 //! together before the data, in the order in which a reader of the file needs them.
 
 use blockyard_disk::LogicalBlock;

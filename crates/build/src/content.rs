@@ -15,13 +15,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Largest file in bytes that a single call reads.
+/// Size in bytes of the largest file that is read whole by [`read_whole`].
 const SMALL: u64 = 4096;
-/// The most bytes that such a call asks for.
+/// The length of its buffer: one byte more, to see whether the file has grown.
 const SMALL_READ: usize = 4097;
 
 /// Reads a file into a buffer that is one byte longer than its expected size. Returns the number of
-/// bytes read. A read that fills all but the last byte proves the end, so most files take one call.
+/// bytes read. A `read` that fills all but the last byte has reached the end of the file, so one
+/// call is enough for most files.
 fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     let mut done = 0;
     while done + 1 < into.len() {
@@ -195,7 +196,7 @@ fn part_of(trees: &[Tree], number: u64) -> (usize, NodeId) {
 }
 
 impl Tree {
-    /// The ranges of a regular file that are not holes.
+    /// The ranges of a regular file that are not holes, in bytes.
     pub(crate) fn data_of(&self, id: NodeId) -> Vec<Range<u64>> {
         match self.directory(id.directory).data(id.child) {
             Some(data) => data.to_vec(),

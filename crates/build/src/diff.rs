@@ -28,17 +28,17 @@ pub struct Difference {
 /// What differs at a path. Where there are two values, the first tree's comes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Only the first tree has the name. Nothing below a directory is reported.
+    /// Only the first tree has the name. If it is a directory, nothing below it is reported.
     OnlyInFirst(FileType),
-    /// Only the second tree has the name.
+    /// Only the second tree has the name. If it is a directory, nothing below it is reported.
     OnlyInSecond(FileType),
     /// The types differ. Nothing else is compared then.
     Type(FileType, FileType),
     /// The low 12 bits of the mode.
     Permissions(u16, u16),
-    /// Users.
+    /// User ids.
     User(u32, u32),
-    /// Groups.
+    /// Group ids.
     Group(u32, u32),
     /// Modification times.
     Modified(Timestamp, Timestamp),
@@ -115,7 +115,7 @@ impl Tree {
     }
 }
 
-/// One of the trees.
+/// One of the two trees.
 struct Side<'t> {
     tree: &'t Tree,
     contents: Contents<'t>,
@@ -232,7 +232,7 @@ impl<'t> Comparing<'_, 't> {
             let is_alias = names[0].is_some() && names[0] == names[1];
             self.tell_unless_equal(names, What::LinkedTo)?;
             if is_alias {
-                // Both have the same first name, which has been compared.
+                // Both are further links to the same first name, at which the files were compared.
                 return Ok(());
             }
         }

@@ -1,5 +1,5 @@
-//! Trees as archives and container images. Together with [`Tree::read_image`] this is the way back
-//! from an image.
+//! Writes trees as archives and container images. Together with [`Tree::read_image`], this exports
+//! the files of an image.
 
 mod container;
 mod entry;
@@ -72,7 +72,7 @@ impl Tree {
     }
 }
 
-/// An archive in the making.
+/// An archive that is being written.
 struct Archive<'a, W> {
     tree: &'a Tree,
     contents: Contents<'a>,

@@ -1,5 +1,5 @@
-//! Flags of `chattr` in archives: the keyword `SCHILY.fflags`, with the words of star and
-//! libarchive, separated by commas.
+//! Flags of `chattr` in archives: the value of the keyword `SCHILY.fflags` is a list of words, as
+//! star and libarchive use them, with commas between them.
 
 use blockyard_disk::inode::InodeFlags;
 

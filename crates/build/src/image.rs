@@ -101,7 +101,7 @@ impl Plan {
         }
     }
 
-    /// Writes bytes to a part of the row of free blocks.
+    /// Writes bytes to a part of the row of free blocks ([`Space`](crate::layout::Space)).
     fn write_row(&self, device: &dyn BlockDevice, row: Range<u64>, bytes: &[u8]) -> Result<()> {
         let block = self.shape.block_size;
         debug_assert_eq!((row.end - row.start) * block, u64_from_usize(bytes.len()), "bytes of {row:?}");

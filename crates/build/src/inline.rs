@@ -18,12 +18,12 @@ pub(crate) struct Inline {
     pub(crate) head: [u8; HEAD_LEN],
     /// All attributes of the inode, including the rest of the content.
     pub(crate) attributes: AttributeList,
-    /// The size of a directory in bytes: the space in `i_block` and in the attribute's value.
+    /// `i_size` of an inline directory: the bytes in `i_block` and in the attribute's value.
     pub(crate) capacity: u64,
 }
 
 /// Bytes that the content of an inode needs in the attribute's value. `None` if the content cannot
-/// be inline, for a short link target, and for a type of file without content.
+/// be inline, if it is a short link target, or if the type of file has no content.
 fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
     let node = tree.node(id);
     let beyond_head = |len: usize| len.saturating_sub(HEAD_LEN);
@@ -40,7 +40,8 @@ fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
     }
 }
 
-/// Whether the content of an inode is inline. Short link targets do not count.
+/// Whether the content of an inode is inline. Short link targets are not: they are in `i_block`
+/// without the inode flag `INLINE_DATA`.
 pub(crate) fn is_inline(tree: &Tree, shape: &Shape, id: NodeId) -> bool {
     let room = shape.attribute_room().inode;
     shape.has_inline_data

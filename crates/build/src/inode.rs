@@ -32,8 +32,8 @@ pub(crate) struct Source<'a> {
     pub(crate) inline: Option<&'a Inline>,
     /// The block with the other attributes, which other inodes may share.
     pub(crate) attribute_block: Option<u64>,
-    /// Blocks of this inode's attribute values that are stored in value inodes. They count in
-    /// `i_blocks` of every inode that refers to them.
+    /// Blocks of the value inodes to which this inode's attributes refer. They count in `i_blocks`
+    /// of every inode that refers to them.
     pub(crate) blocks_of_values: u64,
     pub(crate) flags: InodeFlags,
     pub(crate) blocks: &'a Blocks,
@@ -42,7 +42,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Writes and seals the inode.
+    /// Writes the inode with its checksum.
     pub(crate) fn write(&self, bytes: &mut [u8], shape: &Shape, checksums: &Checksums) {
         let node = self.node;
         bytes.fill(0);
@@ -110,7 +110,7 @@ pub(crate) struct StoredValue<'a> {
 }
 
 impl StoredValue<'_> {
-    /// Writes and seals the inode.
+    /// Writes the inode with its checksum.
     pub(crate) fn write(&self, bytes: &mut [u8], shape: &Shape, checksums: &Checksums) {
         bytes.fill(0);
         let mut slot = InodeSlot::new(bytes);
@@ -158,7 +158,7 @@ pub(crate) fn is_mapped(directory: &Directory, node: &Node) -> bool {
     }
 }
 
-/// The device number that the host writes as `host`.
+/// Splits the host's form of a device number (`st_rdev`) into major and minor number.
 pub(crate) fn device_number(host: u64) -> DeviceNumber {
     DeviceNumber { major: rustix::fs::major(host), minor: rustix::fs::minor(host) }
 }

@@ -24,7 +24,7 @@ const EXTENT_MAX: u64 = 32_768;
 /// The free blocks of a file system, numbered consecutively. This sequence is called the row.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// Ranges of blocks, each with the length of the row before it.
+    /// Ranges of blocks, each with the position of its first block in the row.
     free: Vec<(u64, Range<u64>)>,
     len: u64,
 }
@@ -117,7 +117,7 @@ impl<'a> Content<'a> {
                             ),
                         });
                     };
-                    // Relaxed: joining the threads orders this.
+                    // Relaxed is enough: the threads are joined before the sizes are read.
                     size.store(plan.blocks() << 1 | u64::from(plan.is_indexed()), Ordering::Relaxed);
                 }
                 Ok(())
@@ -249,7 +249,7 @@ fn cut_longest(runs: &mut Vec<Run>, cluster: u64) {
     runs.insert(at + 1, behind);
 }
 
-/// Blocks by what they hold.
+/// The numbers of blocks by what they hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kinds {
     pub(crate) files: u64,
@@ -300,14 +300,14 @@ pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space, pla
             }
         }
     } else {
-        // A walk of the tree then reads all directories in one sequence.
+        // Then a walk of the tree reads all directories sequentially.
         order.directories.iter().for_each(|&number| placing.directory(number));
         placing.files(&order.files);
     }
     placing.values()
 }
 
-/// The state of the layout.
+/// The layout while it is made.
 struct Placing<'a> {
     content: &'a Content<'a>,
     order: &'a Order,

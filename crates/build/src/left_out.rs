@@ -14,7 +14,7 @@ const NAME_MAX: usize = 255;
 /// The prefix index and the rest of a full name; `None` if the attribute is left out.
 pub(crate) fn kept(name: &[u8]) -> Option<(u8, &[u8])> {
     let is_open = || OPEN.iter().any(|prefix| name.starts_with(prefix));
-    // System calls end a name at its first zero.
+    // In a system call, a name ends at its first zero byte.
     let is_name = name.len() <= NAME_MAX && !name.contains(&0);
     (is_name && (is_open() || acl::is_list(name))).then(|| xattr::split_name(name))?
 }
@@ -41,7 +41,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds what another part of the work has counted.
+    /// Adds what was left out of another tree, or of another part of the same one.
     pub(crate) fn join(found: &mut Option<Box<Self>>, more: Option<Self>) {
         match (found, more) {
             (Some(found), Some(more)) => found.count += more.count,

@@ -1,4 +1,5 @@
-//! Inode numbers: in the order of the tree, with the names of one directory in sequence.
+//! Numbers the inodes in the order of the tree: the entries of one directory get consecutive
+//! numbers.
 
 use crate::placement::Placement;
 use crate::tree::{Node, NodeId, SourceInode, Tree};
@@ -6,12 +7,12 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use std::collections::HashMap;
 
-/// Largest size in bytes of a small file.
+/// Largest size in bytes of a small file, for [`Placement::SmallFirst`].
 const SMALL: u64 = 64 << 10;
 
 /// The order of the inode numbers, and the order of the content.
 pub(crate) struct Order {
-    /// The first number.
+    /// The number of the first inode in `inodes`.
     pub(crate) first: u32,
     /// The first name of each inode, in the order of the numbers. The root is not among them.
     pub(crate) inodes: Vec<NodeId>,
@@ -19,7 +20,7 @@ pub(crate) struct Order {
     pub(crate) directories: Vec<u32>,
     /// Everything that is not a directory, as indexes into `inodes`, in the order of the content.
     pub(crate) files: Vec<u32>,
-    /// The number of files that come before all others, whatever the placement.
+    /// How many of `files` come first because the caller asked for it, whatever the placement.
     pub(crate) ahead: usize,
 }
 
@@ -96,7 +97,7 @@ impl Order {
         }
     }
 
-    /// The directory that holds the first name of an inode, which is given by its index.
+    /// The directory with the first name of an inode, which is given by its index in `inodes`.
     pub(crate) fn directory_of(&self, inode: u32) -> u32 {
         self.inodes[usize_from_u32(inode)].directory
     }

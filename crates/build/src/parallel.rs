@@ -4,9 +4,9 @@ use crate::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// Does `count` parts in at most `threads` threads (at least one), each with its own state. After
-/// an error no thread begins another part. If several threads fail, one of their errors is
-/// returned.
+/// Calls `work` for `count` parts in at most `threads` threads (at least one), each with its own
+/// state. After an error no thread begins another part. If several threads fail, one of their
+/// errors is returned.
 pub(crate) fn each<S>(
     threads: usize,
     count: usize,

@@ -5,8 +5,8 @@ use std::str::FromStr;
 /// The order of the content on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// All directories, then files in the order of the tree. A walk of the tree reads its names in
-    /// one sequence.
+    /// All directories, then files in the order of the tree. A walk of the tree reads all
+    /// directories sequentially.
     #[default]
     DirectoriesFirst,
     /// Each directory directly before its files. A program that reads a directory and then its

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Two GiB: files of this size and more need the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 
-/// The first size to try, in blocks: a file system with its own files and little more.
+/// The first size to try, in blocks: it holds an empty file system and little more.
 const BLOCKS_FIRST: u64 = 16;
 
 /// The most attempts to find a size. Each attempt gets closer, and no content needs nearly this
@@ -36,7 +36,8 @@ const STEPS_MAX: usize = 200;
 /// own size. Each further attempt would lay out the content once more.
 const NEAR: u64 = 256;
 
-/// How many blocks of metadata a smaller image may save, in addition to the free blocks.
+/// The search assumes that an image can shrink by at most twice its spare blocks and this many
+/// blocks of metadata.
 const SAVED: u64 = 64;
 
 /// The size of the image.
@@ -156,7 +157,7 @@ pub struct Summary {
     pub free_bytes: u64,
     /// What the space that holds no file content is used for.
     pub overhead: Overhead,
-    /// Time taken by each stage of the writing; zero before it.
+    /// Time taken by each stage of the writing; zero if nothing is written yet.
     pub took: Took,
     /// The file system.
     pub file_system: mkfs::Summary,
@@ -624,7 +625,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A seed derived from the names.
+    /// A hash seed for directories, derived from the names.
     fn digest_of_names(&self) -> [u8; 16] {
         let mut digest = Sha256::new();
         for directory in &self.directories {

@@ -65,8 +65,8 @@ impl fmt::Display for Glob {
     }
 }
 
-/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`. The prefix `u:` or `g:` limits it to users or
-/// groups.
+/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`. It maps COUNT ids (by default one), from FROM
+/// on, to those from TO on. The prefix `u:` or `g:` limits it to users or groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerMap {
     users: bool,
@@ -110,8 +110,8 @@ impl FromStr for OwnerMap {
 }
 
 /// Changes to a tree; the default changes nothing. The order is: names are left out, owners are
-/// mapped, `squash` replaces them, then the rules with patterns apply. Of `chown`, and of `chmod`,
-/// only the last rule whose pattern matches a name applies to it.
+/// mapped, `squash` replaces all owners, then the rules with patterns apply. For each name, only
+/// the last matching rule of `chown` applies, and only the last matching rule of `chmod`.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Names to leave out, with everything below them.
@@ -134,7 +134,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Only those patterns of `exclude` that may match anywhere in a tree. They also hold for a
+    /// Rules with only those patterns of `exclude` that have no leading slash. They also suit a
     /// tree whose root is not the root of the image.
     #[must_use]
     pub fn anywhere(&self) -> Self {

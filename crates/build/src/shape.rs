@@ -29,7 +29,7 @@ impl Shape {
         bytes.div_ceil(self.block_size)
     }
 
-    /// The space for attributes.
+    /// The space for the attributes of one inode.
     pub(crate) fn attribute_room(&self) -> Room {
         Room {
             inode: usize::from(self.inode_size).saturating_sub(128 + 32),

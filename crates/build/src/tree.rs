@@ -24,7 +24,7 @@ pub struct Tree {
     /// The source's name in messages.
     pub(crate) top: PathBuf,
     pub(crate) origin: Origin,
-    /// Whether the source has a root directory. Otherwise the root only leads to the names in it.
+    /// Whether the source has a root directory. If not (a tree of one file), `root` is a stand-in.
     pub(crate) has_root: bool,
     /// The root directory itself; its name is empty.
     pub(crate) root: Node,
@@ -74,7 +74,7 @@ pub(crate) struct Directory {
     /// Names and targets of symbolic links.
     pub(crate) text: Vec<u8>,
     pub(crate) nodes: Vec<Node>,
-    /// By child, ascending.
+    /// Extended attributes; by child, ascending.
     pub(crate) attributes: Vec<(u32, AttributeList)>,
     /// The byte ranges of sparse files that are not holes; by child, ascending.
     pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
@@ -103,14 +103,14 @@ pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR);
 
-/// A number that no user or group has. To system calls it means that the owner does not change. To
-/// Linux, a file with this number has no owner.
+/// The id that no user or group has. In `chown` it means that the owner does not change. For Linux,
+/// a file with this id has no owner.
 pub(crate) const NO_OWNER: u32 = u32::MAX;
 
 /// An inode of the source: device and number.
 pub(crate) type SourceInode = (u64, u64);
 
-/// Shorter link targets are stored in the inode.
+/// Link targets of fewer bytes are stored in `i_block`.
 const FAST_SYMLINK: u16 = 60;
 
 /// One name and what it names.
@@ -280,12 +280,12 @@ impl Tree {
         path
     }
 
-    /// The source path of a path below the root.
+    /// The source's name, followed by a path below the root.
     pub(crate) fn host_path(&self, below: &[u8]) -> PathBuf {
         if below.is_empty() { self.top.clone() } else { self.top.join(OsStr::from_bytes(below)) }
     }
 
-    /// The source path of a name.
+    /// The source's name, followed by the path of a name.
     pub(crate) fn host_path_of(&self, id: NodeId) -> PathBuf {
         self.host_path(&self.path(id))
     }
@@ -314,7 +314,7 @@ impl Tree {
         all.map(|all| *all)
     }
 
-    /// Bytes of the files, without holes. Hard links count each time.
+    /// Bytes of the files, without holes. A file counts once for each of its names.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         let of = |directory: &Directory| -> u64 {

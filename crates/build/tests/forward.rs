@@ -1,7 +1,7 @@
 //! The goals of placement, measured on an image of a whole tree. The image has hardly more extents
 //! than necessary, and each directory is in one piece. A reader that walks the tree in order never
-//! reads backwards, neither among the content nor among the directories. `TREE` names another tree,
-//! such as /usr.
+//! reads backwards, neither among the content nor among the directories. The tree is generated,
+//! unless the environment variable `TREE` names another one, such as /usr.
 
 #![allow(clippy::unwrap_used)]
 

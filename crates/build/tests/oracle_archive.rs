@@ -132,8 +132,8 @@ fn a_hole_at_the_end_of_the_last_file_is_kept() {
     }
 }
 
-/// A header may leave out some of its numbers, or all. The entry with the archive's own name is not
-/// a file.
+/// The number fields of a header may be empty. The volume label (an entry with the archive's own
+/// name) is not a file.
 #[test]
 fn numbers_that_are_left_out_are_zeroes() {
     use tar::EntryType::{Char, Directory, Regular};
@@ -236,7 +236,7 @@ fn device_numbers_that_are_too_large_are_refused() {
     }
 }
 
-/// To Linux the largest number means that a file has no owner. Rules can give it one.
+/// For Linux, a file whose user or group id is 2^32 - 1 has no owner. Rules can give it one.
 #[test]
 fn a_file_without_an_owner_is_refused() {
     use tar::EntryType::{Regular, XHeader};
@@ -298,7 +298,7 @@ fn attributes_that_no_file_has_are_left_out() {
     let device = FileDevice::create(&path, plan.bytes()).unwrap();
     plan.write(&device).unwrap();
     e2fsck_clean(&path);
-    // An image that debugfs has given such an attribute.
+    // Add such an attribute to the image with debugfs.
     let mut debugfs = Command::new("debugfs");
     debugfs.args(["-w", "-R", "ea_set /file system.other x"]).arg(&path);
     assert!(debugfs.status().unwrap().success());

@@ -167,7 +167,8 @@ fn large_values_have_inodes_of_their_own() {
     }
 }
 
-/// e2fsck would take the target of a short link for a block map if the link counted blocks.
+/// e2fsck would take the target of a short link for a block map if the link's `i_blocks` counted
+/// the blocks of value inodes.
 #[test]
 fn a_short_symbolic_link_has_no_values_elsewhere() {
     if !require(&["root", "e2fsck", "mount", "getfattr", "setfattr"]) {

@@ -146,7 +146,7 @@ impl Tree {
     }
 }
 
-/// Reports how much is written.
+/// A writer that passes the length of each write to `watch`.
 struct Watched<'w, W> {
     into: W,
     watch: &'w mut dyn FnMut(usize) -> io::Result<()>,
@@ -174,7 +174,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, PermissionsExt::from_mode(mode))
 }
 
-/// An object that is found by its digest.
+/// A file of the layout whose name is its digest.
 struct Blob {
     digest: String,
     size: usize,

@@ -1,5 +1,5 @@
-//! One archive entry: extensions for what does not fit in the header, then the header, then the map
-//! if the file has holes.
+//! One archive entry: pax records for what does not fit in the header, then the header, then, if
+//! the file has holes, the map of its data.
 
 use crate::acl;
 use crate::fflags::{self, SOCKET};
@@ -20,7 +20,7 @@ const ID_MAX: u32 = 0o777_7777;
 /// Largest size and time that fit in a header: eleven octal digits.
 const NUMBER_MAX: u64 = 0o777_7777_7777;
 
-/// See the module's documentation.
+/// An entry, without the file's content.
 pub(super) struct Entry {
     kind: EntryType,
     name: Vec<u8>,

@@ -19,11 +19,12 @@ const TOGETHER: u64 = 1 << 20;
 /// Bytes of a large file per write.
 const PART: u64 = 4 << 20;
 
-/// The host's file systems share (reflink) blocks of this size or of a divisor of it. A file system
-/// with larger blocks refuses ranges that do not start on its block boundaries.
+/// A range that is shared with the source file (reflink) ends at a multiple of this many bytes, as
+/// most file systems of hosts have blocks of this size or of a divisor of it. A file system with
+/// larger blocks refuses ranges that do not fit its blocks.
 const SHARED: u64 = 4096;
 
-/// Shorter ranges are written, not shared, because sharing costs the host's file system a
+/// Ranges of fewer bytes are written, not shared, because sharing costs the host's file system a
 /// transaction.
 const SHARED_MIN: u64 = 64 << 10;
 
@@ -31,7 +32,7 @@ const SHARED_MIN: u64 = 64 << 10;
 enum Batch {
     /// Files, by index in `Order::files`, whose data fills one part of the row of free blocks.
     Files { files: Range<usize>, row: Range<u64> },
-    /// Blocks of one file, and their position in that row.
+    /// Blocks of one file, by index in `Order::inodes`. `at` is their position in that row.
     Part { inode: usize, blocks: Range<u64>, at: u64 },
 }
 
@@ -44,7 +45,7 @@ pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Re
     parallel::each(threads, batches.len(), worker, |worker, number| {
         let batch = &batches[number];
         let row = worker.read(batch)?;
-        // Relaxed: joining the threads orders this.
+        // Relaxed is enough: the threads are joined before the sums are read.
         sums[number].store(crc32c_raw(0, &worker.bytes), Ordering::Relaxed);
         match batch {
             Batch::Files { .. } => plan.write_row(device, row, &worker.bytes),

@@ -1,5 +1,5 @@
-//! The content of files that is stored in inodes. The UUID depends on it, so it is read before any
-//! metadata is written, and kept until the inode tables are written.
+//! The content of the files that are stored in their inodes. The UUID depends on this content, so
+//! it is read before any metadata is written, and kept until the inode tables are written.
 
 use crate::content::Contents;
 use crate::error::Result;
@@ -10,16 +10,17 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use std::sync::{Mutex, PoisonError};
 
-/// Inodes that are read in one step.
+/// The number of consecutive inodes for which a [`Part`] is read in one step.
 const TOGETHER: usize = 4096;
 
-/// See the module's documentation.
+/// The inline content of all files.
 pub(super) struct InlineFiles(Vec<Part>);
 
-/// The content of some inodes.
+/// The inline content of [`TOGETHER`] consecutive inodes.
 #[derive(Default)]
 struct Part {
-    /// The index of each inode, and the start of its content; ascending.
+    /// The index of each inode with inline content, and where its content starts in `bytes`.
+    /// Ascending.
     starts: Vec<(u32, u32)>,
     bytes: Vec<u8>,
 }

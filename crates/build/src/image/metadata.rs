@@ -22,7 +22,7 @@ use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 /// Bytes of directories per write, roughly.
 const TOGETHER: u64 = 1 << 20;
 
-/// Writes the metadata of the content.
+/// Writes the directories, the inode tables, and the blocks that belong to inodes.
 pub(super) fn write(
     plan: &Plan,
     inline: &InlineFiles,
@@ -51,7 +51,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Ranges of directories, by index in the order, that are written together.
+    /// Ranges of directories, by index in `Order::directories`, that are written together.
     fn directory_parts(&self) -> Vec<std::ops::Range<usize>> {
         let (mut parts, mut start, mut blocks) = (Vec::new(), 0, 0);
         let order = &self.plan.order.directories;
@@ -65,7 +65,7 @@ impl Writer<'_> {
         parts
     }
 
-    /// The position of an inode's blocks in the row.
+    /// The position of an inode's blocks in the row of free blocks.
     fn place_of(&self, id: Option<NodeId>) -> u64 {
         match id {
             Some(id) => {
@@ -125,7 +125,7 @@ impl Writer<'_> {
         let first = group.raw() * per_group + 1;
         let ids = plan.order.within(first..first + per_group);
         bytes.clear();
-        // In file systems with small groups, several groups hold some of the reserved inodes.
+        // If groups have few inodes, the reserved inodes extend over several groups.
         let own = plan.filled.own_inodes();
         let before = (usize_from_u32(first - 1) * size).min(own.len());
         let end = own.len().min(before + usize_from_u32(per_group) * size);

@@ -14,10 +14,10 @@ use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_
 use blockyard_disk::xattr::AttributeList;
 use std::ops::Range;
 
-/// The values of a file system whose UUID is known.
+/// The value inodes of a file system whose UUID is known; the hashes of values depend on it.
 pub(super) struct Values<'a> {
     plan: &'a Plan,
-    /// Their hashes.
+    /// The hash of each value.
     hashes: Vec<u32>,
 }
 
@@ -29,13 +29,13 @@ impl<'a> Values<'a> {
         Self { plan, hashes }
     }
 
-    /// The inode numbers.
+    /// The inode numbers of the values.
     pub(super) fn numbers(&self) -> Range<u32> {
         let first = self.plan.order.first + u32_from_usize(self.plan.order.inodes.len());
         first..first + u32_from_usize(self.hashes.len())
     }
 
-    /// A list in its final form.
+    /// A list in its final form, with the inode numbers and hashes of values.
     pub(super) fn numbered(&self, list: &AttributeList) -> AttributeList {
         Homes::numbered(list, self.numbers().start, &self.hashes)
     }

@@ -41,8 +41,9 @@ impl Tree {
     /// the stream until the stream delivers something or ends.
     ///
     /// Supports the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
-    /// hard links, devices, holes, extended attributes and access control lists. Names, and targets
-    /// of hard links, lose leading slashes. Directories without an entry get mode 0755 and owner 0.
+    /// hard links, devices, holes, extended attributes and access control lists. Leading slashes
+    /// are removed from names and from the targets of hard links. Directories without an entry get
+    /// mode 0755 and owner 0.
     ///
     /// # Errors
     /// [`Error::Source`] for a stream that cannot be read or is not an archive; [`Error::Refused`],
@@ -124,7 +125,8 @@ impl Reading<'_> {
                 let existing = self.link_name(&entry, &path)?;
                 return self.staging.link(&path, existing);
             }
-            // Its list is skipped: what is not in the archive cannot be in the image.
+            // The list of names in its content is skipped: a file that is not in the archive cannot
+            // be in the image.
             other if other.as_byte() == LISTED_DIRECTORY => FileType::Directory,
             other => {
                 let reason = match other.as_byte() {
@@ -134,7 +136,7 @@ impl Reading<'_> {
                 return Err(self.staging.refused(&path, reason));
             }
         };
-        // Old archives mark directories by their names alone.
+        // Old archives mark a directory only by the slash at the end of its name.
         let kind = if kind == FileType::Regular && path.ends_with(b"/") { FileType::Directory } else { kind };
         let mut what = self.described(&entry, &path, kind)?;
         if kind == FileType::Regular {
@@ -151,8 +153,8 @@ impl Reading<'_> {
         let path = &path[..end];
         let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (place, name) = path.split_at(at);
-        // Names with a double prefix are bookkeeping of the file system that the layers were made
-        // on. So is everything below them.
+        // Names that begin with the prefix twice, and everything below them, are bookkeeping of the
+        // union file system (aufs) on which the layers were made.
         let is_note =
             |name: &[u8]| name.strip_prefix(WHITEOUT).is_some_and(|rest| rest.starts_with(WHITEOUT));
         if place.split(|&byte| byte == b'/').any(is_note) {

@@ -1,8 +1,8 @@
 //! Container images: an OCI image layout, or the output of `docker save`. The layers are applied in
 //! order, including what they mark as removed (whiteouts, opaque directories).
 //!
-//! An image of either kind comes as a directory or an archive. The caller has read that into a
-//! [`Tree`], from which this module reads.
+//! An image of either kind is a directory or an archive, which the caller has read into a [`Tree`].
+//! This module reads from that tree.
 
 mod choice;
 mod digest;
@@ -141,7 +141,7 @@ impl<'t> Store<'t> {
             .map_err(|error| self.refused(path, format!("not the expected JSON: {error}")))
     }
 
-    /// An object that is found by its digest, which is verified.
+    /// Verifies the digest of a blob (an object that is found by its digest), and parses the blob.
     fn blob<T: DeserializeOwned>(&self, descriptor: &Descriptor) -> Result<T> {
         let path = descriptor.path().map_err(|reason| self.refused(OCI_INDEX, reason))?;
         let content = self.open(&path)?.take(JSON_MAX);

@@ -19,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Longer paths are opened in steps (`PATH_MAX` is 4096).
+/// Paths of more bytes are opened in steps (`PATH_MAX` is 4096).
 const PATH_LONGEST: usize = 4000;
 
 /// Linux's limit in bytes for a list of attribute names, and for a value.
@@ -44,11 +44,11 @@ impl Tree {
         Self::read_by(top, threads, &Rules::default())
     }
 
-    /// As [`Tree::read`], but skips names that the rules are sure to leave out. These may be
+    /// As [`Tree::read`], but skips names that the rules are sure to leave out. Such files may be
     /// unreadable, large, or changing: they are neither opened nor looked at. All excluded names
-    /// are skipped. If every pattern to include has a leading slash, names that no such pattern
-    /// matches or leads through are skipped, too. [`Tree::apply`] must follow for the rest of the
-    /// rules.
+    /// are skipped. If every pattern to include has a leading slash, so are all names that no such
+    /// pattern matches and that are not on the way to a possible match. [`Tree::apply`] must follow
+    /// for the rest of the rules.
     ///
     /// # Errors
     /// As [`Tree::read`].
@@ -117,7 +117,7 @@ impl Tree {
         is_there
     }
 
-    /// Reads directories whose parents have been read. Returns the directories in them.
+    /// Reads one level of directories. Returns the next level: the directories in them.
     fn read_level(&mut self, level: &[u32], threads: usize, rules: &Rules) -> Result<Vec<u32>> {
         let read: Vec<Mutex<Directory>> = level.iter().map(|_| Mutex::default()).collect();
         let tree = &*self;
@@ -286,8 +286,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads attributes by path. That works for all types of file, without opening them. If the
-    /// path is too long, the attributes are read through the open directory, which takes Linux
-    /// twice as long as everything else about a small file.
+    /// path is too long, it begins with the open directory in `/proc/self/fd` instead; that takes
+    /// Linux twice as long as everything else about a small file.
     fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<(AttributeList, Vec<Vec<u8>>)> {
         let mut path = self.path.borrow_mut();
         let own = path.len();
@@ -316,7 +316,7 @@ fn names(fd: &OwnedFd) -> io::Result<Vec<Box<[u8]>>> {
     Ok(names)
 }
 
-/// What the host reports of a name in a directory; of the directory itself for an empty name.
+/// The result of `statx` for a name in a directory; for the directory itself if the name is empty.
 fn status(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
     rustix::fs::statx(
         directory,
@@ -326,7 +326,7 @@ fn status(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
     )
 }
 
-/// The flags that are visible without opening the file.
+/// The flags of `chattr` that `statx` reports.
 fn flags_of(stat: &Statx) -> InodeFlags {
     let mut flags = InodeFlags::empty();
     flags.set(InodeFlags::IMMUTABLE, stat.stx_attributes.contains(StatxAttributes::IMMUTABLE));
@@ -335,7 +335,7 @@ fn flags_of(stat: &Statx) -> InodeFlags {
     flags
 }
 
-/// Converts the result of `stat`; `None` for a type that no image can hold.
+/// Converts the result of `statx`; `None` for a type that no image can hold.
 fn node(stat: &Statx, name: Text) -> Option<Node> {
     let kind = FileType::from_mode(stat.stx_mode)?;
     let size = match kind {

@@ -57,7 +57,7 @@ impl Tree {
         }
         let mut waiting = vec![top.number()];
         let mut number = 0;
-        // Directories are read in the order of their numbers, which is the order of the list.
+        // Directories are read in the order of their numbers, which is the order in `waiting`.
         while let Some(&inode) = waiting.get(usize_from_u32(number)) {
             let inode = reader.inode(inode).map_err(at)?;
             let mut reading =

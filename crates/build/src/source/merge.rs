@@ -1,4 +1,4 @@
-//! Several trees merged into one: later trees go over earlier ones.
+//! Several trees merged into one: later trees are laid over earlier ones.
 
 use super::staging::{Staged, Staging};
 use crate::content;

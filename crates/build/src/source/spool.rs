@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The content of each file starts at a multiple of this, so that holes stay holes.
+/// The content of each file starts at a multiple of this many bytes, so that holes stay holes.
 const ALIGN: u64 = 4096;
 
-/// See the module's documentation.
+/// The unnamed file, to which the content of one file after the other is appended.
 pub(super) struct Spool {
     file: File,
     /// The end of the content so far.
@@ -54,7 +54,7 @@ impl Spool {
         Ok(start)
     }
 
-    /// Writes straight from the reader's buffer.
+    /// Copies `length` bytes to position `at`, directly from the reader's buffer.
     fn copy(&self, content: &mut impl BufRead, at: u64, length: u64) -> io::Result<()> {
         let mut done = 0;
         while done < length {

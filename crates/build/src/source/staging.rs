@@ -14,11 +14,11 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Longest name of a directory entry.
+/// Longest name of a directory entry, in bytes.
 const NAME_MAX: usize = 255;
-/// Longest target of a link.
+/// Longest target of a symbolic link, in bytes.
 const TARGET_MAX: usize = 4095;
-/// The most levels of nested directories. One header could name millions.
+/// The most levels of nested directories. A path in one header of an archive could have millions.
 const DEPTH_MAX: usize = 16_384;
 /// How many bytes of a path are shown in the message that it is too deep.
 const SHOWN: usize = 100;
@@ -264,7 +264,7 @@ impl Staging {
         }
     }
 
-    /// Removes all names below a directory that has lost its own name.
+    /// Removes all names below a directory whose own name was replaced.
     fn forget_below(&mut self, directory: usize) {
         let mut waiting = vec![directory];
         while let Some(directory) = waiting.pop() {

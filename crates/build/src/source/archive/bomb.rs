@@ -1,4 +1,4 @@
-//! Refuses compressed streams that grow beyond measure: they are made to fill the disk of whoever
+//! Refuses decompression bombs: compressed streams that are made to fill the disk of whoever
 //! unpacks them.
 
 use blockyard_disk::num::u64_from_usize;
@@ -12,11 +12,11 @@ const FREE: u64 = 1 << 30;
 /// and programs have 3 to 20.
 const RATIO_MAX: u64 = 250;
 
-/// The most bytes of checksums and the like at the end of a stream. They yield no content, and
-/// after them a decoder looks for another stream.
+/// The most bytes of checksums and the like at the end of a stream. A decoder yields no content for
+/// them, and then reads on to look for another stream.
 const SUMS_MAX: usize = 64;
 
-/// The state of a compressed stream.
+/// How much of a compressed stream the decoder has consumed, and how much is buffered for it.
 #[derive(Debug, Default)]
 pub(super) struct AtHand {
     /// Bytes that the decoder has consumed.
@@ -26,13 +26,13 @@ pub(super) struct AtHand {
 }
 
 impl AtHand {
-    /// Whether the decoder can go on for a while without reading.
+    /// Whether the decoder can produce more content from what is buffered.
     pub(super) fn has_more(&self) -> bool {
         self.waiting.get() > SUMS_MAX
     }
 }
 
-/// Counts what the decoder reads.
+/// The compressed stream. Counts what the decoder reads.
 pub(super) struct Counted<R> {
     pub(super) inner: R,
     pub(super) at_hand: Rc<AtHand>,
@@ -64,7 +64,7 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// The decompressed stream, limited by the ratio.
+/// The decompressed stream. It fails when [`FREE`] and [`RATIO_MAX`] are both exceeded.
 pub(super) struct Expanding<R> {
     pub(super) inner: R,
     /// The state of the compressed stream.

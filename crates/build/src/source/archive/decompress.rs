@@ -95,8 +95,8 @@ fn is_last_member(stream: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// Passes a stream to `consume`, decompressed if its first bytes call for it. Waits for the thread
-/// to end, so it is for streams that do not block, such as files.
+/// Passes a stream to `consume`, decompressed if its first bytes show a known format. Waits for the
+/// thread to end, so it is for streams that do not block, such as files.
 ///
 /// # Errors
 /// The first bytes cannot be read. All other errors come from the stream that `consume` gets.
@@ -239,7 +239,7 @@ mod tests {
     use std::io::{BufReader, Read, Write};
     use std::thread;
 
-    /// Seven buffers and a part of another.
+    /// Content for seven buffers and a part of another; and the same, compressed.
     fn compressed() -> (Vec<u8>, Vec<u8>) {
         let bytes: Vec<u8> = (0u32..).flat_map(|n| (n / 3).to_le_bytes()).take(7 * CHUNK + 5).collect();
         let mut stream = Vec::new();

@@ -43,7 +43,8 @@ struct Said {
 /// A stream of entries.
 pub(super) struct Entries<R> {
     stream: R,
-    /// All lists so far of extensions for all later entries. The last value of a key counts.
+    /// The lists of all global pax headers so far, which apply to all later entries. The last value
+    /// of a key counts.
     global: Vec<u8>,
     /// Content bytes that have not been read.
     left: u64,
@@ -117,7 +118,7 @@ impl<R: Read> Entries<R> {
         Ok(Entry { header, path, link, extensions })
     }
 
-    /// Content of `size` bytes comes next.
+    /// Notes that `size` bytes of content come next.
     fn expect(&mut self, size: u64) {
         self.left = size;
         self.filling = size.next_multiple_of(u64_from_usize(RECORD)) - size;
@@ -230,7 +231,7 @@ fn add_ranges(headers: &[GnuSparseHeader], map: &mut Vec<Range<u64>>) -> io::Res
     Ok(())
 }
 
-/// Some programs leave a number out instead of writing a zero.
+/// Writes zeroes into empty number fields: some programs write no digits if a number is zero.
 fn zero_empty_numbers(header: &mut Header) {
     let zero = |field: &mut [u8]| {
         if field.iter().all(|byte| matches!(byte, 0 | b' ')) {
@@ -292,8 +293,8 @@ mod tests {
         bytes
     }
 
-    /// POSIX: values of a global header apply until another global header gives the key a value.
-    /// The last header once replaced the others whole.
+    /// In POSIX, a value of a global header applies until another global header gives the same key
+    /// a value. An earlier version kept only the values of the last global header.
     #[test]
     fn global_headers_add_up() {
         let modified = |globals: &[&[u8]]| {

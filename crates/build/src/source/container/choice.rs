@@ -1,4 +1,4 @@
-//! Choosing one of several images.
+//! Choosing one of several container images, by name and platform.
 
 use super::Configuration;
 use super::digest::Digest;
@@ -16,7 +16,7 @@ const ENTRIES_MAX: usize = 1 << 16;
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// The annotation with the full name of an image.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// The annotation of an entry that describes an image but is not one.
+/// The annotation that marks an entry that is no image, but describes one (an attestation).
 const ABOUT: &str = "vnd.docker.reference.type";
 
 /// Which of several images to take. The default is the one for Linux on this machine's CPU

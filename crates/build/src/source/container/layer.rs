@@ -1,4 +1,4 @@
-//! One layer of a container image: an archive that goes over the layers below it.
+//! One layer of a container image: an archive that is applied over the layers below it.
 
 use super::choice::Descriptor;
 use super::digest::Digest;
