@@ -8,7 +8,7 @@ use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// The version number with which a list begins in the form of system calls.
+/// The version number at the start of a list in the form of system calls.
 const VERSION: u32 = 2;
 /// The id of an entry that names no user or group.
 const NOBODY: u32 = u32::MAX;

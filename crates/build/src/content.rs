@@ -1,4 +1,4 @@
-//! The content of a tree's files, whatever the source.
+//! Reads the content of a tree's files, whatever the tree's source.
 
 use crate::error::{Error, Result};
 use crate::tree::{NodeId, Origin, Tree};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Size in bytes of the largest file that is read whole by [`read_whole`].
 const SMALL: u64 = 4096;
-/// The length of its buffer: one byte more, to see whether the file has grown.
+/// The length of the buffer for it: one byte more, to see whether the file has grown.
 const SMALL_READ: usize = 4097;
 
 /// Reads a file into a buffer that is one byte longer than its expected size. Returns the number of

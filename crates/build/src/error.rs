@@ -33,10 +33,10 @@ pub enum Error {
     TooSmall {
         /// Bytes asked for.
         asked: u64,
-        /// The next larger size in bytes that holds the content.
+        /// A size in bytes above `asked` that holds the content, about as small as possible.
         needed: u64,
-        /// The smallest size that holds the content, if it is below `asked`. An image of that size
-        /// has a smaller journal.
+        /// The smallest size in bytes that holds the content, if it is below `asked`. An image of
+        /// that size has a smaller journal.
         smaller: Option<u64>,
     },
     /// The options of the file system are wrong.

@@ -178,7 +178,7 @@ impl<'a> Content<'a> {
         self.place_ranges(space, &logical, self.homes.owns_block(id), at)
     }
 
-    /// Lays out the inode of an attribute value.
+    /// Lays out the blocks of a value inode.
     pub(crate) fn place_value(&self, space: &Space, value: usize, at: u64) -> Blocks {
         let blocks = self.shape.blocks(u64_from_usize(self.homes.values[value].bytes.len()));
         self.place_ranges(space, std::slice::from_ref(&(0..blocks)), false, at)

@@ -1,5 +1,5 @@
-//! Numbers the inodes in the order of the tree: the entries of one directory get consecutive
-//! numbers.
+//! Numbers the inodes in the order of the tree. Inodes whose first names are in the same directory
+//! get consecutive numbers.
 
 use crate::placement::Placement;
 use crate::tree::{Node, NodeId, SourceInode, Tree};

@@ -1,5 +1,5 @@
-//! Modification times that the inodes of an image cannot hold. Each becomes the nearest time that
-//! an inode can hold, as on Linux. They are counted.
+//! Counts the modification times that the inodes of an image cannot hold. Each becomes the nearest
+//! time that an inode can hold, as on Linux.
 
 use crate::shape::Shape;
 use crate::tree::{Node, NodeId, Tree};
@@ -17,14 +17,14 @@ const INODE_SHORT: u16 = 128;
 pub struct MovedTimes {
     /// Their number.
     pub count: u64,
-    /// The first one.
+    /// The path of the first one.
     pub path: PathBuf,
     /// The times that the inodes can hold, in seconds since 1970.
     pub possible: RangeInclusive<i64>,
 }
 
 impl MovedTimes {
-    /// Counts the names in a tree; `None` if there are none.
+    /// Counts such names in a tree; `None` if there are none.
     pub(crate) fn of(tree: &Tree, shape: &Shape) -> Option<Self> {
         let is_short = shape.inode_size <= INODE_SHORT;
         let latest = if is_short { Timestamp::SECONDS_MAX_SHORT } else { Timestamp::SECONDS_MAX };

@@ -113,7 +113,7 @@ pub(crate) type SourceInode = (u64, u64);
 /// Link targets of fewer bytes are stored in `i_block`.
 const FAST_SYMLINK: u16 = 60;
 
-/// One name and what it names.
+/// One name, and the properties of the inode that it names.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// The name, in the directory's text.
@@ -131,7 +131,7 @@ pub(crate) struct Node {
     pub(crate) accessed: Timestamp,
     /// Bytes of a file or a link target; for a device, its number in the host's encoding.
     pub(crate) size: u64,
-    /// For a directory, its index in the list.
+    /// For a directory, its index in [`Tree::directories`].
     pub(crate) directory: u32,
     /// For a symbolic link, its target.
     pub(crate) target: Text,

@@ -158,7 +158,7 @@ fn numbers_that_are_left_out_are_zeroes() {
         let label = without_numbers(label.clone(), blank);
         assert!(image(read(&[label, root.clone(), file]).unwrap()) == expected, "{blank}");
     }
-    // The device numbers of this header are left out.
+    // The fields for the device number are empty in this header.
     assert_eq!(read(&[entry(Char, b"device", b"", b"")]).unwrap().names(), 1);
 }
 

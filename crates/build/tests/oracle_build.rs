@@ -108,7 +108,7 @@ fn an_image_holds_its_tree() {
         let device = made(mount.path(), &builder(edit));
         assert_holds_but(&device, mount.path(), |node| {
             if name.contains("128") {
-                // Such inodes hold only whole seconds, up to 2038.
+                // Inodes of 128 bytes hold only whole seconds, up to 2038.
                 (node.accessed, node.modified, node.changed) = ((0, 0), (0, 0), (0, 0));
             }
         });
@@ -190,7 +190,7 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
 }
 
 /// From 8 MiB on, an image has a journal of 4 MiB. So content can fit a size just below 8 MiB and
-/// not fit 8 MiB. The error once named a size below the one that was asked for.
+/// not fit 8 MiB. In an earlier version, the error named a size below the one that was asked for.
 #[test]
 fn a_size_that_is_too_small_is_told_one_that_holds_the_content() {
     let scratch = tempfile::tempdir().unwrap();

@@ -14,8 +14,8 @@ use blockyard_testkit::{e2fsck_clean, require};
 use layout::{Layout, image, sh};
 use sha2::{Digest, Sha256};
 
-/// Scripts that make the layers, each with a script that makes the same change directly in the tree
-/// of the layers before it. (The first layer is copied.)
+/// Scripts that make the layers. With each goes a script that makes the same change directly in the
+/// tree that the layers before it give. (The first layer is copied.)
 const LAYERS: [(&str, &str); 6] = [
     (
         "mkdir -p usr/lib etc/conf.d var/cache/deep/er; ln -s usr/lib lib; echo one >usr/lib/one; echo base >etc/base
@@ -29,8 +29,8 @@ const LAYERS: [(&str, &str); 6] = [
          mkdir -p usr/lib; echo three >usr/lib/three",
         "rm etc/conf.d/a link1; echo new >etc/conf.d/c; rm lib; mkdir lib; echo two >lib/two; echo three >usr/lib/three",
     ),
-    // An opaque directory hides all that lower layers have in it, and holds a new file. What begins
-    // with `.wh..wh.` is no content.
+    // An opaque directory hides all that lower layers have in it, and holds a new file. Names that
+    // begin with `.wh..wh.` are no content.
     (
         "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; mkdir .wh..wh.plnk; echo note >.wh..wh.plnk/1.2",
         "rm -r var/cache/deep/er; echo fresh >var/cache/deep/fresh",
@@ -241,7 +241,7 @@ fn what_is_damaged_or_leads_out_is_refused() {
     for blob in fs::read_dir(layout.root.join("blobs/sha256")).unwrap() {
         let path = blob.unwrap().path();
         let before = fs::read(&path).unwrap();
-        // The last byte of a layer is after everything that an unpacker uses of it.
+        // An unpacker does not use the last byte of a layer, but the digest covers it.
         for at in [before.len() / 2, before.len() - 1] {
             let mut damaged = before.clone();
             damaged[at] ^= 1;

@@ -68,8 +68,8 @@ end' old; touch -d '1969-12-31 23:59:59.25 UTC' old; setfattr -n 'user.a=b%c' -v
     );
     drop(mount);
     if profile == "ext4" {
-        // Journal data, no tail, extents. chattr cannot set the first one everywhere: that needs a
-        // capability which root may lack.
+        // Flags for journaled data, no tail, and extents. chattr cannot always set the first one:
+        // that needs a capability which root may lack.
         let request = ["-w", "-R", "sif flags/plain flags 0x8C000", path.to_str().unwrap()];
         assert!(blockyard_testkit::run("debugfs", &request).status.success());
     }
@@ -95,7 +95,7 @@ fn what_is_built_of_an_export_is_the_image() {
             let mount = LoopMount::new(&path, "ro").unwrap();
             let tree = Tree::read(mount.path(), 2).unwrap();
             let found = differences(&tree, &original);
-            // Without opening a file, Linux shows only some of its flags.
+            // The tree of the mount has only the flags that `statx` reports.
             let is_other = |found: &&Difference| !matches!(found.what, What::Flags(..));
             assert!(found.iter().find(is_other).is_none(), "{profile}: {:?}", found.iter().find(is_other));
             tree.names()
@@ -103,7 +103,7 @@ fn what_is_built_of_an_export_is_the_image() {
         assert_eq!(mounted, original.names());
         let bytes = archive(&original);
         assert_eq!(differences(&original, &of_archive(&bytes)), [], "{profile}");
-        // The flag for journaling of data was once left out. ext2 has no journal and no such flag.
+        // An earlier version left out the flag for journaled data. Only the ext4 image has it.
         let flags: &[u8] = if profile == "ext4" { b"=journal-data,notail\n" } else { b"notail\n" };
         assert!(bytes.windows(flags.len()).any(|part| part == flags), "{profile}");
         let expected = image(original);
@@ -111,7 +111,7 @@ fn what_is_built_of_an_export_is_the_image() {
         let built = folder.path().join("built");
         fs::write(&built, &expected).unwrap();
         e2fsck_clean(&built);
-        // Everything except access times, which built images do not keep.
+        // Equal in everything except access times, which built images do not keep.
         let again = archive(&of_image(&built, b"/").unwrap());
         assert_eq!(differences(&of_archive(&again), &of_archive(&bytes)), [], "{profile}");
         assert!(archive(&of_archive(&again)) == again, "{profile}: another archive of an archive");

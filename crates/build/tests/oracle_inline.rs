@@ -50,7 +50,7 @@ fn grow(top: &Path, random: &mut ChaCha8Rng) {
     File::create(top.join("hole")).unwrap().set_len(100).unwrap();
 }
 
-/// Leaves free space for what Linux will write.
+/// A builder that leaves free space for what Linux will write.
 fn builder(options: &Options, threads: usize) -> Builder {
     let size = Size::Auto(Room::Bytes(4 << 20));
     Builder { options: options.clone(), threads, size, inodes: Some(3000), ..Builder::default() }

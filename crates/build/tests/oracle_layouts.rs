@@ -94,8 +94,8 @@ fn hundred_layers() -> Vec<String> {
     (0..100).map(layer).collect()
 }
 
-/// Builds an image from a layout of these layers and one from their extraction, and compares both
-/// trees and images.
+/// Builds one image from an OCI layout with these layers, and another from the extracted layers.
+/// Compares the two trees and the two images.
 fn compare(name: &str, scripts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let layers: Vec<PathBuf> =

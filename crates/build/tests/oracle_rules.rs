@@ -45,7 +45,7 @@ fn same(change: &str, rules: &Rules) {
     }
     let folder = with(change);
     let source = folder.path().join("source");
-    // It makes no difference whether what the rules leave out was read.
+    // The result is the same whether or not the names that the rules leave out were read.
     for mut tree in [Tree::read(&source, 2).unwrap(), Tree::read_by(&source, 2, rules).unwrap()] {
         tree.apply(rules);
         assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
@@ -83,7 +83,7 @@ fn names_are_left_out_as_tar_does() {
     }
 }
 
-/// Excluded directories were once read, and then left out of the image.
+/// An earlier version read excluded directories, and then left them out of the image.
 #[test]
 fn what_is_left_out_is_not_read() {
     let folder = tempfile::tempdir().unwrap();

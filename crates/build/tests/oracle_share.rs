@@ -14,7 +14,7 @@ use blockyard_device::{BlockDevice, FileDevice, Result};
 use blockyard_engine::mkfs::Options;
 use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
 
-/// Counts the shared bytes.
+/// A file device that counts the bytes which it shares with other files.
 struct Counting(FileDevice, AtomicU64);
 
 impl BlockDevice for Counting {
@@ -36,7 +36,7 @@ impl BlockDevice for Counting {
 
     fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
         let is_shared = self.0.share_from(offset, length, file, from)?;
-        // Relaxed: read after the threads have ended.
+        // Relaxed is enough: the count is read after the threads have ended.
         self.1.fetch_add(if is_shared { length } else { 0 }, Ordering::Relaxed);
         Ok(is_shared)
     }

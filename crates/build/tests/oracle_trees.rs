@@ -1,6 +1,7 @@
 //! Random trees give the same bytes from a directory and from archives of it, with any number of
 //! threads. The smallest image has little free space, e2fsck finds it clean, and Linux shows the
-//! tree. A test tries a few trees, or many with `BLOCKYARD_FULL`. `SEED` is the first tree's seed.
+//! tree. Each test tries a few trees, or many if the environment has `BLOCKYARD_FULL`. The variable
+//! `SEED` sets the first tree's seed.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Blocks that are wanted one after another, and are read together.
+//! Read-ahead: blocks that will be wanted one after another are read together.
 
 use std::ops::Range;
 
@@ -21,8 +21,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Returns a block. If it is not here, reads it together with the `more` blocks after it, as
-    /// far as they lie in the file system and one read may hold them.
+    /// Returns a block. If it is not among the blocks that were read last, reads it together with
+    /// the `more` blocks after it; with fewer if the file system ends before, or if one read would
+    /// exceed [`BYTES_MAX`].
     pub(crate) fn block(
         &mut self,
         volume: &Volume<'_>,
@@ -34,7 +35,7 @@ impl Ahead {
             self.fetch(volume, block, more);
         }
         if !self.holds(block, bits) {
-            // It is wanted alone, or one of the blocks after it cannot be read.
+            // The block is wanted alone, or the read of several blocks failed.
             return volume.block(block);
         }
         debug_assert!(self.first <= block.raw(), "block {block} before {}", self.first);

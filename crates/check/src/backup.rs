@@ -1,10 +1,11 @@
-//! The file system as a backup describes it, when the superblock or the descriptors are unusable.
+//! Backups of the superblock and the descriptors, for a file system whose primary ones are unusable.
 //!
 //! Like e2fsck, a check takes the backup of group 1. If only the descriptors are bad, the
 //! superblock says where that backup is. Otherwise group 1 is assumed to begin where it does in a
 //! file system whose groups have the usual size, for each block size in turn. A check lays the
-//! backup over the device in memory: nothing is written. That a backup was needed is a note, as in
-//! e2fsck: it calls such a file system clean if nothing else is wrong. A repair tries more backups.
+//! backup over the device in memory: nothing is written. That a backup was used is only a note,
+//! because e2fsck calls such a file system clean if nothing else is wrong. A repair tries more
+//! backups.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
@@ -15,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::Place;
 use crate::volume::Volume;
 
-/// Logarithms of the block sizes, 1 KiB to 64 KiB.
+/// Base-2 logarithms of the block sizes, 1 KiB to 64 KiB.
 const BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=16;
 
 /// Bytes read at a time while looking for copies.
@@ -49,7 +50,7 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
 }
 
 /// The backups in the first ten groups that have one with sparse_super, if groups have the usual
-/// size. Goes through the block sizes in turn, in the order in which backups are tried.
+/// size. They are in the order in which they are tried: by block size, then by group.
 pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
     BLOCK_BITS
@@ -86,7 +87,7 @@ struct Essence {
 
 impl Essence {
     fn of(sb: &RawSuperblock) -> Self {
-        // The kernel changes these only in the primary superblock.
+        // The kernel changes these features only in the primary superblock.
         let compat = sb.compat().difference(Compat::EXT_ATTR);
         let incompat = sb.incompat().difference(Incompat::RECOVER);
         let ro_compat = sb.ro_compat().difference(RoCompat::LARGE_FILE | RoCompat::ORPHAN_PRESENT);
@@ -217,7 +218,7 @@ impl Backup {
     /// Writes the backup to the place of the primary superblock; false when it cannot be written.
     pub(crate) fn write_over(&self, device: &dyn BlockDevice) -> bool {
         let mut sb = self.sb;
-        // The primary has 0 here, and only the primary knows whether the journal needs recovery.
+        // The primary has 0 here, and only the primary records whether the journal needs recovery.
         sb.s_block_group_nr.set(0);
         let incompat = sb.incompat().difference(Incompat::RECOVER);
         sb.s_feature_incompat.set(incompat.bits());

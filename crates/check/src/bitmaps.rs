@@ -84,8 +84,8 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
             sink.add(Code::BLOCK_UNINIT_USED, Site::group(nr), format!("{used} clusters in use"));
         }
         if clusters < volume.geometry.clusters_per_group() {
-            // In the bitmap that e2fsck makes for the flag the padding is clear, and e2fsck
-            // reports that.
+            // For a group with this flag, e2fsck makes up a bitmap whose padding is clear, and
+            // then reports the padding.
             sink.add(Code::BLOCK_BITMAP_PADDING, Site::group(nr), "BLOCK_UNINIT in the last group");
         }
     } else if group.block_bitmap_ok {
@@ -247,7 +247,7 @@ fn compare_inode_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
     }
 }
 
-/// Ranges of bits in which a stored bitmap differs from the one found.
+/// Ranges of bits in which the stored bitmap differs from the one that the check computed.
 #[derive(Debug, Default)]
 struct Differences {
     only_stored: Ranges,
@@ -333,7 +333,7 @@ fn report(sink: &mut Sink, code: Code, nr: GroupNr, ranges: &Ranges, name: impl 
 fn all_set(bitmap: &[u8], from: u32, to: u32) -> bool {
     (from..to).all(|bit| {
         let byte = bitmap.get(usize_from_u32(bit / 8)).copied().unwrap_or(0xFF);
-        // Most bytes of padding are all ones. A byte past the bitmap counts as such.
+        // Most bytes of padding are all ones. A byte past the bitmap counts as all ones, too.
         byte == 0xFF || byte >> (bit % 8) & 1 == 1
     })
 }

@@ -3,9 +3,9 @@
 //!
 //! A claim is an atomic `fetch_or` on `found`; bits that were already set there are also set in
 //! `twice`. The order of claims does not matter: a bit of `found` is the "or" of all claims, and a
-//! bit of `twice` says that at least two claims met there. (`mark` sets only `found`. A claim meets
-//! a mark only if the mark came first, so static metadata is marked before the walk.) A second walk
-//! finds the owners (`shared.rs`).
+//! bit of `twice` says that the cluster was claimed at least twice. (`mark` sets only `found`. If a
+//! cluster is marked and claimed, `twice` shows it only if the mark came first. So static metadata
+//! is marked before the walk over inodes.) A second walk finds the owners (`shared.rs`).
 //!
 //! A page exists only once something was claimed in its group (for `twice`: claimed again), so a
 //! group without claims costs two empty slots. All operations are relaxed: the maps are read only
@@ -128,7 +128,7 @@ impl BlockMap {
         shared
     }
 
-    /// The first cluster from `from` on that nobody claims.
+    /// The first cluster from `from` on that is not claimed.
     pub(crate) fn free_from(&self, from: u64) -> Option<u64> {
         let mut at = from;
         while at < self.clusters {
@@ -145,7 +145,7 @@ impl BlockMap {
         None
     }
 
-    /// Runs of blocks that nobody claims, from the end of the file system backwards, `wanted`
+    /// Runs of blocks that are not claimed, from the end of the file system backwards, `wanted`
     /// blocks at most. The first run may reach beyond the last block, if the last cluster does.
     pub(crate) fn free_at_end(&self, wanted: u64) -> Vec<Range<u64>> {
         let (mut runs, mut found) = (Vec::new(), 0);
@@ -176,7 +176,7 @@ impl BlockMap {
         self.first + (cluster << self.ratio_bits)
     }
 
-    /// Whether somebody claims a cluster.
+    /// Whether a cluster is claimed.
     pub(crate) fn is_claimed(&self, cluster: u64) -> bool {
         let (group, inside) = (cluster / self.clusters_per_group, cluster % self.clusters_per_group);
         debug_assert!(usize_from_u64(group) < self.found.pages.len(), "cluster {cluster} is outside");

@@ -1,10 +1,10 @@
-//! The codes of findings: e2fsck's where it has one for the fault, and a range of our own.
+//! The codes of findings: e2fsck's code if it has one for the fault, or else one of our own.
 //!
 //! e2fsck's codes are `0xPPNNNN`, with the pass (0 to 6) in the high byte. Ours are `0xF0PPNN`,
 //! again with the pass that they belong to. A code is an error when `e2fsck -n` calls a file system
 //! with it unclean, and a note otherwise. Three kinds of findings are notes:
 //! - those after which e2fsck still counts the file system as clean if nothing is repaired;
-//! - most of what e2fsck finds before pass 1, which no longer counts at the end;
+//! - most of what e2fsck finds before pass 1, because it does not affect e2fsck's verdict;
 //! - what e2fsck does not look at.
 //!
 //! The verdict depends on errors only.
@@ -87,14 +87,13 @@ impl Code {
         if high == 0xF0 { middle } else { high }
     }
 
-    /// Whether e2fsck gives up where it finds this, with exit code 8, although the superblock is
-    /// usable.
+    /// Whether e2fsck stops at such a finding, with exit code 8, although the superblock is usable.
     #[must_use]
     pub const fn is_fatal(self) -> bool {
         matches!(self, Self::JOURNAL_SHARED) || self.is_about_external_journal()
     }
 
-    /// Whether the journal has a device of its own, which is missing or unusable.
+    /// Whether the fault is that an external journal is missing or unusable.
     #[must_use]
     pub const fn is_about_external_journal(self) -> bool {
         matches!(self, Self::EXTERNAL_JOURNAL | Self::EXTERNAL_JOURNAL_BAD | Self::EXTERNAL_JOURNAL_OTHER)

@@ -77,12 +77,12 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         believed = believed.saturating_sub(desc.itable_unused());
     }
     if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
-        // The bitmap on disk does not count then. Pass 5 reports what is wrong with the bitmap that
-        // the flag implies.
+        // With this flag, the bitmap on disk is not used. Pass 5 reports what is wrong with the
+        // bitmap that the flag implies.
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
     }
     if !sound {
-        // Bitmaps are then read from the disk, as in e2fsck.
+        // These flags are ignored, and the bitmaps are read from the disk, as in e2fsck.
         flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     }
     let group = place_bitmaps(volume, nr, desc, sink);
@@ -149,8 +149,8 @@ pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// Whether a backup has other features than the primary superblock. As observed of e2fsck, most of
-/// those that Linux changes while it has the file system mounted do not count.
+/// Whether a backup has other features than the primary superblock. As observed of e2fsck, most
+/// features that Linux sets or clears while the file system is mounted do not count.
 pub(crate) fn has_other_features(primary: &RawSuperblock, backup: &RawSuperblock) -> bool {
     let incompat = Incompat::RECOVER | Incompat::EXTENTS;
     let ro_compat = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;
@@ -320,7 +320,7 @@ pub(crate) fn check_resize_inode(volume: &Volume<'_>, raw: &RawInode, sink: &mut
 fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code, String)> {
     let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
     let double = BlockNr::new(u64_from_u32(words[13]));
-    // Where block 0 is part of the first group, it still is no place for a map.
+    // Block 0 is no place for a map, even if the first group begins there.
     let is_possible = double != BlockNr::ZERO && volume.contains(double);
     if words[..13].iter().any(|&word| word != 0) || words[14] != 0 || !is_possible {
         return Err((Code::RESIZE_INODE, "map is not one double-indirect block".into()));

@@ -1,4 +1,4 @@
-//! Pass 2: the walk over all directories, with everything about inodes known.
+//! Pass 2: the walk over all directories. By then, all inodes have been read.
 //!
 //! Each directory is visited on its own. The visit reports what is wrong with its blocks, names and
 //! index, counts references to inodes, and records for pass 3 which other directories it names.
@@ -29,10 +29,10 @@ use crate::map::Run;
 use crate::volume::Volume;
 use fetch::{Fetched, Window};
 
-/// Units handed to the threads at a time.
+/// Units of directories ([`fetch::units`]) that are handed to the threads at a time.
 const BATCH: usize = 128;
 
-/// One directory names another.
+/// An entry of the directory `parent` names the directory `child`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChildRef {
     pub(crate) child: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Tree {
     pub(crate) lost_found: Option<u32>,
 }
 
-/// What the visit of one directory tells the rest of the walk.
+/// What the visit of one directory returns to the walk, besides findings.
 #[derive(Debug, Default)]
 struct Told {
     dotdot: u32,
@@ -59,7 +59,7 @@ struct Told {
     lost_found: Option<u32>,
 }
 
-/// What the visit of one directory reads.
+/// What is needed to visit one directory.
 struct Visit<'a, 'v> {
     volume: &'a Volume<'v>,
     facts: &'a Facts,
@@ -89,7 +89,7 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         ..Tree::default()
     };
     let affordable = affordable(volume, facts);
-    // Those that are left out do not count: the part is over when the others are done.
+    // Directories that are left out do not count towards the progress.
     let count = u64_from_usize(affordable.len());
     volume.watch.tell(Part::Directories, 0, count);
     let visit = |fetched: &Fetched, fact: &DirFact| {
@@ -179,8 +179,8 @@ fn visit_inline(visit: &Visit<'_, '_>, inline: &InlineBody, told: &mut Told, sin
     }
 }
 
-/// Counts the reference of `..`. If the parent's table is not read that far, a finding says so: the
-/// parent may be in use.
+/// Counts the reference of `..`. Reports a parent whose part of the inode table was not scanned: it
+/// may be in use.
 fn refer_dotdot(visit: &Visit<'_, '_>, parent: u32, site: Site, sink: &mut Sink) {
     let geometry = &visit.volume.geometry;
     if !(1..=geometry.inodes_count()).contains(&parent) {
@@ -192,8 +192,8 @@ fn refer_dotdot(visit: &Visit<'_, '_>, parent: u32, site: Site, sink: &mut Sink)
     }
 }
 
-/// The finding about a name of an inode that counts as unused because its descriptor says that its
-/// part of the table was never used.
+/// The code for an entry that names an inode in a part of the table that was never used, according
+/// to the group's descriptor. `None` if the inode is in use, or in another part of the table.
 fn unread(visit: &Visit<'_, '_>, inode: InodeNr) -> Option<Code> {
     let geometry = &visit.volume.geometry;
     if visit.facts.kind(geometry, inode).is_used() {
@@ -208,7 +208,7 @@ fn unread(visit: &Visit<'_, '_>, inode: InodeNr) -> Option<Code> {
     }
 }
 
-/// The physical block of a logical one.
+/// The physical block of a logical one; `None` in a hole.
 fn physical(runs: &[Run], logical: u64) -> Option<BlockNr> {
     let after = runs.partition_point(|run| run.logical <= logical);
     let run = runs.get(after.checked_sub(1)?)?;

@@ -58,7 +58,7 @@ impl Kind {
         self.0 & Self::EA_INODE != 0
     }
 
-    /// Marks an inode without content and attributes: nothing would be lost with it.
+    /// Marks an inode without content and attributes, which can be removed without loss.
     pub(crate) fn with_empty(self, set: bool) -> Self {
         Self(self.0 | if set { Self::EMPTY } else { 0 })
     }
@@ -106,7 +106,7 @@ pub(crate) struct InlineBody {
     pub(crate) tail: Vec<u8>,
 }
 
-/// How an encrypted inode is encrypted: its context without the nonce.
+/// How an encrypted inode is encrypted: its fscrypt context without the nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// Can be compared with other known policies.
@@ -144,14 +144,14 @@ impl Policy {
 const _: () =
     assert!(Policy::LEN == Policy::CONTEXT_MAX - Policy::NONCE, "a policy is a context without nonce");
 
-/// An inode refers to an attribute block.
+/// A reference from an inode to an attribute block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct XattrBlockRef {
     pub(crate) block: BlockNr,
     pub(crate) inode: InodeNr,
 }
 
-/// An attribute's value is kept in another inode.
+/// A reference from an attribute to the inode that holds its value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ValueRef {
     pub(crate) value_inode: u32,
@@ -189,9 +189,9 @@ pub(crate) struct GroupFacts {
     pub(crate) in_bad_blocks: BTreeSet<usize>,
     /// Encrypted inodes by their index in the group, ascending.
     pub(crate) policies: Vec<(usize, Policy)>,
-    /// Counts for people to read.
+    /// Statistics for people to read.
     pub(crate) vitals: Vitals,
-    /// What users, groups and projects use; empty without the feature.
+    /// What users, groups and projects use; empty without the feature `quota`.
     pub(crate) usages: Usages,
 }
 
@@ -210,8 +210,8 @@ impl GroupFacts {
         }
     }
 
-    /// The inodes that the bitmap marks, by their index: those in use, and those that nobody can
-    /// use because their blocks are bad.
+    /// The inodes that the bitmap should mark, by their index: those in use, and those that cannot
+    /// be used because they lie in bad blocks.
     pub(crate) fn marked(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         let is_marked = move |index: usize, kind: Kind| kind.is_used() || self.in_bad_blocks.contains(&index);
         let inodes = self.kinds.iter().enumerate();
@@ -245,7 +245,8 @@ impl Facts {
         self.used(&volume.geometry).filter(move |inode| inode.raw() >= first || *inode == InodeNr::ROOT)
     }
 
-    /// What is known about an inode in range; unused beyond the scanned part of its table.
+    /// What is known about an inode in range; [`Kind::UNUSED`] beyond the scanned part of its
+    /// table.
     pub(crate) fn kind(&self, geometry: &Geometry, inode: InodeNr) -> Kind {
         let (group, index) = Self::place(geometry, inode);
         self.groups[group].kinds.get(index).copied().unwrap_or_default()

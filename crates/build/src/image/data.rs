@@ -32,7 +32,8 @@ const SHARED_MIN: u64 = 64 << 10;
 enum Batch {
     /// Files, by index in `Order::files`, whose data fills one part of the row of free blocks.
     Files { files: Range<usize>, row: Range<u64> },
-    /// Blocks of one file, by index in `Order::inodes`. `at` is their position in that row.
+    /// Blocks of one file, which is given by its index in `Order::inodes`. `at` is the position
+    /// of the blocks in that row.
     Part { inode: usize, blocks: Range<u64>, at: u64 },
 }
 

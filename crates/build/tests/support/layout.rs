@@ -26,7 +26,7 @@ pub(crate) fn sh(folder: &Path, script: &str) {
 /// How a layer is stored: the suffix of its media type, and tar's options.
 pub(crate) const STORED: [(&str, &str); 4] = [("", ""), ("+gzip", "-z"), ("+zstd", "--zstd"), ("+xz", "-J")];
 
-/// An OCI layout in the making.
+/// An OCI layout that is being made.
 pub(crate) struct Layout {
     pub(crate) root: PathBuf,
 }

@@ -23,8 +23,8 @@ pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
 const ENCRYPTED_NAME_MIN: usize = 16;
 
 /// What is remembered of a directory's names from block to block. Without an index: a hash of each
-/// name, to find repeated ones (not with casefold, nor in a single block). With an index: the
-/// lowest and highest hash below each node.
+/// name, to find repeated names (not with casefold, and not if there is only one block). With an
+/// index: the lowest and highest hash below each node.
 pub(super) struct Names {
     hasher: DirHasher,
     seen: Option<HashSet<u64>>,
@@ -41,7 +41,7 @@ impl Names {
         Self { hasher, seen: wanted.then(HashSet::new), spans: Spans::new() }
     }
 
-    /// Whether a name was seen in an earlier block.
+    /// Records a name, up to [`Self::LIMIT`] names. Returns whether an earlier block has it.
     fn repeated(&mut self, name: &[u8]) -> bool {
         let hasher = self.hasher;
         self.seen.as_mut().filter(|seen| seen.len() < Self::LIMIT).is_some_and(|seen| {
@@ -158,7 +158,7 @@ fn code_of(defect: DirDefect) -> (Code, usize) {
     }
 }
 
-/// Checks `.` and `..`, and takes them off the head of the first block's entries.
+/// Checks `.` and `..`, and removes them from the start of the first block's entries.
 fn check_dots(
     visit: &Visit<'_, '_>,
     bytes: &[u8],
@@ -168,7 +168,7 @@ fn check_dots(
     sink: &mut Sink,
 ) {
     let own = visit.fact.inode;
-    // The shortest entry has room for four bytes of name.
+    // The index is in the block: even the shortest entry has room for four bytes of name.
     let check_end = |entry: &Entry<'_>, code: Code, sink: &mut Sink| {
         if bytes[entry.at + 8 + entry.name.len()] != 0 {
             sink.add(code, site.at_offset(entry.at), "");
@@ -302,7 +302,7 @@ fn check_policy(visit: &Visit<'_, '_>, entry: &Entry<'_>, dirent_type: u8) -> Op
     if entry.name.len() < ENCRYPTED_NAME_MIN {
         return Some(Code::ENCRYPTED_NAME_SHORT);
     }
-    // Regular files, directories and symbolic links.
+    // Only regular files, directories and symbolic links can be encrypted.
     if !matches!(dirent_type, 1 | 2 | 7) {
         return None;
     }

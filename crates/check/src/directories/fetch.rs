@@ -1,10 +1,10 @@
-//! Blocks of directories, read in disk order: directories by their lowest block, neighbours in one
-//! request, units of work in parallel.
+//! Reads the blocks of directories in disk order. Directories are sorted by their lowest block and
+//! split into units of work, which threads do in parallel. One request reads neighbouring blocks.
 //!
-//! A unit of small directories is read by the thread that checks it, just before the check, so that
-//! it is still in that CPU's cache. A large directory is read as it is walked, many blocks at a
-//! time. When a request fails, the block that is wanted is read alone, so that the error names the
-//! right block.
+//! The blocks of a unit's small directories are read by the thread that checks them, just before
+//! the check, so that they are still in that CPU's cache. A large directory is read as it is
+//! walked, many blocks at a time. When a request fails, the block that is wanted is read alone, so
+//! that the error names the right block.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::BlockNr;

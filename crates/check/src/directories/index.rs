@@ -15,8 +15,8 @@ use crate::code::Code;
 use crate::finding::{Finding, Sink, Site};
 use crate::map::Run;
 
-/// Ends the detail of a finding for which e2fsck drops an index while nodes of it are still unread:
-/// it then takes those nodes for leaves.
+/// The end of a finding's detail: e2fsck drops the index at this fault before it has read all index
+/// nodes, and then takes the unread ones for leaves.
 pub(crate) const NODES_BEHIND: &str = "index nodes lie behind it";
 
 /// Hashes that a block may hold, both ends included.
@@ -54,7 +54,8 @@ pub(super) struct DirIndex {
     hasher: Option<DirHasher>,
     nodes: HashMap<u64, ()>,
     leaves: HashMap<u64, Bounds>,
-    /// The nodes above the leaves (or the root), from the left.
+    /// The logical blocks of the nodes that refer to leaves, from the left; only the root's if
+    /// there are no other nodes.
     lowest: Vec<u64>,
     /// Whether some part could not be read. Then unreferenced blocks are not reported.
     damaged: bool,
@@ -63,7 +64,9 @@ pub(super) struct DirIndex {
 }
 
 impl DirIndex {
-    /// Reports the faults of root and nodes, once it is known which nodes there are.
+    /// Reports the faults of root and nodes, once it is known which nodes there are. The detail of
+    /// a fault ends with [`NODES_BEHIND`] if e2fsck has not read all nodes when it finds the fault:
+    /// it reads the root first, then blocks by their position.
     fn report_faults(&mut self, runs: &[Run], levels: u8, sink: &mut Sink) {
         let places: Vec<BlockNr> = self.nodes.keys().filter_map(|&node| physical(runs, node)).collect();
         for (logical, mut fault) in std::mem::take(&mut self.dropping) {
@@ -100,8 +103,9 @@ impl DirIndex {
         }
     }
 
-    /// Compares neighbouring nodes: the highest hash of one must not be above the lowest hash of
-    /// the next. The keys between nodes give only the lowest hash at which a node may begin.
+    /// Compares neighbouring nodes: the highest hash below one must not exceed the lowest hash
+    /// below the next. The keys do not ensure that: a node's key is only a lower bound for its
+    /// hashes.
     pub(super) fn check_spans(&self, visit: &Visit<'_, '_>, spans: &Spans, sink: &mut Sink) {
         let spans: Vec<_> = spans.iter().collect();
         for pair in spans.windows(2) {
@@ -179,7 +183,7 @@ pub(super) fn read(
     let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
     let blocks = u32_from_u64(runs_len(runs).min(u64::from(u32::MAX)));
     let mut pending = vec![first];
-    // Terminates: every block is entered once.
+    // Terminates: every block is pushed at most once.
     while let Some(next) = pending.pop() {
         let bytes = physical(runs, next.logical).and_then(|place| {
             let bytes = window.block(place, 0).ok()?;

@@ -1,8 +1,10 @@
-//! Inodes that directories name although their descriptors call that part of the table unused.
+//! Inodes that directories name although the group descriptor calls their part of the inode table
+//! unused.
 //!
-//! The walk over the tables leaves these inodes out, so nobody claims their blocks. `mke2fs -S`
-//! leaves descriptors that call whole tables unused. A repair asks for these groups before it
-//! allocates anything: what looks free may belong to a file that is not known yet.
+//! The walk over the tables leaves these inodes out, so their blocks are not claimed. After
+//! `mke2fs -S`, for example, the descriptors call whole tables unused. A repair determines the
+//! groups of such inodes before it allocates anything: blocks that look free may belong to a file
+//! that was not read yet.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +18,8 @@ use crate::facts::{DirBody, DirFact, Facts};
 use crate::in_order::map_in_order;
 use crate::volume::Volume;
 
-/// The groups with inodes beyond the scanned part of their tables that sound entries name. Also the
-/// first group, if the root itself was not scanned.
+/// The groups in which sound directory entries name inodes beyond the scanned part of the table.
+/// Also the first group, if the root itself was not scanned.
 pub(crate) fn groups_named(volume: &Volume<'_>, facts: &Facts) -> BTreeSet<GroupNr> {
     let per_group = volume.geometry.inodes_per_group();
     let mut named = BTreeSet::new();
@@ -45,8 +47,8 @@ pub(crate) fn groups_named(volume: &Volume<'_>, facts: &Facts) -> BTreeSet<Group
     named
 }
 
-/// Adds the groups that one directory names. What cannot be read says nothing here: the check of
-/// the directories reports it.
+/// Adds the groups of the inodes that one directory names. Blocks that cannot be read are skipped:
+/// the check of the directories reports them.
 fn visit(volume: &Volume<'_>, fetched: &Fetched, fact: &DirFact, named: &mut BTreeSet<GroupNr>) {
     let layout = DirLayout { inodes_count: u32::MAX, ..volume.dir_layout() };
     match &fact.body {

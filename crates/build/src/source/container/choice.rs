@@ -25,9 +25,9 @@ const ABOUT: &str = "vnd.docker.reference.type";
 pub struct Choice {
     /// The name or tag of the image, as it is stored; `None` accepts any.
     pub reference: Option<String>,
-    /// The platform of the image; `None` accepts this machine's, or else the only image. In a
-    /// Docker archive the platform does not choose an image: the one chosen by `reference` must
-    /// have it, and `None` accepts any.
+    /// The platform of the image; `None` takes the image for this machine, or else the only image.
+    /// In a Docker archive the platform does not choose an image: the one chosen by `reference`
+    /// must have it, and `None` accepts any.
     pub platform: Option<Platform>,
 }
 
