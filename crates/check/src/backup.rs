@@ -1,4 +1,4 @@
-//! Backups of the superblock and the descriptors, for a file system whose primary ones are unusable.
+//! Backups of the superblock and the descriptors, for file systems whose primary ones are unusable.
 //!
 //! Like e2fsck, a check takes the backup of group 1. If only the descriptors are bad, the
 //! superblock says where that backup is. Otherwise group 1 is assumed to begin where it does in a

@@ -326,7 +326,7 @@ fn status(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
     )
 }
 
-/// The flags of `chattr` that `statx` reports.
+/// Those flags of `chattr` that an image keeps and that `statx` reports.
 fn flags_of(stat: &Statx) -> InodeFlags {
     let mut flags = InodeFlags::empty();
     flags.set(InodeFlags::IMMUTABLE, stat.stx_attributes.contains(StatxAttributes::IMMUTABLE));
