@@ -59,7 +59,8 @@ pub(crate) fn replay_over(
     }
 }
 
-/// Whether a log is sound, and refused only because this recovery does not know what it holds.
+/// Whether a log was refused not for damage, but because it holds something that the recovery does
+/// not support.
 fn is_unsupported(error: &Error) -> bool {
     use blockyard_disk::Error::{Unsupported, UnsupportedFeatures};
     matches!(

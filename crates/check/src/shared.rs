@@ -45,7 +45,7 @@ pub(crate) fn report(scan: &Scan<'_, '_>, xattr_blocks: &[XattrBlockRef], ledger
 
 fn report_group(scan: &Scan<'_, '_>, group: GroupNr) -> Sink {
     let mut found = Sink::default();
-    // Findings of the first walk come up again, and are dropped.
+    // This walk repeats the findings of the first one; they are dropped.
     let mut facts = GroupFacts::new(scan.volume.group_of(group).inodes_used);
     let mut budget = Budget::of(scan.volume);
     let mut ignored = Sink::default();

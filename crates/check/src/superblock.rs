@@ -1,5 +1,5 @@
 //! Pass 0, the superblock: constants that all arithmetic relies on, features, and fields that can
-//! be wrong alone.
+//! be wrong without making the rest unreadable.
 
 pub(crate) mod quota;
 
@@ -22,7 +22,7 @@ use quota::quota_inodes;
 const CRC32C: u8 = 1;
 /// The only `s_encoding`.
 const ENCODING_UTF8: u16 = 1;
-/// Features that have names but no known meaning.
+/// Features that have names, but are refused like unknown ones.
 const UNKNOWN_COMPAT: Compat = Compat::LAZY_BG.union(Compat::SNAPSHOT_BITMAP);
 
 /// The result of reading the superblock.
@@ -97,7 +97,8 @@ fn check_features(volume: &Volume<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether e2fsck opens a file system with such constants, and then gives up or breaks down.
+/// Whether e2fsck opens a file system with these constants and only then fails, so that it does not
+/// look for a backup.
 fn is_beyond_help(sb: &RawSuperblock) -> bool {
     let first = u64_from_u32(sb.s_first_data_block.get());
     let moved = first > 1 || (first == 0 && sb.s_log_block_size.get() == 0);
@@ -105,8 +106,8 @@ fn is_beyond_help(sb: &RawSuperblock) -> bool {
     (moved && first < sb.blocks_count().raw()) || no_size
 }
 
-/// Checks every bound that [`Geometry`] and [`Volume`] rely on; returns the geometry and the bytes
-/// of a descriptor.
+/// Checks every bound that [`Geometry`] and [`Volume`] rely on; returns the geometry and the size
+/// of a descriptor in bytes.
 fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usize)> {
     let before = sink.errors();
     let geometry = keep(bounds::geometry(sb), Code::SUPERBLOCK_CONSTANT, sink)?;
@@ -138,7 +139,7 @@ fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
     keep(bounds::desc_size(sb), Code::SUPERBLOCK_CONSTANT, sink)
 }
 
-/// The bounded value; a finding when the bound does not hold.
+/// The value if its bound holds; otherwise adds a finding.
 fn keep<T>(bounded: Bounded<T>, code: Code, sink: &mut Sink) -> Option<T> {
     bounded.map_err(|broken| sink.add(code, Site::NOWHERE, broken.to_string())).ok()
 }

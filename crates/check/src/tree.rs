@@ -19,8 +19,8 @@ const BATCH: usize = 4096;
 /// The most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// What is wrong with the connections of directories, however much that is: a repair must not
-/// depend on how many findings are kept. At most 20 bytes for each directory.
+/// Everything that is wrong with the connections of directories. Findings are kept only up to a
+/// limit, and a repair must not depend on that. At most 20 bytes for each directory.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Directories with several names, ascending.
@@ -124,10 +124,11 @@ impl Parents {
     }
 }
 
-/// The loops of directories that lead to themselves instead of the root: the lowest inode of each.
+/// The lowest inode of each loop: directories whose parents lead back to them, and not to the root.
 fn loops(parents: &Parents) -> Vec<u32> {
     let mut loops = Vec::new();
-    // The walk that first met a directory; a walk that meets its own mark has found a loop.
+    // For each directory the number of the walk that visited it, or 0. A walk that comes to a
+    // directory with its own number has found a loop.
     let mut met = vec![0; parents.0.len()];
     for (walk, start) in (1u32..).zip(0..parents.0.len()) {
         let mut at = start;
@@ -150,13 +151,13 @@ fn loops(parents: &Parents) -> Vec<u32> {
     loops
 }
 
-/// The lowest directory of the loop that `start` lies on.
+/// The lowest directory of the loop that `start` is on.
 fn lowest(parents: &Parents, start: u32) -> u32 {
     let on_loop = std::iter::successors(parents.of(start), |&at| parents.of(at));
     on_loop.take_while(|&at| at != start).chain([start]).min().unwrap_or(start)
 }
 
-/// Reports inodes that directories name and that lie in blocks listed as bad.
+/// Reports inodes that have names and whose slots are in blocks listed as bad.
 pub(crate) fn check_bad_blocks(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) {
     let Some(bad) = facts.groups.first().map(|group| &group.bad_blocks).filter(|bad| !bad.is_empty()) else {
         return;
@@ -203,7 +204,7 @@ fn check_links_of(
     assert_eq!(group.kinds.len(), group.links.len(), "link counts of group {nr}");
     for (index, kind) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
         let (stored, counted) = (u32::from(group.links.get(index)), group.references.get(index));
-        // Nearly all inodes: one name, and the link for it.
+        // Nearly all inodes have one name and one link.
         if stored == 1 && counted == 1 && !kind.is_directory() {
             continue;
         }

@@ -12,8 +12,8 @@ use crate::facts::{Facts, ValueInode, ValueRef};
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Checks every reference against its inode, and every such inode against its references; returns
-/// the inodes that attributes refer to, which need no name.
+/// Checks every reference against its value inode, and every value inode against its references;
+/// returns the inodes that attributes refer to, which need no name.
 pub(crate) fn check(
     volume: &Volume<'_>,
     facts: &Facts,
@@ -69,7 +69,7 @@ fn check_reference(
         sink.add(Code::EA_INODE_UNFLAGGED, site, format!("value inode {nr}"));
         return;
     };
-    // An entry hash of 0 is legal inside an inode.
+    // An entry in an inode, unlike one in a block, may have hash 0.
     let hash_ok = reference.entry_hash == 0 && reference.in_block.is_none()
         || reference.entry_hash == xattr::entry_hash_of_inode_value(&reference.name, value.hash)
         || reference.entry_hash == xattr::entry_hash_of_inode_value_signed(&reference.name, value.hash);

@@ -8,7 +8,8 @@ use blockyard_disk::num::u64_from_u32;
 
 use crate::volume::Volume;
 
-/// Words of `i_block` that hold direct blocks. The roots of one, two and three levels follow.
+/// Words of `i_block` that name direct blocks. The indirect, the double-indirect and the
+/// triple-indirect block follow.
 const DIRECT: usize = 12;
 
 /// What an image holds, counted as `e2fsck -v` counts it.
@@ -31,7 +32,7 @@ pub struct Vitals {
     pub blocks_used: u64,
     /// All blocks.
     pub blocks: u64,
-    /// Blocks on the list of bad ones.
+    /// Blocks on the list of bad blocks.
     pub bad_blocks: u64,
     /// Regular files of 2 GiB and more, the resize inode and the journal included.
     pub large_files: u64,

@@ -1,4 +1,4 @@
-//! Attribute blocks: each is claimed and checked once, whatever the number of inodes that share it.
+//! Attribute blocks: each is claimed and checked once, however many inodes share it.
 
 use core::ops::Range;
 
@@ -92,8 +92,8 @@ fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut S
             return Vec::new();
         }
     };
-    // e2fsck does not check that names are in order and distinct; a search by order could miss
-    // some.
+    // e2fsck does not check that names are in order and distinct. A search that relies on the order
+    // could miss some of them.
     match xattr::parse(bytes, Home::Block) {
         Err(XattrDefect::Name { at }) => sink.add(Code::XATTR_NAME_NUL, site.at_offset(at), ""),
         Err(XattrDefect::Order { at }) => sink.add(Code::XATTR_ORDER, site.at_offset(at), ""),

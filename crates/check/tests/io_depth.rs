@@ -1,8 +1,8 @@
 //! Reads in flight: with `io_depth` a check reads many blocks of a device in parallel, and its
 //! report is the same as without.
 //!
-//! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n` (1000), with
-//! `IO_DEPTH=n` (32) and `THREADS=n` (2).
+//! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n`, with
+//! `IO_DEPTH=n` and `THREADS=n`. The defaults are 1000, 32 and 2.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,8 +72,8 @@ impl BlockDevice for Slow {
     }
 }
 
-/// Directories whose blocks lie apart, one of them large, in 64 groups. Some counts of free blocks
-/// are wrong.
+/// Makes an image of 64 groups with directories whose blocks lie apart, one of them large. Some
+/// counts of free blocks are wrong.
 fn made(folder: &Path) -> std::path::PathBuf {
     let tree = folder.join("tree");
     for n in 0..200 {
@@ -127,7 +127,7 @@ fn reserved_blocks_are_read_together() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    // 1024 blocks are reserved.
+    // mke2fs reserves 1024 blocks for descriptors.
     mke2fs(&image, &["-t", "ext4"], "8G");
     let device = FileDevice::open_read_only(&image).unwrap();
     let (report, costs) = measure(&device, None, &Options::default()).unwrap();
@@ -136,7 +136,7 @@ fn reserved_blocks_are_read_together() {
     assert!(total.bytes >= 2 * 1024 * 4096 && total.reads < 100, "{total:?}");
 }
 
-/// What a watch is told of a check, and what the check costs.
+/// The steps that a check reports to its watch, and what the check costs.
 fn watched(image: &Path) -> (Vec<Step>, Vec<PassCost>) {
     let device = FileDevice::open_read_only(image).unwrap();
     let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
@@ -147,8 +147,8 @@ fn watched(image: &Path) -> (Vec<Step>, Vec<PassCost>) {
     (steps, costs)
 }
 
-/// Directories that together map more than twice the file system are skipped from then on. The
-/// progress counts only the others, so it reaches its end.
+/// Once directories together map more than twice the file system, the remaining ones are skipped.
+/// The progress does not count these, so it reaches its end.
 #[test]
 fn progress_ends_where_directories_are_skipped() {
     if !require(&["mke2fs", "debugfs"]) {

@@ -47,7 +47,7 @@ fn images_that_the_kernel_filled_are_clean() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    // The sample has one rare profile, which combines many features.
+    // The default run has one rare profile, which combines many features.
     let rare =
         if full_matrix() { RARE_PROFILES } else { std::slice::from_ref(profile_named("bigalloc-inline")) };
     for profile in profiles().chain(rare) {

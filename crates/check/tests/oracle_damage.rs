@@ -2,11 +2,11 @@
 //! with the exceptions in [`agree`]. This is also tested for some images that `e2fsck -fy` has
 //! repaired.
 //!
-//! Images of a kernel that stopped in the middle of its work are judged, too: the verdict is that
-//! of e2fsck after Linux has mounted them.
+//! Images of a kernel that was stopped in the middle of its work are judged, too: the verdict is
+//! that of e2fsck on a copy that Linux has mounted.
 //!
-//! 60 damages of six images by default, 2,000 of all with `BLOCKYARD_FULL=1`; `DAMAGES=n` sets
-//! another number and `PROFILE=name` restricts the images.
+//! By default 60 damages of six images; with `BLOCKYARD_FULL=1` 2,000 damages of all images.
+//! `DAMAGES=n` sets another number, and `PROFILE=name` selects one image.
 
 #![allow(clippy::unwrap_used)]
 

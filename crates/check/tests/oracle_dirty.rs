@@ -1,8 +1,8 @@
-//! Repairs of images whose journal needs a replay, with each kind of checksums that a log has
-//! (none, those of commits, versions 2 and 3). The damage is in a block of the log or anywhere
+//! Repairs of images whose journal needs a replay, with each kind of checksums that a log can have
+//! (none, of commits only, version 2, version 3). The damage is in a block of the log or anywhere
 //! else. After the repair a second check and `e2fsck -fn` find nothing. Every file is still there
 //! that the damage did not touch, or that `e2fsck -fy` keeps when it repairs a copy of the damaged
-//! image. Where the log is damaged, `-p` ends as `e2fsck -fp` does.
+//! image. If the log is damaged, a preen (`-p`) ends as `e2fsck -fp` does.
 //!
 //! debugfs writes the log from blocks that the kernel changed: three transactions. By default 16
 //! damages for each of three kinds of checksums, with `BLOCKYARD_FULL=1` 500 for each of five.
@@ -68,10 +68,10 @@ static KINDS: [Kind; 5] = [
     kind("none", &["-t", "ext3", "-b", "1024"], "", ""),
 ];
 
-/// How many kinds a sampled run has.
+/// How many kinds the default run has.
 const SAMPLE: usize = 3;
 
-/// Changes a file system with the kernel, one step per transaction.
+/// Changes a file system with the kernel; each step becomes one transaction of the log.
 fn step(image: &Path, nth: usize) {
     let mount = LoopMount::new(image, "noinit_itable").unwrap();
     let late = mount.path().join("late");
@@ -120,7 +120,7 @@ fn differing(one: &[u8], other: &[u8]) -> BTreeSet<usize> {
 /// An image with a log of three transactions.
 struct Dirty {
     image: PathBuf,
-    /// A copy that the kernel changed: its files are what a replay must give.
+    /// A copy that the kernel changed: a replay must result in the same files.
     whole: PathBuf,
     /// Blocks of the journal, and those of them that debugfs wrote.
     journal: BTreeSet<usize>,
@@ -164,14 +164,14 @@ impl Dirty {
         Self { image, whole, journal, log }
     }
 
-    /// A base for judges: the files are those of `whole`, and each depends on the log.
+    /// The base for [`judge`]: its files are those of `whole`, and each of them needs the log.
     fn base(&self, kind: &'static Kind) -> Base {
         let device = MemoryDevice::load(&self.image).unwrap();
         let mut base = Base::of(&kind.profile, device, &self.whole);
         base.inventory = Inventory::read(&self.image);
         let range = |block: usize| u64_from_usize(block * BLOCK)..u64_from_usize((block + 1) * BLOCK);
         let mut needed: Vec<Range<u64>> = self.journal.iter().copied().map(range).collect();
-        // The superblock says that there is a log, and the journal's inode where it lies.
+        // The superblock says that there is a log, and the journal's inode says where.
         needed.push(range(1));
         let own = base.inventory.structures.iter();
         let own = own.filter(|one| one.owner.inode == Some(InodeNr::JOURNAL.raw()));
@@ -188,7 +188,7 @@ fn damage_log(base: &Base, log: &[usize], random: &mut ChaCha8Rng) -> Drawn {
         base.device.read_at(u64_from_usize(block * BLOCK), &mut bytes).unwrap();
         bytes
     };
-    // The journal superblock, which comes first, decides the most.
+    // Most depends on the journal superblock, which is the first block of the log.
     let block = if random.random_range(0..5) == 0 { log[0] } else { *log.choose(random).unwrap() };
     let mut bytes = read(block);
     let mut drawn = Drawn::default();
@@ -210,7 +210,7 @@ fn damage_log(base: &Base, log: &[usize], random: &mut ChaCha8Rng) -> Drawn {
             drawn.edits.push((u64_from_usize(other * BLOCK), std::mem::replace(&mut bytes, read(other))));
             "swapped"
         }
-        // In descriptors and commits mostly the head matters.
+        // In descriptor and commit blocks, the first bytes matter most.
         4 => {
             bytes[random.random_range(0..64)] ^= random.random_range(1..=255u8);
             "a byte of its head"

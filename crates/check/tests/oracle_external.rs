@@ -1,5 +1,5 @@
-//! External journals: a dirty one is replayed in memory. One that is missing, damaged or another
-//! file system's is refused with the exit code of e2fsck.
+//! External journals: a dirty one is replayed in memory. One that is missing or damaged, or belongs
+//! to another file system, is refused with the exit code of e2fsck.
 //!
 //! 60 changed fields of the journal device by default, 1,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
 //! sets another number.
@@ -138,8 +138,8 @@ fn a_dirty_journal_device_is_replayed_in_memory() {
     }
 }
 
-/// Repairs a pair, which empties the journal, and saves what is overwritten; returns whether it
-/// came out clean.
+/// Repairs a pair, which empties the journal, and saves what is overwritten; returns whether the
+/// pair is clean then.
 fn repair(pair: &Pair, undo_files: &[PathBuf; 2]) -> bool {
     let image = FileDevice::open(&pair.image).unwrap();
     let journal = FileDevice::open(&pair.journal).unwrap();
@@ -158,7 +158,7 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
     }
     let directory = tempfile::tempdir().unwrap();
     let undo_files = ["undo", "undo.journal"].map(|name| directory.path().join(name));
-    // A dirty journal; one whose replay the superblock does not ask for; and one beside other
+    // A dirty journal: as it is, without the superblock's request for a replay, and with other
     // damage.
     let changes = ["", "feature ^needs_recovery", "set_inode_field / links_count 99"];
     for (change, block_size) in changes.into_iter().zip(["1024", "4096", "1024"]) {
@@ -180,8 +180,8 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
     }
 }
 
-/// Nothing is wrong but the mark: the file system was not closed. Its journal device stays as it
-/// is.
+/// The file system is sound, but not marked as clean. A repair sets the mark and leaves the journal
+/// device as it is.
 #[test]
 fn the_mark_alone_is_set_beside_a_journal_device() {
     if !require(&["root", "mke2fs", "e2fsck", "debugfs", "losetup", "prlimit"]) {
@@ -210,8 +210,8 @@ fn the_mark_alone_is_set_beside_a_journal_device() {
     }
 }
 
-/// The log of a journal device begins outside it, and nobody asks for a replay: the log is emptied
-/// once, and both checkers are content.
+/// The log begins outside its journal device, and the superblock asks for no replay. One repair
+/// empties the log, and then both checkers are content.
 #[test]
 fn a_log_that_begins_outside_its_device_is_emptied() {
     if !require(&["root", "mke2fs", "e2fsck", "losetup", "prlimit"]) {

@@ -1,6 +1,6 @@
-//! Indexes of directories with nodes between root and leaves. Keys between nodes, and names in the
-//! leaves next to the borders of nodes, are changed one by one. The verdict is that of `e2fsck
-//! -fn`.
+//! Directory indexes with nodes between the root and the leaves. The keys that separate the nodes,
+//! and names in the leaves next to these borders, are changed one by one. The verdict is that of
+//! `e2fsck -fn`.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Byte offsets of the entries in a root and in a node. An entry is a key and a block; the first
-/// has the limits in the place of its key.
+/// one has limit and count in place of a key.
 const ROOT_ENTRIES: usize = 32;
 const NODE_ENTRIES: usize = 8;
 
@@ -55,19 +55,20 @@ impl Directory {
         (0..count).map(|n| (at + 8 * n, self.blocks[self.word(at + 8 * n + 4) as usize])).collect()
     }
 
-    /// Other keys of the root: a little lower, a little higher, a little above the one before.
+    /// Changes of each key of the root: a little lower, a little higher, and a little above the key
+    /// before it.
     fn keys(&self) -> Vec<(usize, Vec<u8>)> {
         let root = self.entries(self.blocks[0] + ROOT_ENTRIES);
         let keys = root.windows(2).flat_map(|pair| {
             let (before, key) = (self.word(pair[0].0), self.word(pair[1].0));
-            // The first entry has its limits where the others have keys.
+            // The first entry has limit and count in place of a key.
             let before = if pair[0].0 == root[0].0 { 0 } else { before };
             [key - 2, key + 2, before + 2].map(|new| (pair[1].0, new.to_le_bytes().to_vec()))
         });
         keys.collect()
     }
 
-    /// Other first names in the first and last leaf of each node.
+    /// Changes of the first name in the first and in the last leaf of each node.
     fn names(&self, times: usize, random: &mut ChaCha8Rng) -> Vec<(usize, Vec<u8>)> {
         let mut edits = Vec::new();
         for (_, node) in self.entries(self.blocks[0] + ROOT_ENTRIES) {

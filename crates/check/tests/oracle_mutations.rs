@@ -2,9 +2,9 @@
 //! the damaged structures are named.
 //!
 //! 400 corruptions by default, 2,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number,
-//! `PROFILE=name` restricts the images, `KIND=Superblock` the structures. Choose more than 100:
-//! about half of the corruptions are harmless, so of 100 some 50 damage something, and three
-//! unnamed ones by chance miss the 95 %.
+//! `PROFILE=name` selects one image, and `KIND=Superblock` one kind of structure. Choose more than
+//! 100: about half of the corruptions are harmless, so 100 of them damage only some 50 structures,
+//! and the test fails if three of these happen not to be named.
 
 #![allow(clippy::unwrap_used)]
 

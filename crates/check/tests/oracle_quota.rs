@@ -1,5 +1,5 @@
-//! Quota files compared with e2fsck: verdicts on what kernel and tools made, and on single wrong
-//! fields. Repairs keep the limits.
+//! Quota files: verdicts equal those of e2fsck, on files that the kernel and tools made and on
+//! single wrong fields. Repairs keep the limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -127,8 +127,8 @@ fn small(folder: &Path) -> PathBuf {
     image
 }
 
-/// Byte offset of the first record in a quota file. The blocks 1 to 4 of 1 KiB are the path to it,
-/// and block 5 is the first block of records.
+/// Byte offset of the first record in a quota file. The file has blocks of 1 KiB: 1 to 4 are the
+/// path of the tree to the record, and 5 is the first block of records.
 const RECORD: u64 = 5 * 1024 + 16;
 
 #[test]
@@ -177,8 +177,8 @@ fn single_fields_are_judged_as_e2fsck_does() {
     }
 }
 
-/// e2fsck does not count a symbolic link whose target is inline data, and counts all other inodes
-/// with inline data.
+/// For quota, e2fsck does not count a symbolic link whose target is inline data, but counts all
+/// other inodes with inline data.
 #[test]
 fn links_with_inline_targets_are_not_counted() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -251,8 +251,8 @@ fn a_root_without_links_is_repaired() {
     e2fsck_clean(&image);
 }
 
-/// The superblock names a user's file or directory as a quota file. The file or directory keeps its
-/// name and its content. The quota file in the reserved inode, unless it was cleared, counts again.
+/// The superblock names a user's file or directory as a quota file. A repair keeps its name and its
+/// content. The quota file is again the one in the reserved inode, unless that was cleared.
 #[test]
 fn a_file_of_a_user_is_no_quota_file() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {

@@ -25,13 +25,13 @@ use support::base::Base;
 use support::draw::{Drawn, damage};
 use support::judge::{Bench, Outcome, Preen, judge};
 
-/// Repairs at a time.
+/// How many repairs run at a time.
 const WORKERS: usize = 2;
 
 /// The results of all repairs.
 #[derive(Default)]
 struct Totals {
-    /// By class: how many there were, and how many failed.
+    /// For each class of damage: how many repairs there were, and how many failed.
     classes: BTreeMap<String, (usize, usize)>,
     all: usize,
     failed: usize,

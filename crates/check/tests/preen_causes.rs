@@ -1,5 +1,5 @@
-//! Exit codes of `-p` compared with `e2fsck -fp`, for single causes that the runs of
-//! `oracle_repair.rs` found.
+//! Exit codes of our `-p` compared with those of `e2fsck -fp`. Each damage caused a difference that
+//! runs of `oracle_repair.rs` found.
 
 #![allow(clippy::unwrap_used)]
 
@@ -141,8 +141,8 @@ fn indexes_of_directories() {
 fn numbers_in_the_superblock() {
     let Some(mut judged) = Judged::start() else { return };
     let fields = |field: &'static str, values: &'static [u32]| values.iter().map(move |value| (field, value));
-    // Block counts that are too small, some of them for the journal or the inodes, or larger than
-    // the device.
+    // Block counts that are too small (some even for the journal or the inodes), or larger than the
+    // device.
     let blocks = fields("blocks_count", &[4095, 8194, 32_000, 32_769, 40_000, 1_000_000]);
     let inodes = fields("inodes_count", &[0, 5, 999_999]);
     for (options, (field, value)) in blocks
@@ -178,7 +178,7 @@ fn revisions() {
     }
 }
 
-/// Names of inodes that are not in use, or that are in use in a group that says it has none.
+/// Names of inodes that are not in use, or that are in use although their group has INODE_UNINIT.
 #[test]
 fn names_of_inodes_that_are_none() {
     let Some(mut judged) = Judged::start() else { return };
@@ -186,7 +186,7 @@ fn names_of_inodes_that_are_none() {
     for options in [UNINIT, typeless] {
         judged.judge(format!("a name of an inode that is none, {options:?}"), options, |image| {
             debugfs(image, &format!("link many/{:0>200} one/name", 7));
-            // After `.`, `..` and `two`; the inode is in the third group.
+            // The new entry follows `.`, `..` and `two`; inode 5000 is in the third group.
             write(image, place_of(image, "one") + 36, &5000u32.to_le_bytes());
         });
     }
@@ -278,12 +278,12 @@ fn zero_bytes_end_the_names_of_a_directory_and_its_parent() {
     }
 }
 
-/// e2fsck -p mends the checksum of an inode only if all its extents are in it. It makes a journal
-/// anew, and looks at no extents of an inode that is not in use.
+/// `e2fsck -p` corrects the checksum of an inode only if all its extents are in the inode. It makes
+/// a journal anew, and does not look at the extents of an inode that is not in use.
 #[test]
 fn checksums_of_inodes_with_blocks_of_extents() {
     let Some(mut judged) = Judged::start() else { return };
-    // Small groups, so that the extents of the journal lie in a block.
+    // Small groups, so that the journal has more extents than fit in its inode.
     let small = &["-t", "ext4", "-O", "^flex_bg,^resize_inode", "-g", "256", "-J", "size=1"][..];
     let data = judged.folder.path().join("data");
     let pieces = std::fs::File::create(&data).unwrap();
@@ -355,8 +355,8 @@ fn numbers_of_unused_inodes_and_flags_that_hide_the_root() {
     }
 }
 
-/// Where a flag hides the root and no visible directory leads there, e2fsck makes a new root. We
-/// read the table, keep every file, and count that as a correction.
+/// INODE_UNINIT hides the inode table with the root, and no directory outside leads there: e2fsck
+/// makes a new root. We read the table, keep every file, and count that as a correction.
 #[test]
 fn a_hidden_root_counts_if_no_directory_leads_there() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -478,7 +478,7 @@ fn a_context_with_its_value_in_an_impossible_inode_is_none() {
     blockyard_testkit::e2fsck_clean(&image);
 }
 
-/// The flag was once cleared along with the correction of the extra size.
+/// Once, the correction of the extra size also cleared the encryption flag.
 #[test]
 fn an_encrypted_file_stays_encrypted_when_its_extra_size_is_corrected() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -556,8 +556,8 @@ fn set_bits(image: &Path, at: u64, bits: u8) {
     write(image, 1024 + at, &[byte[0] | bits]);
 }
 
-/// A wrong bit in the features: bigalloc, where a cluster is a block anyway, harms nothing, and
-/// casefold without an encoding makes e2fsck give up.
+/// A wrong bit in the features. bigalloc does no harm, because a cluster is one block here. casefold
+/// without an encoding makes e2fsck give up.
 #[test]
 fn wrong_bits_in_the_features() {
     let Some(mut judged) = Judged::start() else { return };
@@ -577,7 +577,7 @@ fn wrong_bits_in_the_features() {
     }
 }
 
-/// Faults that e2fsck -p leaves, because it gives up there. We mend them, and lose nothing.
+/// Faults at which `e2fsck -p` gives up. Our `-p` repairs them and loses nothing.
 #[test]
 fn faults_at_which_only_e2fsck_gives_up() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -604,8 +604,8 @@ fn faults_at_which_only_e2fsck_gives_up() {
     }
 }
 
-/// e2fsck gives up where it cannot read the journal's inode and has no copy to take: the only
-/// descriptor is lost, or `mke2fs -S` changed the seed of all checksums.
+/// e2fsck gives up if it has no copy of a journal inode that it cannot read, because the only
+/// descriptor is lost or `mke2fs -S` changed the seed of all checksums.
 #[test]
 fn journal_inodes_that_cannot_be_read() {
     let Some(mut judged) = Judged::start() else { return };
@@ -627,7 +627,7 @@ fn journal_inodes_that_cannot_be_read() {
     }
 }
 
-/// e2fsck -p reads on although the bitmap of a group has fewer bits than the group has inodes.
+/// `e2fsck -p` continues although the bitmap of a group has fewer bits than the group has inodes.
 #[test]
 fn more_inodes_in_a_group_than_a_bitmap_has_bits() {
     let Some(mut judged) = Judged::start() else { return };
@@ -638,7 +638,7 @@ fn more_inodes_in_a_group_than_a_bitmap_has_bits() {
     }
 }
 
-/// The resize inode is a regular file in use with a double-indirect block.
+/// A resize inode that is not in use, no regular file, or without a double-indirect block is rebuilt.
 #[test]
 fn resize_inodes_that_are_no_files_in_use() {
     let Some(mut judged) = Judged::start() else { return };
@@ -677,7 +677,7 @@ fn a_parent_in_a_table_that_a_flag_hides() {
     }
     for options in [EXT4, UNINIT, &["-t", "ext4", "-O", "inline_data"]] {
         judged.judge(format!("{options:?}"), options, |image| {
-            // 32 inodes a group, so that a new directory is in the last one.
+            // 32 inodes a group, so that a new directory is in the last group.
             let more = ["-b", "1024", "-N", "128", "-d", tree.to_str().unwrap()];
             mke2fs(image, &[options, &more[..]].concat(), "32M");
             debugfs(image, "mkdir above/below");
@@ -697,7 +697,8 @@ fn a_parent_in_a_table_that_a_flag_hides() {
     }
 }
 
-/// Entries that are not in use name inode 0. Once, a finding about this inode had their path.
+/// Directory entries that are not in use name inode 0. Once, a finding about inode 0 was given the
+/// path of such an entry.
 #[test]
 fn inode_0_has_no_path() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -705,7 +706,7 @@ fn inode_0_has_no_path() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = made(folder.path(), PLAIN);
-    // Feature orphan_file, without a file.
+    // The feature orphan_file, although there is no such file.
     set_bits(&image, 0x5D, 0x10);
     let device = FileDevice::open_read_only(&image).unwrap();
     let found = check(&device, &Options::default()).unwrap().findings;

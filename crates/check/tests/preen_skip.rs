@@ -1,6 +1,6 @@
-//! When `-p` checks an image that is marked clean, as `e2fsck -p` does; how a repair of orphans
-//! ends; what a check that found nothing writes; and how a file system that another host uses is
-//! told apart.
+//! When `-p` checks an image although it is marked clean, compared with `e2fsck -p`; the exit codes
+//! of repairs of orphans; what a check without findings writes; and how the MMP block shows that
+//! another host uses a file system.
 
 #![allow(clippy::unwrap_used)]
 
@@ -179,7 +179,7 @@ fn a_replay_before_a_check_that_is_due_also_ends_that_time() {
     assert!(is_marked_clean(&device));
 }
 
-/// If the backup stayed as it is, the image would be checked at every boot.
+/// If the check did not rewrite the backup, the image would be checked at every boot.
 #[test]
 fn a_backup_with_other_features_is_rewritten_by_the_check_that_it_causes() {
     if !require(&["mke2fs"]) {
@@ -213,7 +213,7 @@ fn totals_are_corrected_without_a_check() {
     assert_eq!(after.s_free_inodes_count, before.s_free_inodes_count);
 }
 
-/// Inode of a file at the root.
+/// Inode number of a file in the root directory.
 fn inode(image: &Path, name: &str) -> u32 {
     let stat = debugfs(image, &format!("stat {name}"));
     stat.split("Inode: ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
@@ -269,7 +269,7 @@ fn orphans_end_a_repair_as_they_end_that_of_e2fsck() {
             let device = FileDevice::open(&image).unwrap();
             let plan = planned(&device);
             let preened = plan.preened_ending();
-            // The write must not change how the repair ends.
+            // Applying the plan must not change its exit codes.
             plan.apply(&device).unwrap();
             let codes = [preened, plan.ending()].map(|ending| i32::from(ending.exit_code()));
             if codes != wanted {
@@ -280,7 +280,7 @@ fn orphans_end_a_repair_as_they_end_that_of_e2fsck() {
     assert!(wrong.is_empty(), "ours and theirs: {wrong:#?}");
 }
 
-/// Such a list was once called clean and stayed, so nobody could write to the file system.
+/// Once, such a list was called clean and left as it was, so nobody could write to the file system.
 #[test]
 fn an_orphan_list_with_a_free_inode_or_a_sound_one_is_emptied() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

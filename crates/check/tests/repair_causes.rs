@@ -1,5 +1,5 @@
-//! Causes that runs of `oracle_repair.rs` found in inodes, directories and attributes, one for each
-//! test.
+//! Damages of inodes, directories and attributes that repairs handled badly in runs of
+//! `oracle_repair.rs`, one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,8 @@ use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use support::small::{debugfs, is_clean, lost_found, made_32m as made, repair};
 
-/// If the superblock names a directory or an ordinary file as the orphan file, the number is wrong,
-/// and they stay.
+/// If the superblock names a directory or an ordinary file as the orphan file, only that number is
+/// wrong: the directory or file stays.
 #[test]
 fn what_is_no_orphan_file_is_not_removed_as_one() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -37,8 +37,8 @@ fn what_is_no_orphan_file_is_not_removed_as_one() {
     }
 }
 
-/// The length of a name in an attribute block takes in the NUL bytes behind it. The attribute's
-/// value in an inode of its own still counts in `i_blocks`.
+/// The length of a name in an attribute block is too large and covers NUL bytes behind the name. The
+/// attribute's value, which is in an inode of its own, still counts in `i_blocks`.
 #[test]
 fn a_value_counts_whatever_its_name_is() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -48,7 +48,7 @@ fn a_value_counts_whatever_its_name_is() {
     let value = folder.path().join("value");
     std::fs::write(&value, vec![7; 9000]).unwrap();
     let image = made(folder.path(), &["-t", "ext4", "-O", "ea_inode,^metadata_csum"]);
-    // This one leaves no room in the inode.
+    // This attribute leaves no room in the inode for the next one.
     debugfs(&image, &format!("ea_set one user.b {}", "x".repeat(60)));
     debugfs(&image, &format!("ea_set -f {} one user.a-name-that-does-not-fit-there", value.display()));
     // debugfs does not count the value in i_blocks; e2fsck does.
@@ -67,7 +67,7 @@ fn a_value_counts_whatever_its_name_is() {
     assert!(is_clean(&image));
 }
 
-/// The length of `.` takes in `..`, and none, a part or all of what comes after it.
+/// The record length of `.` covers `..`, and nothing, a part or all of what follows.
 #[test]
 fn an_entry_for_dot_that_is_too_long_hides_no_names() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -87,8 +87,8 @@ fn an_entry_for_dot_that_is_too_long_hides_no_names() {
     }
 }
 
-/// Other bytes are in the place of an entry. By chance they look like one, which names an
-/// impossible inode and ends inside a later entry.
+/// Garbage in the place of an entry looks like an entry that names an impossible inode and ends
+/// inside a later entry.
 #[test]
 fn bytes_that_look_like_an_entry_hide_no_names() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -112,8 +112,9 @@ fn bytes_that_look_like_an_entry_hide_no_names() {
     }
 }
 
-/// A file of the Hurd may have the block of a translator, where Linux keeps `i_version`. The Hurd
-/// has no types in names, so names with types say who made the file system.
+/// In a file system of the Hurd, a file may have a translator: the number of its block is where
+/// Linux keeps `i_version`. The Hurd writes no types into directory entries, so entries with types
+/// show that Linux made the file system.
 #[test]
 fn the_creator_is_the_one_whose_names_have_types() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -139,8 +140,8 @@ fn the_creator_is_the_one_whose_names_have_types() {
     }
 }
 
-/// A block with an access list, which has no name, and another attribute. If one of them says that
-/// its value is in an impossible inode, that one goes and the other stays.
+/// A block with an access list, whose entry has an empty name, and another attribute. If one of the
+/// two says that its value is in an impossible inode, only that one is removed.
 #[test]
 fn an_access_list_goes_or_stays_alone() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -183,8 +184,8 @@ fn an_access_list_goes_or_stays_alone() {
     }
 }
 
-/// An empty file without a name, whose attributes could not be kept. It had something to keep, so
-/// it gets a name in lost+found.
+/// An empty file without a name loses its attributes. Because it had attributes, it does not count
+/// as empty and gets a name in lost+found.
 #[test]
 fn a_file_that_lost_its_attributes_is_not_empty() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -212,7 +213,7 @@ fn a_file_that_lost_its_attributes_is_not_empty() {
     assert!(debugfs(&image, "ls -p lost+found").contains(&format!("/#{inode}/")), "{stat}");
 }
 
-/// The zero after the target of a link in a block is lost: it comes back, and the target stays.
+/// The zero byte after a link's target in a block is lost. It is restored, and the target stays.
 #[test]
 fn a_target_ends_where_its_size_says() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -233,8 +234,8 @@ fn a_target_ends_where_its_size_says() {
     assert!(debugfs(&image, "stat link").contains("Size: 80"));
 }
 
-/// As above, but the target is in an inode that has a block of attributes. Once the target was
-/// taken for a map, and a byte of another file was cleared.
+/// As above, but the target is in an inode that has a block of attributes. Once, the target was
+/// taken for a block map, and a byte of another file was cleared.
 #[test]
 fn a_target_in_an_inode_ends_where_its_size_says() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -250,8 +251,8 @@ fn a_target_in_an_inode_ends_where_its_size_says() {
     assert!(stat.contains(&format!("\"{}\"", "f".repeat(29))) && stat.contains("Size: 29"), "{stat}");
 }
 
-/// A short link with a block of attributes and a wrong `i_blocks`: its target was taken for a map,
-/// and the link was lost.
+/// A short link with a block of attributes and a wrong `i_blocks`. Once, its target was taken for a
+/// block map, and the link was lost.
 #[test]
 fn a_target_in_an_inode_stays_whatever_its_block_count() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -293,7 +294,7 @@ fn a_link_with_inline_data_keeps_its_target() {
     assert!(debugfs(&image, "stat link").contains("Size: 100"));
 }
 
-/// The flag of an index on an inline directory: the flag goes, and the names stay.
+/// The index flag of an inline directory is cleared, and the names stay.
 #[test]
 fn an_inline_directory_has_no_index() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -310,7 +311,7 @@ fn an_inline_directory_has_no_index() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// An inline directory with an invalid mode: its entries say what it is.
+/// An inline directory with an invalid mode: its entries show that it is a directory.
 #[test]
 fn an_inline_directory_without_a_mode_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -348,10 +349,10 @@ fn the_size_of_a_value_comes_from_its_inode() {
     assert!(std::fs::read(copy).unwrap().starts_with(&[b'v'; 1024]), "the whole value");
 }
 
-/// Names in lost+found. A directory that is named only below itself keeps that name. The name of
-/// another directory says which directory its `..` names. The suffix of a file says what kind of
-/// file its first bytes suggest. A name that is taken gets a number. The names that were removed
-/// are listed.
+/// Names in lost+found begin with the inode number. Then comes, for a directory that is named only
+/// below itself, that name; for another directory, the inode that its `..` names; for a file, a
+/// suffix for the kind of file that its first bytes suggest. If the result is taken, a number
+/// follows. The plan lists the names that were removed.
 #[test]
 fn names_in_lost_found_say_where_files_came_from() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -391,8 +392,8 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
 
-/// A directory whose inode is zeroed. The bitmap calls its blocks used although no inode claims
-/// them, so the names in them are still known. Names in free blocks do not count.
+/// A directory whose inode is zeroed. If the bitmap calls its blocks used although no inode claims
+/// them, its files get their old names back. Names in free blocks do not count.
 #[test]
 fn names_come_back_from_a_directory_without_its_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -425,7 +426,7 @@ fn attributes_that_go_are_named() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // In the inode and in a block.
+    // The attributes are in the inode, and then in a block.
     let cases = [("256", 128 + 32 + 4, "user.second"), ("128", 32, "user.first")];
     for (inode_size, entry, lost) in cases {
         let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", inode_size]);
@@ -490,9 +491,9 @@ fn of_equal_names_the_one_of_the_greatest_inode_stays() {
     }
 }
 
-/// An entry of the attribute block whose value is in an inode, but with an offset. e2fsck then
-/// finds no attribute of the file, not even the one that inline data needs. Our repair keeps the
-/// inline data and the value.
+/// An entry of the attribute block names a value inode, but also has an offset. Then e2fsck finds
+/// no attribute of the file, not even the one that inline data needs. Our repair keeps the inline
+/// data and the value.
 #[test]
 fn an_offset_in_the_attribute_block_hides_no_inline_data() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -577,8 +578,8 @@ fn a_directory_with_two_names_in_one_parent_keeps_the_first() {
     }
 }
 
-/// The bit of the feature is lost, but inline data proves that it is needed: links keep their
-/// targets, and the feature is set once, whatever the number of inodes that ask for it.
+/// The bit of the feature inline_data is lost, but inline data proves that it is needed. Links keep
+/// their targets, and one action sets the feature, however many inodes need it.
 #[test]
 fn links_in_inodes_bring_their_feature_back() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -610,7 +611,7 @@ fn with_value_inode(folder: &Path, options: &[&str]) -> (PathBuf, u32) {
     std::fs::write(&value, [b'v'; 1024]).unwrap();
     debugfs(&image, "write /dev/null file");
     debugfs(&image, &format!("ea_set -f {} file user.large", value.display()));
-    // debugfs does not count the block of the value.
+    // debugfs does not count the value in i_blocks; e2fsck corrects that.
     run("e2fsck", &["-fy", image.to_str().unwrap()]);
     let of_value = |inode: &u32| debugfs(&image, &format!("stat <{inode}>")).contains("Flags: 0x280000");
     let inode = (12..64).find(of_value).expect("the value is in an inode");
@@ -631,13 +632,13 @@ fn the_inode_of_a_value_has_one_link() {
         repair(&image);
         assert!(debugfs(&image, &format!("stat <{inode}>")).contains("Links: 1 "), "{links}");
     }
-    // A name counts, and then the attribute adds no link.
+    // A name counts as a link, and then the attribute does not.
     debugfs(&image, &format!("ln <{inode}> name"));
     assert!(is_clean(&image), "one name");
 }
 
-/// The bit of the feature is lost. If one attribute of a file has its value in an inode of its own,
-/// e2fsck then finds no attribute of the file, not even the one that inline data needs.
+/// The bit of the feature ea_inode is lost. If one attribute of a file has its value in an inode of
+/// its own, e2fsck then finds no attribute of the file, not even the one that inline data needs.
 #[test]
 fn values_in_inodes_bring_their_feature_back() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

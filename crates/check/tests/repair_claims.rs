@@ -1,5 +1,5 @@
-//! Blocks that files claim, when the bitmaps or descriptors that say so are lost or wrong: a repair
-//! takes them for nothing else.
+//! Bitmaps or descriptors are lost or wrong, so that they do not show which blocks belong to files:
+//! a repair still uses no such block for anything else.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,9 +25,10 @@ const GROUP: u64 = 8192;
 /// Files for an image.
 struct Files {
     count: u64,
-    /// Blocks with data in each.
+    /// Blocks with data in each file.
     blocks: u64,
-    /// How far apart these begin, in blocks. From 2 on there are holes, and as many extents.
+    /// Distance between their starts, in blocks. If it is 2 or more, there are holes between them,
+    /// and each is an extent of its own.
     step: u64,
 }
 
@@ -78,8 +79,8 @@ fn write(image: &Path, block: u64, bytes: &[u8]) {
     FileDevice::open(image).unwrap().write_at(block * BLOCK, bytes).unwrap();
 }
 
-/// Loses the descriptors, their copies, all bitmaps, and the tables without inodes, of which
-/// garbage is left.
+/// Zeroes the descriptors, their copies and all bitmaps, and overwrites the inode tables that are
+/// not in use with garbage.
 fn lose_places(image: &Path) {
     let mut table = [0; 4 * 64];
     FileDevice::open(image).unwrap().read_at(2 * BLOCK, &mut table).unwrap();
@@ -98,8 +99,8 @@ fn lose_places(image: &Path) {
     }
 }
 
-/// No bitmap says which blocks are in use, and the journal is the only long run of zeroes: empty
-/// tables were laid over it, and then there was no room for bitmaps.
+/// No bitmap says which blocks are in use, and the journal is the only long run of zeroes. Once,
+/// empty tables were placed in it, and then there was no room for bitmaps.
 #[test]
 fn empty_tables_take_no_blocks_of_files() {
     if !require(&TOOLS) {
@@ -116,8 +117,8 @@ fn empty_tables_take_no_blocks_of_files() {
     }
 }
 
-/// `mke2fs -S` leaves descriptors that call all tables unused, and the repair opens a table when it
-/// meets a name of an inode there. Before that, the resize inode got a block of a file.
+/// `mke2fs -S` leaves descriptors that call all tables unused, and the repair reads a table only
+/// when it finds a name of an inode there. Once, the resize inode got a block of a file before that.
 #[test]
 fn the_resize_inode_takes_no_block_of_a_file_in_a_table_that_is_called_unused() {
     if !require(&TOOLS) {

@@ -1,7 +1,7 @@
 //! Plans do not depend on the number of threads, and repairs can be undone. After a power cut, a
 //! second repair ends clean, and no file that the uncut repair keeps is lost. The cut comes after
-//! each write of a repair in turn (a long repair: at even distances), and at sampled places with
-//! writes reordered or torn.
+//! each write of a repair in turn (of a long repair, after every nth write), and at sampled places
+//! with writes reordered or torn.
 //!
 //! 6 repairs of two images by default, 300 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another
 //! number, `PROFILE=name,name` the images. `KEEP=folder` keeps damaged images and cut repairs after
@@ -36,7 +36,7 @@ use support::kept::{Files, files_on};
 const NOW: u64 = 1_700_000_000;
 /// Cuts with reordered or torn writes that are tried for one repair.
 const SAMPLES: usize = 24;
-/// Cuts without reordering that are tried for one repair: after every write, if it has fewer.
+/// The most cuts without reordering that are tried for one repair.
 const PREFIXES_MAX: usize = 128;
 
 fn options(threads: usize) -> Options {
@@ -61,7 +61,7 @@ fn block_size(device: &dyn BlockDevice) -> u64 {
     1024 << if sb.s_magic.get() == MAGIC { sb.s_log_block_size.get() } else { 0 }
 }
 
-/// Decisions, and blocks with their new content.
+/// The actions of a plan, and the blocks that it changes with their new content.
 type Shape = (Vec<Action>, Vec<(u64, Vec<u8>)>);
 
 /// The plan for a device in a form that can be compared; `None` if there is none.
@@ -79,15 +79,15 @@ fn shape(device: &dyn BlockDevice, threads: usize) -> Option<Shape> {
     Some((plan.actions.clone(), content))
 }
 
-/// The contents of a tree by inode: a file that was moved is still there. The content of `copied`
-/// does not count.
+/// Inode, mode, size and content of each file, but no path, so a file that was moved is still there.
+/// The content of the inodes in `copied` does not count.
 fn contents(files: &Files, copied: &BTreeSet<u32>) -> BTreeSet<(u32, u16, u64, u64)> {
     let content = |inode, content| if copied.contains(&inode) { 0 } else { content };
     files.values().map(|file| (file.inode, file.mode, file.size, content(file.inode, file.content))).collect()
 }
 
-/// The files that a repair gives a copy of shared blocks. One of these blocks may be that of the
-/// superblock, which every repair changes.
+/// The files that a repair gives a copy of shared blocks. Their content may differ between repairs:
+/// the shared block may be that of the superblock, which every repair changes.
 fn copied(damaged: &MemoryDevice) -> BTreeSet<u32> {
     let actions = plan(damaged, &how(2)).map_or(Vec::new(), |plan| plan.actions);
     let copies = actions.iter().filter(|action| action.code == Code::SHARED_BLOCKS);

@@ -1,5 +1,6 @@
-//! Corrections that the user declines are not made, and what keeps errors is not marked clean. With
-//! a damaged undo file, or on what is no file system, nothing changes.
+//! Corrections that the user declines are not made, and a file system that keeps errors is not
+//! marked clean. A damaged undo file changes nothing, and neither does a plan for a device without a
+//! file system.
 
 #![allow(clippy::unwrap_used)]
 
@@ -89,7 +90,7 @@ fn what_keeps_errors_is_not_marked_clean() {
     assert_eq!(state_after(&["sif <2> blocks 8", links], &[Code::LINK_COUNT]), "not clean");
 }
 
-/// Once, the checksum of a record did not cover the place of the record. If that was damaged, old
+/// Once, the checksum of a record did not cover the record's offset. If the offset was damaged, old
 /// bytes were written to a wrong place.
 #[test]
 fn a_damaged_undo_file_changes_nothing() {

@@ -1,16 +1,18 @@
-//! The undo file: what blocks held before a repair wrote them, durable before the first write.
+//! The undo file: the old content of the blocks that a repair overwrites. It is durable before the
+//! repair's first write.
 //!
 //! A head of 4096 bytes (magic, size of the image during the repair, number of records, size
 //! before, states, checksum), then records: offset, length, number of later states, checksum of the
 //! record, old bytes, and for each later state the checksum of each sector. The head is written
 //! last. So if saving was interrupted, the file is not an undo file, and nothing was written to the
-//! image. An image that was cut short is larger during and after the repair than before.
+//! image. If the image was truncated, the repair makes it longer, so the two sizes differ.
 //!
-//! The states tell which image the file belongs to, and whether somebody used the image since. They
-//! are: before the repair, after the replay of the journal, after an earlier repair was finished,
-//! and after the repair. A repair that was interrupted may leave each sector in a different one of
-//! these states. The superblock's sectors are judged without the marks that a repair sets
-//! meanwhile. Where a redo log may lie, nothing is judged.
+//! A *state* is given by the checksums of sectors at one point: before the repair, after the replay
+//! of the journal, after an earlier repair was finished, or after the repair. The states tell
+//! whether this is the image that the file belongs to, and whether somebody used it since: every
+//! sector must be in one of them. An interrupted repair may leave different sectors in different
+//! states. The superblock's sectors are compared without the marks that a repair sets while it
+//! runs. Blocks that may hold a redo log are not compared.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -35,13 +37,14 @@ const HEAD: usize = 4096;
 const MAGIC: &[u8; 16] = b"blockyard undo 3";
 /// What every version of the magic begins with.
 const ANY_VERSION: &[u8] = b"blockyard undo ";
-/// Where the states begin in the head: offset of the first sector, sectors, states, checksums.
+/// Where the states begin in the head: offset of the first sector, number of sectors, number of
+/// states, checksums.
 const STATES: usize = 36;
-/// A device writes a sector whole.
+/// Bytes of a sector, which a device writes as a whole.
 const SECTOR: u64 = 512;
 /// The most sectors whose states are kept in the head.
 const SECTORS_MAX: u64 = 8;
-/// Before, after the replay, after an earlier repair was finished, and after the repair.
+/// Before the repair, after the replay, after an earlier repair was finished, and after the repair.
 const STATES_MAX: u32 = 4;
 /// The most old bytes in one record.
 const RECORD_MAX: u64 = 1 << 20;
@@ -52,8 +55,8 @@ pub enum UndoError {
     /// The undo file cannot be read or written.
     #[error("undo file: {0}")]
     File(#[from] std::io::Error),
-    /// The file is not an undo file, is damaged, was made by another version, or is of an image of
-    /// another size.
+    /// The file is not an undo file, is damaged, was made by another version, or belongs to an
+    /// image of another size.
     #[error("undo file: {0}")]
     Format(&'static str),
     /// The image is not as the repair found or left it: see [`undo_forced`].
@@ -69,8 +72,9 @@ pub enum UndoError {
 pub struct Undone {
     /// Bytes that were written back.
     pub bytes: u64,
-    /// The size in bytes that the image had, if the repair made it longer
-    /// ([`RepairOptions::cut_at`](super::RepairOptions::cut_at)): cut it there.
+    /// If the repair made the image longer
+    /// ([`RepairOptions::cut_at`](super::RepairOptions::cut_at)): its size in bytes before. The
+    /// caller truncates it to that.
     pub cut_at: Option<u64>,
 }
 
@@ -106,8 +110,8 @@ impl Plan<'_> {
         image
     }
 
-    /// The device once an earlier repair is finished, after the replay; `None` if no earlier repair
-    /// had to be finished.
+    /// The device as it is after the replay and after an earlier repair was finished; `None` if no
+    /// earlier repair had to be finished.
     fn resumed<'d>(
         &self,
         device: &'d dyn BlockDevice,
@@ -155,7 +159,7 @@ pub fn save_undo_of_replay(
     if let (Some((journal, of_journal)), Some(after)) = (journal, &after.journal)
         && let Err(error) = save_journal(journal, after, of_journal)
     {
-        // Nothing is written without both files, so there is nothing to undo.
+        // Without both files the caller does not write, so there is nothing to undo.
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
@@ -182,8 +186,8 @@ fn with_superblock(device: &dyn BlockDevice, mut ranges: Vec<Range<u64>>) -> Vec
     ranges
 }
 
-/// Sectors that change whenever somebody uses a device: the superblock of a file system, or the
-/// first that a repair changes in a journal.
+/// Sectors that change whenever somebody uses a device: those of the superblock, or the first ones
+/// that a repair changes in an external journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sectors {
     first: u64,
@@ -210,7 +214,7 @@ impl Sectors {
     }
 }
 
-/// Removes from a superblock what a repair writes there before it is done.
+/// Clears the fields of a superblock that a repair changes while it runs.
 fn forget_marks(bytes: &mut [u8]) {
     let (sb, _) = RawSuperblock::mut_from_prefix(bytes).expect("two sectors are a superblock");
     sb.set_state(sb.state().difference(FsState::VALID | FsState::ERROR));
@@ -249,7 +253,7 @@ impl States {
         head[STATES..].iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     }
 
-    /// Reads what [`put`](Self::put) wrote; `None` if that is impossible.
+    /// Reads what [`put`](Self::put) wrote; `None` if it cannot have written this.
     fn of(head: &[u8; HEAD]) -> Option<Self> {
         let (first, rest) = u64::read_from_prefix(&head[STATES..]).ok()?;
         let word = |at: usize| U32::read_from_bytes(rest.get(4 * at..4 * at + 4)?).ok().map(U32::get);
@@ -271,9 +275,9 @@ struct Saving<'a> {
     /// The size of the image before the repair.
     cut_at: u64,
     sectors: Sectors,
-    /// What is overwritten, with content that is known.
+    /// Ranges that are overwritten with content that is known now.
     judged: Vec<Range<u64>>,
-    /// What else may be overwritten.
+    /// Ranges that may be overwritten with other content: a redo log.
     unjudged: Vec<Range<u64>>,
     /// The device in each later state.
     later: Vec<&'a dyn BlockDevice>,
@@ -323,12 +327,12 @@ impl Saving<'_> {
 struct Record {
     at: u64,
     old: Vec<u8>,
-    /// The checksums of the sectors in each later state. Empty if nothing is judged.
+    /// The checksums of the sectors in each later state. Empty in an unjudged range.
     later: Vec<Vec<u32>>,
 }
 
 impl Record {
-    /// Offset, length, later states, checksum.
+    /// Bytes of offset, length, number of later states, and checksum.
     const HEAD: usize = 20;
 
     fn of(
@@ -379,8 +383,8 @@ impl Record {
         Ok(Self { at, old: body, later })
     }
 
-    /// Whether each sector is as in one of the states. True if nothing is judged. The sectors in
-    /// `apart` are left out: [`States::hold`] judges them.
+    /// Whether each sector is in one of the states. True for a record of an unjudged range. The
+    /// sectors in `apart` are left out: [`States::hold`] judges them.
     fn holds(&self, device: &dyn BlockDevice, apart: Sectors) -> Result<bool, DeviceError> {
         if self.later.is_empty() {
             return Ok(true);
@@ -423,7 +427,7 @@ fn head(size: u64, cut_at: u64, records: u32, states: &States) -> [u8; HEAD] {
 
 /// Restores an image to what it was when the undo file was made. Every record is checked before the
 /// first write. The image must be as the repair left it, even if the repair was interrupted, or as
-/// it was before. If the repair made it longer, the caller cuts it again: see [`Undone::cut_at`].
+/// it was before. If the repair made it longer, the caller truncates it: see [`Undone::cut_at`].
 ///
 /// # Errors
 /// [`UndoError`]; the image is unchanged after [`UndoError::Format`] and [`UndoError::Changed`].
@@ -431,8 +435,8 @@ pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<Undone, UndoError> 
     restore(device, path, Since::Refused)
 }
 
-/// As [`undo`], for an image that may be another one, or changed after the repair: what was written
-/// since to the places that the undo file restores is lost.
+/// As [`undo`], but even if the image is another one or was changed after the repair. Later writes
+/// to the places that the undo file restores are lost.
 ///
 /// # Errors
 /// As [`undo`], but never [`UndoError::Changed`].
@@ -440,7 +444,7 @@ pub fn undo_forced(device: &dyn BlockDevice, path: &Path) -> Result<Undone, Undo
     restore(device, path, Since::Overwritten)
 }
 
-/// What becomes of changes of an image after the repair.
+/// What becomes of changes that were made to an image after the repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
     Refused,

@@ -10,7 +10,7 @@ pub enum Wish {
     RebuildDirectories,
     /// Give files, directories and symbolic links extents instead of block maps.
     BlockMapsToExtents,
-    /// Give every file its own blocks on a file system that shares them, and remove that feature.
+    /// Give every file its own blocks, and remove the feature `shared_blocks`.
     UnshareBlocks,
     /// Write anew the extent trees that need fewer blocks than they have, as `e2fsck -fy` does.
     PackExtentTrees,

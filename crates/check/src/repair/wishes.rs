@@ -1,4 +1,4 @@
-//! What is done when nothing is wrong: the user's wishes.
+//! Fulfils the user's wishes, once nothing is wrong any more.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -51,8 +51,9 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
     Ok(true)
 }
 
-/// Removes the feature, so that the next round finds the shared blocks and copies them. Without
-/// room for a copy, a sound file would lose content. So the room that copies need is counted first.
+/// Removes the feature `shared_blocks`, so that the next round finds the shared blocks and copies
+/// them. Without room for a copy, a sound file would lose content. So the room that copies need is
+/// counted first.
 fn unshare(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), Error> {
     let is_declined = !ed.log.accepts(Code::SHARED_BLOCKS);
     if is_declined || !ed.volume().ro_compat.contains(RoCompat::SHARED_BLOCKS) {

@@ -1,4 +1,4 @@
-//! Attribute blocks, and values in inodes of their own.
+//! Repairs attribute blocks, and attribute values in inodes of their own.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{InodeFlags, RawInode};
@@ -38,8 +38,8 @@ fn users_of(references: &[XattrBlockRef], block: BlockNr) -> &[XattrBlockRef] {
     &references[from..end]
 }
 
-/// Rewrites the attribute block of an inode if an attribute is missing and entries of the block can
-/// be corrected: one of them may be the attribute. Returns whether the block was rewritten.
+/// If `code` says that the inode lacks an attribute, corrects the entries of its attribute block:
+/// one of them may be that attribute. Returns whether the block was rewritten.
 pub(super) fn uncover(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -107,9 +107,9 @@ fn mend_block(
     Ok(())
 }
 
-/// Repairs entries that name inodes of values. Their offset becomes 0, unless the hash says that
-/// the value is in the block: then the entry no longer names an inode. An impossible size becomes
-/// that of the inode if it holds a value.
+/// Repairs entries that name a value inode. If an entry also has an offset, the hash decides: if
+/// the value is in the block, the inode number is cleared, and otherwise the offset. An impossible
+/// size is replaced by the inode's size, if the inode is flagged as a value inode.
 fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();
@@ -148,7 +148,7 @@ fn is_value_beside(block: &[u8], at: usize) -> bool {
     entries.iter().any(|entry| entry.at == at && hash_matches(entry))
 }
 
-/// Repairs a value in an inode: its flag and its count. Removes an entry whose inode holds no
+/// Repairs the flag or the reference count of a value inode. Removes an entry whose inode holds no
 /// value, or another value than the entry says.
 fn mend_value(
     ed: &mut Editor<'_, '_>,
@@ -193,7 +193,8 @@ fn value_inode(finding: &Finding) -> Option<InodeNr> {
     digits.parse().ok().map(InodeNr::new)
 }
 
-/// Removes the entries of an inode, in it and in its block, whose value is in the inode `value`.
+/// Removes the attributes of `owner`, in the inode and in its block, whose value is in the inode
+/// `value`.
 fn drop_values(
     ed: &mut Editor<'_, '_>,
     references: &[XattrBlockRef],
@@ -223,7 +224,7 @@ fn drop_from_block(
 ) -> Result<Vec<(u8, Vec<u8>)>, DeviceError> {
     let volume: &Volume<'_> = ed.volume();
     let bytes = volume.block(block)?;
-    // An entry that names the inode may be unfit for another reason, too.
+    // `salvage` leaves out entries with other faults, but their names are reported, too.
     let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default().into_iter();
     let gone: Vec<(u8, Vec<u8>)> = entries
         .filter(|entry| entry.value_inode == value.raw())

@@ -33,8 +33,8 @@ pub(crate) fn usual(kind: QuotaType) -> Option<u32> {
     }
 }
 
-/// Whether an inode is somebody's file: it is in use and holds no quota file. False before the
-/// descriptors are read, since no inode can be read then.
+/// Whether an inode is an ordinary file: it is in use and holds no quota file of this type. False
+/// before the descriptors are read, since no inode can be read then.
 fn is_of_others(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     if volume.groups.is_empty() {
         return false;
@@ -43,8 +43,8 @@ fn is_of_others(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     slot.is_ok_and(|slot| slot.raw().i_links_count.get() > 0) && !holds(volume, kind, inode)
 }
 
-/// Whether an inode holds a quota file, whatever its mode. The right magic number suffices. With
-/// another one the file counts if the rest has no defect.
+/// Whether an inode, whatever its mode, holds a quota file of a type: either the magic number is
+/// right, or the rest of the file has no defect.
 pub(crate) fn holds(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     let Ok(slot) = volume.inode(inode).map(InodeSlot::new) else { return false };
     let file = content(volume, inode, &slot);

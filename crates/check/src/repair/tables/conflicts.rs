@@ -1,4 +1,4 @@
-//! Tables that overlap one another: some of them are in their places, and the others are not.
+//! Inode tables that overlap one another: decides which of them keep their places.
 
 use core::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,12 +12,12 @@ use crate::finding::Finding;
 use crate::repair::editor::Editor;
 use crate::repair::places::groups_with;
 
-/// The groups whose tables need a place: those whose place is impossible or taken by something
-/// else, and, of tables that overlap, those for which less speaks. (A finding names only one of two
-/// tables that overlap.)
+/// The groups whose inode tables need a new place: those whose place is impossible or taken by
+/// something else and, of tables that overlap, the less credible ones. (A finding names only one of
+/// two tables that overlap.)
 pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<GroupNr> {
     let named = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
-    // Tables that overlap under an inferred superblock say that their size was inferred wrongly.
+    // If the superblock was inferred, tables that overlap show that their inferred size is wrong.
     if named.is_empty() || ed.log.is_inferred {
         return named.into_iter().collect();
     }
@@ -42,7 +42,7 @@ pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<Gro
     displaced
 }
 
-/// The first blocks of all tables with a possible place, in order, and their groups.
+/// The first block and the group of each table with a possible place, by block ascending.
 pub(super) fn places(ed: &Editor<'_, '_>) -> Vec<(u64, GroupNr)> {
     let volume = ed.volume();
     let groups = volume.geometry.all_groups();
@@ -52,8 +52,8 @@ pub(super) fn places(ed: &Editor<'_, '_>) -> Vec<(u64, GroupNr)> {
     places
 }
 
-/// What speaks for the place of a group's table: its inodes and bitmap, or else that mke2fs puts it
-/// there, or else that the group comes first.
+/// How credible the place of a group's table is. Compared first are its inodes and bitmap, then
+/// whether mke2fs would put the table there; in a tie the earlier group wins.
 fn speaks_for(ed: &Editor<'_, '_>, group: GroupNr) -> (i64, bool, Reverse<GroupNr>) {
     let here = ed.volume().group_of(group).desc;
     let is_usual = group != FIRST && usual_places(ed, group, &[].into()).contains(&here.inode_table());

@@ -1,8 +1,8 @@
-//! Descriptors that name another place than their copies do. There may be no checksum that tells
-//! which is right, and both places may be possible, so what lies there decides. A wrong place holds
-//! inodes of another group, or inodes shifted by some numbers. A repair that took it would lose
-//! sound files. If no copy is better, the places that mke2fs gives the tables are compared in a
-//! similar way.
+//! Group descriptors that name another place for the inode table than their backups do. There may
+//! be no checksum that tells which is right, and both places may be possible. So the content of the
+//! two places decides. A wrong place holds the inodes of another group, or the right inodes under
+//! shifted numbers; a repair that took it would lose sound files. If no backup is better, the
+//! places where mke2fs would put the tables are compared in a similar way.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::repair::bitmaps::descriptor_at;
 use crate::repair::editor::Editor;
 use crate::repair::log::Cost;
 
-/// What a descriptor says, and how much speaks for it.
+/// A descriptor, and how credible it is.
 struct Word {
     desc: RawGroupDesc,
     is_sealed: bool,
@@ -38,13 +38,13 @@ impl Word {
         }
     }
 
-    /// Whether it is more credible than another one for the same group.
+    /// Whether this descriptor is more credible than another one for the same group.
     fn is_better_than(&self, other: &Self) -> bool {
         if self.is_sealed != other.is_sealed {
             return self.is_sealed && self.rating >= other.rating;
         }
-        // Garbage after a shifted table may look like more inodes. The bitmap covers each slot,
-        // so it counts too.
+        // If a table is shifted, garbage at its end may look like inodes and raise the rating. The
+        // bitmap can contradict that for every slot, so it counts too.
         self.score() > other.score()
     }
 
@@ -53,8 +53,8 @@ impl Word {
     }
 }
 
-/// What speaks for the place of a table: the rating of its inodes, and how many slots match the
-/// bitmap.
+/// How credible the place of a table is: the rating of its inodes plus the number of slots that
+/// match the bitmap.
 pub(super) fn score(ed: &Editor<'_, '_>, group: GroupNr, desc: &RawGroupDesc) -> i64 {
     sum(rate(ed, group, desc.inode_table()), agreeing(ed, desc))
 }
@@ -63,8 +63,8 @@ fn sum(rating: i64, agreeing: usize) -> i64 {
     rating.saturating_add(i64::try_from(agreeing).unwrap_or(i64::MAX))
 }
 
-/// Takes the places that copies of descriptors name if more speaks for them; returns whether any
-/// were taken.
+/// Takes the places of tables and bitmaps from backups of descriptors that are more credible;
+/// returns whether any were taken.
 pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut taken = Vec::new();
@@ -98,14 +98,14 @@ pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> 
     Ok(!taken.is_empty())
 }
 
-/// Takes the place that mke2fs gives a table, for a descriptor that names another one, if more
-/// speaks for it; returns whether any was taken.
+/// Where a descriptor does not name the place that mke2fs would give its table, takes that place if
+/// it is more credible; returns whether any was taken.
 pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let mut taken = Vec::new();
     for group in (1..ed.volume().geometry.groups()).map(GroupNr::new) {
         let known = ed.volume().group_of(group);
-        // Inodes of a group without a bitmap say nothing. A table with an impossible place is
-        // searched for later.
+        // Without a valid bitmap (INODE_UNINIT) there is nothing to compare inodes with. A table
+        // with an impossible place is searched for later.
         if !known.inode_table_ok || known.desc.flags().contains(GroupFlags::INODE_UNINIT) {
             continue;
         }
@@ -122,7 +122,7 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
         let (rating, agreed) = (rate(ed, group, here.inode_table()), agrees(here.inode_table()));
         let slots = ed.volume().geometry.inodes_per_group().min(super::RATED_MAX);
         // The table stays in its place if more inodes there are right than wrong, or if every slot
-        // there is as the bitmap says.
+        // there matches the bitmap.
         if rating > 0 || agreed == usize_from_u32(slots) {
             continue;
         }
@@ -139,7 +139,7 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
     Ok(!taken.is_empty())
 }
 
-/// Whether a table at a place would overlap that of another group.
+/// Whether a table at `place` would overlap the table of another group.
 fn is_anothers(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> bool {
     let volume = ed.volume();
     let table = volume.geometry.inode_table_blocks();
@@ -148,7 +148,7 @@ fn is_anothers(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> bool {
     known.map(|other| other.desc.inode_table().raw()).any(|other| other.abs_diff(place.raw()) < table)
 }
 
-/// Where the first copy of a block of descriptors lies.
+/// Where the first backup of descriptor block `index` lies.
 fn copy_of(ed: &Editor<'_, '_>, index: u32) -> Option<BlockNr> {
     let volume = ed.volume();
     if index >= volume.old_desc_blocks() {
