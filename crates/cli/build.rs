@@ -17,7 +17,8 @@ fn commit(root: &Path) -> Option<String> {
     if !root.join(".git").exists() {
         return None;
     }
-    // Git adds a line to this log at each commit. Changed sources make the build a dirty one.
+    // Build again after a commit, which adds a line to this log, and after a change of the sources,
+    // which makes the build dirty.
     let log = git(root, &["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])?;
     for seen in [Path::new(&log), &root.join("crates"), &root.join("Cargo.lock")] {
         println!("cargo::rerun-if-changed={}", seen.display());

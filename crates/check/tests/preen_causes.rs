@@ -556,8 +556,8 @@ fn set_bits(image: &Path, at: u64, bits: u8) {
     write(image, 1024 + at, &[byte[0] | bits]);
 }
 
-/// A wrong bit in the features. bigalloc does no harm, because a cluster is one block here. casefold
-/// without an encoding makes e2fsck give up.
+/// A wrong bit in the features. bigalloc does no harm, because a cluster is one block here. With
+/// casefold, but without an encoding, e2fsck gives up.
 #[test]
 fn wrong_bits_in_the_features() {
     let Some(mut judged) = Judged::start() else { return };
@@ -638,7 +638,8 @@ fn more_inodes_in_a_group_than_a_bitmap_has_bits() {
     }
 }
 
-/// A resize inode that is not in use, no regular file, or without a double-indirect block is rebuilt.
+/// A resize inode is rebuilt if it is not in use, is no regular file, or has no double-indirect
+/// block.
 #[test]
 fn resize_inodes_that_are_no_files_in_use() {
     let Some(mut judged) = Judged::start() else { return };

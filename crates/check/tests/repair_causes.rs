@@ -37,8 +37,8 @@ fn what_is_no_orphan_file_is_not_removed_as_one() {
     }
 }
 
-/// The length of a name in an attribute block is too large and covers NUL bytes behind the name. The
-/// attribute's value, which is in an inode of its own, still counts in `i_blocks`.
+/// The length of a name in an attribute block is too large and covers NUL bytes behind the name.
+/// The attribute's value, which is in an inode of its own, still counts in `i_blocks`.
 #[test]
 fn a_value_counts_whatever_its_name_is() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

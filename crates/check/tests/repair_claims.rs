@@ -118,7 +118,8 @@ fn empty_tables_take_no_blocks_of_files() {
 }
 
 /// `mke2fs -S` leaves descriptors that call all tables unused, and the repair reads a table only
-/// when it finds a name of an inode there. Once, the resize inode got a block of a file before that.
+/// when it finds a name of an inode there. Once, before that, the resize inode got a block of a
+/// file.
 #[test]
 fn the_resize_inode_takes_no_block_of_a_file_in_a_table_that_is_called_unused() {
     if !require(&TOOLS) {

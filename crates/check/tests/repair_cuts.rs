@@ -79,8 +79,8 @@ fn shape(device: &dyn BlockDevice, threads: usize) -> Option<Shape> {
     Some((plan.actions.clone(), content))
 }
 
-/// Inode, mode, size and content of each file, but no path, so a file that was moved is still there.
-/// The content of the inodes in `copied` does not count.
+/// Inode, mode, size and content of each file, but no path, so a file that was moved is still
+/// there. The content of the inodes in `copied` does not count.
 fn contents(files: &Files, copied: &BTreeSet<u32>) -> BTreeSet<(u32, u16, u64, u64)> {
     let content = |inode, content| if copied.contains(&inode) { 0 } else { content };
     files.values().map(|file| (file.inode, file.mode, file.size, content(file.inode, file.content))).collect()

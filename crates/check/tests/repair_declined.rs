@@ -1,6 +1,6 @@
 //! Corrections that the user declines are not made, and a file system that keeps errors is not
-//! marked clean. A damaged undo file changes nothing, and neither does a plan for a device without a
-//! file system.
+//! marked clean. A damaged undo file changes nothing, and neither does a plan for a device without
+//! a file system.
 
 #![allow(clippy::unwrap_used)]
 

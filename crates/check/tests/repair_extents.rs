@@ -1,5 +1,5 @@
-//! Causes that runs of `oracle_repair.rs` found in extent trees, block maps and clusters, one for
-//! each test.
+//! Damages of extent trees, block maps and clusters that repairs handled badly in runs of
+//! `oracle_repair.rs`, one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ fn a_directory_with_too_long_an_extent_stays() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
-    // The length of its extent, with the bit that says unwritten.
+    // The length of its extent: 256 blocks, unwritten.
     debugfs(&image, "set_inode_field one block[4] 0x00008100");
     let before = debugfs(&image, "stat one");
     assert!(before.contains("Size: 1024"), "{before}");
@@ -25,8 +25,8 @@ fn a_directory_with_too_long_an_extent_stays() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// A directory has no holes, so its extent lies at logical block 0, whatever key it has: past the
-/// last logical block of a file, past the last one of a directory, or before.
+/// A directory has no holes, so its only extent belongs at logical block 0, whatever its key. The
+/// keys here are past the last logical block of a file, past that of a directory, and below both.
 #[test]
 fn a_directory_with_a_hole_of_any_size_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -42,8 +42,8 @@ fn a_directory_with_a_hole_of_any_size_stays() {
     }
 }
 
-/// A logical cluster lies in one cluster of the device. The content of an extent that splits one is
-/// copied to where the cluster is, as e2fsck does.
+/// All blocks of a logical cluster must be in one cluster of the device. If an extent maps some of
+/// them elsewhere, its content is copied to where the cluster is, as e2fsck does.
 #[test]
 fn an_extent_that_splits_a_cluster_is_copied() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -52,7 +52,7 @@ fn an_extent_that_splits_a_cluster_is_copied() {
     let folder = tempfile::tempdir().unwrap();
     let options = ["-t", "ext4", "-b", "1024", "-O", "bigalloc,^metadata_csum", "-C", "16384"];
     let image = made(folder.path(), &options);
-    // Blocks 0 to 3 and 8 to 11 of one cluster.
+    // Data in the blocks 0 to 3 and 8 to 11 of one cluster.
     let file = folder.path().join("file");
     let content: Vec<u8> =
         (0..12u8).flat_map(|block| vec![if block / 4 == 1 { 0 } else { block + 1 }; 1024]).collect();
@@ -62,7 +62,7 @@ fn an_extent_that_splits_a_cluster_is_copied() {
     let first = |name: &str| debugfs(&image, &format!("bmap {name} 0")).trim().parse::<u64>().unwrap();
     let (own, others) = (first("file"), first("other"));
     assert_eq!(debugfs(&image, "bmap file 8").trim(), (own + 8).to_string(), "two extents in one cluster");
-    // In the inode: header, first extent, second extent. Word 8 is the low half of its start.
+    // `i_block` has the header and two extents. Word 8 is the low half of the second one's start.
     for start in [others + 8, own + 3, others] {
         debugfs(&image, &format!("set_inode_field file block[8] {start}"));
         assert!(!is_clean(&image), "{start}");
@@ -81,9 +81,9 @@ fn an_extent_that_splits_a_cluster_is_copied() {
     }
 }
 
-/// An extent starts in a cluster that has another owner: another part of the file, or another file.
-/// The next extent is in the same logical cluster, and still lies where it did. Both get a new
-/// cluster, so nothing else is lost or overwritten.
+/// The start of an extent is changed to a cluster that has another owner: another part of the file,
+/// or another file. The next extent is in the same logical cluster and still has the old start. The
+/// two extents get a new cluster together, so nothing else is lost or overwritten.
 #[test]
 fn an_extent_in_anothers_cluster_takes_no_content_along() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -103,7 +103,8 @@ fn an_extent_in_anothers_cluster_takes_no_content_along() {
         let block = |nth: u32| debugfs(&image, &format!("bmap file {nth}")).trim().parse::<u64>().unwrap();
         assert_eq!(block(24), block(16) + 8, "two extents in one cluster");
         let start = debugfs(&image, &format!("bmap {owner} 0"));
-        // In the inode: header, four extents. Word 11 is the low half of the third one's start.
+        // `i_block` has the header and four extents. Word 11 is the low half of the third one's
+        // start.
         debugfs(&image, &format!("set_inode_field file block[11] {}", start.trim()));
         assert!(!is_clean(&image), "{owner}");
         repair(&image);
@@ -112,7 +113,7 @@ fn an_extent_in_anothers_cluster_takes_no_content_along() {
         assert!(std::fs::read(&kept).unwrap() == content, "{owner}: the other file stays");
         debugfs(&image, &format!("dump file {}", kept.display()));
         let kept = std::fs::read(&kept).unwrap();
-        // The third extent has what it names: the content of the owner's first one.
+        // The third extent has the content of the blocks that it named: the owner's first extent.
         let expected = [&content[..16384], &content[..4096], &content[20480..]].concat();
         assert!(kept == expected, "{owner}: the other extents stay");
     }
@@ -148,8 +149,8 @@ fn an_extent_out_of_order_goes_alone() {
 }
 
 /// The extent of a directory begins a block too early on the device, or a block too late in the
-/// directory. No cluster begins there. The extent moves to where its first block lies, and to the
-/// first logical block.
+/// directory, where no cluster begins. It is moved back to its first block on the device, or to
+/// logical block 0.
 #[test]
 fn a_directory_beside_its_cluster_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -246,7 +247,8 @@ fn an_index_node_in_the_place_of_a_leaf_is_found() {
     repair(&image);
 }
 
-/// All flags are set on a file with a block map: the map says what it is, and the content stays.
+/// All flags of a file are set, but it still has a block map: that is recognised, and the content
+/// stays.
 #[test]
 fn a_file_with_a_block_map_has_no_inline_data() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

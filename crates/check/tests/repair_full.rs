@@ -1,5 +1,5 @@
-//! Repairs where no block is free, or where none seems to be free. Also repairs of what stands in
-//! the place of a map or a superblock. There is one test for each cause.
+//! Repairs where no block is free, or none seems to be. Also repairs of inodes that have no map in
+//! `i_block`, and of wrong fields of the superblock. There is one test for each cause.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,10 +19,11 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The present time for repairs, in seconds since 1970.
 const NOW: u64 = 1_700_000_000;
-/// Blocks of a file that needs no indirect block.
+/// The most blocks of a file without an indirect block.
 const DIRECT: u64 = 12;
 
-/// A file with every second of its first `2 * pieces` blocks of 1 KiB, so that no two are adjacent.
+/// Makes a file of `pieces` blocks of 1 KiB with a hole of a block after each, so that no two are
+/// adjacent.
 fn in_pieces(path: &Path, pieces: u64) {
     let file = File::create(path).unwrap();
     for piece in 0..pieces {
@@ -83,7 +84,7 @@ fn content_of(image: &Path, name: &str) -> Vec<u8> {
     content
 }
 
-/// How many entries a directory has, without those for itself and the one above.
+/// How many entries a directory has, without `.` and `..`.
 fn names_in(image: &Path, directory: &str) -> usize {
     debugfs(image, &format!("ls -p {directory}")).lines().filter(|line| line.starts_with('/')).count() - 2
 }
@@ -105,8 +106,8 @@ fn marked_full(folder: &Path, pieces: u64) -> PathBuf {
     image
 }
 
-/// Attribute blocks are claimed before anything is repaired. Once, the new node of a map went into
-/// one.
+/// Attribute blocks are claimed before anything is repaired. Once, a new node of a map was written
+/// to one of them.
 #[test]
 fn a_new_node_takes_no_attribute_block() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -131,7 +132,8 @@ fn a_new_node_takes_no_attribute_block() {
     assert_eq!(content_of(&image, "data"), [b'x'; 20 << 10]);
 }
 
-/// A truncation is finished before the inodes are read. Until then nobody knows what is free.
+/// A truncation is finished before the inodes are read, when it is not yet known which blocks are
+/// free.
 #[test]
 fn a_truncation_takes_no_block_that_may_be_in_use() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -179,7 +181,7 @@ fn a_tree_is_mended_without_free_space() {
     let options = ["-t", "ext4", "-O", "^has_journal,^metadata_csum"];
     let image = full(folder.path(), &options, |tree| in_pieces(&tree.join("pieces"), 300));
     let before = content_of(&image, "pieces");
-    // The second of four leaves or so: its key becomes 0, that of the first one.
+    // The key of the second leaf becomes 0, which is the key of the first leaf.
     let slot = slot_at(&image, "pieces", 1024);
     assert!(u32_at(&image, slot + 0x28) >> 16 >= 3, "leaves");
     write_at(&image, slot + 0x28 + 24, &[0; 4]);
@@ -215,7 +217,8 @@ fn directories_are_rebuilt_without_free_space() {
     }
 }
 
-/// An index in hash order may need more blocks than the directory had. A list never does.
+/// An index in hash order may need more blocks than the directory had. Names without an index never
+/// do.
 #[test]
 fn a_damaged_index_is_mended_without_free_space() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -292,7 +295,7 @@ fn an_inline_directory_gets_its_parent_back() {
 }
 
 /// e2fsck calls a special file illegal if it has the extents flag or the inline-data flag. The flag
-/// goes, and the file stays.
+/// is cleared, and the file stays.
 #[test]
 fn special_files_have_no_flags_of_maps() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -317,7 +320,8 @@ fn special_files_have_no_flags_of_maps() {
     }
 }
 
-/// Without its header the root is no tree, and with bigalloc it is no block map either.
+/// Without its header the map of the root is no extent tree, and with bigalloc it is no block map
+/// either.
 #[test]
 fn a_root_without_a_map_is_made_anew_on_bigalloc() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -359,7 +363,8 @@ fn a_wrong_block_size_does_not_empty_the_file_system() {
     }
 }
 
-/// A damaged journal device goes for good: the next check does not ask for it.
+/// A repair removes the superblock's reference to a damaged journal device, so the next check does
+/// not ask for it.
 #[test]
 fn a_file_system_forgets_its_damaged_journal_device() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck", "losetup"]) {

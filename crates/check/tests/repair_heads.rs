@@ -1,5 +1,5 @@
-//! Causes that runs of `oracle_repair.rs` found in superblocks, descriptors and their backups, one
-//! for each test.
+//! Damages of superblocks, descriptors and their backups that repairs handled badly in runs of
+//! `oracle_repair.rs`, one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,8 +37,8 @@ fn fields_without_a_meaning_do_not_keep_an_image_shut() {
     assert_eq!(reader.superblock().raw().s_mount_opts, [0; 64]);
 }
 
-/// The first descriptor names an impossible block, so a backup is looked at. The backup has another
-/// UUID: with its seed every checksum would be wrong, and every inode lost.
+/// The first descriptor names an impossible block, so a repair tries a backup. The backup has
+/// another UUID: with its checksum seed every checksum would be wrong, and every inode lost.
 #[test]
 fn a_backup_with_another_seed_takes_no_file_along() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -82,8 +82,8 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
     }
 }
 
-/// The inode bitmap is zeroed or torn, too: it has no padding that tells the number of inodes. The
-/// blocks that the inodes map tell it, because the table ends before them.
+/// The inode bitmap is zeroed or torn, too, so its padding does not show the number of inodes. The
+/// blocks that the inodes map show it, because the table ends before them.
 #[test]
 fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -106,9 +106,10 @@ fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     }
 }
 
-/// As above, with large blocks and without descriptors. mke2fs leaves much room between the bitmaps
-/// there, and puts the root and the first part of the journal into it. Once, the end of the table
-/// was sought behind the rest of the journal. A block of zeroes may look like the inode bitmap.
+/// As above, but with large blocks, and the descriptors are lost, too. With such blocks mke2fs
+/// leaves much room between the bitmaps, and puts the root and the first part of the journal into
+/// it. Once, the repair looked for the end of the table behind the rest of the journal. A block of
+/// zeroes may look like the inode bitmap.
 #[test]
 fn a_superblock_is_inferred_for_large_blocks_without_bitmaps() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -134,8 +135,8 @@ fn a_superblock_is_inferred_for_large_blocks_without_bitmaps() {
     }
 }
 
-/// In the place of a map, device nodes have numbers of devices. Here these look like blocks in the
-/// middle of the inode table.
+/// Device nodes have a device number in the place of a map. Here the numbers look like blocks in
+/// the middle of the inode table.
 #[test]
 fn a_superblock_is_inferred_beside_device_nodes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -171,8 +172,7 @@ fn an_inferred_superblock_is_told_with_what_is_new_or_guessed() {
     }
 }
 
-/// The superblock is lost. Flags in the inode table that only garbage has say nothing about
-/// features.
+/// The superblock is lost. Garbage in the flags of some inodes says nothing about features.
 #[test]
 fn garbage_in_a_table_infers_no_feature() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -190,8 +190,8 @@ fn garbage_in_a_table_infers_no_feature() {
     assert!(!debugfs(&image, "features").contains("casefold"), "no names that differ in case only");
 }
 
-/// A constant of the superblock and a place in the only descriptor are wrong, both behind correct
-/// checksums, and there is no backup. What the checksums confirm stays.
+/// A constant of the superblock and a place in the only descriptor are wrong, although the
+/// checksums are correct, and there is no backup. All else that the checksums confirm stays.
 #[test]
 fn a_sealed_descriptor_speaks_for_the_superblock() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -208,7 +208,7 @@ fn a_sealed_descriptor_speaks_for_the_superblock() {
     let (_, place) = stats.split_once("inode bitmap at ").unwrap();
     let place: String = place.chars().take_while(char::is_ascii_digit).collect();
     let script = folder.path().join("script");
-    // In one run: debugfs does not open what the first line makes.
+    // In one run, because debugfs does not open the image after the first line.
     let lines = format!("set_block_group 0 block_bitmap {place}\nset_block_group 0 checksum calc\n");
     std::fs::write(&script, lines).unwrap();
     run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
@@ -241,8 +241,8 @@ fn a_lost_revision_comes_back() {
     }
 }
 
-/// Fields of the superblock that make sound files look reserved: an inode number without its
-/// feature, and a first ordinary inode that no backup has. The files stay.
+/// Fields of the superblock that make sound files look reserved: the number of a quota or orphan
+/// file without the feature, and a first ordinary inode that no backup has. The files stay.
 #[test]
 fn files_that_the_superblock_takes_for_its_own_stay() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -310,7 +310,7 @@ fn a_backup_with_an_impossible_first_inode_is_taken_all_the_same() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
 }
 
-/// An orphan list whose head is not an inode is emptied, or every mount would complain.
+/// An orphan list whose head is not an inode is emptied; otherwise every mount would complain.
 #[test]
 fn a_head_of_the_orphan_list_that_is_no_inode_goes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -351,7 +351,7 @@ fn a_backup_without_descriptors_leaves_those_that_are_used() {
     }
 }
 
-/// A backup that says revision 0, but has the features and inodes of a later one: files stay.
+/// A backup says revision 0, but has the features and the inode size of revision 1: files stay.
 #[test]
 fn a_backup_of_revision_0_is_one_of_revision_1() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -1,6 +1,6 @@
-//! One wrong field of a superblock or descriptor, behind a correct checksum, under which sound
-//! files look wrong; and superblocks and descriptors that are all lost. Most of these faults once
-//! cost a whole file system.
+//! Superblocks and descriptors with a correct checksum and one wrong field, which makes sound files
+//! look wrong; and file systems whose superblocks and descriptors are all lost. Most of these
+//! faults once cost a whole file system.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The tools that the tests need.
 const TOOLS: [&str; 3] = ["mke2fs", "debugfs", "e2fsck"];
-/// Directories in `many`, in more than one block of inodes.
+/// How many directories `many` has. Their inodes fill more than one block.
 const MANY: usize = 90;
 
 /// Changes the primary superblock, and seals it.
@@ -48,9 +48,9 @@ fn assert_kept(image: &Path, what: &str) {
     assert!((0..MANY).all(|n| names.contains(&format!("/{n}/"))), "{what}: {names}");
 }
 
-/// With flex_bg, bitmaps and the root follow the descriptors of a small file system directly. Once,
-/// if too many descriptor blocks were reserved, a repair wrote the lists of the resize inode over
-/// bitmaps and root.
+/// With flex_bg, bitmaps and the root of a small file system directly follow the blocks reserved
+/// for descriptors. Once, if the superblock said that more were reserved, a repair wrote the lists
+/// of the resize inode over bitmaps and root.
 #[test]
 fn lists_of_the_resize_inode_cover_no_root() {
     if !require(&TOOLS) {
@@ -69,8 +69,8 @@ fn lists_of_the_resize_inode_cover_no_root() {
     }
 }
 
-/// As above, but a file lies where the superblock reserves blocks, and no bitmap or table does: the
-/// feature resize_inode goes, and the file stays.
+/// As above, but the superblock reserves blocks of a file, and none of a bitmap or table: the
+/// feature resize_inode is removed, and the file stays.
 #[test]
 fn lists_of_the_resize_inode_cover_no_file() {
     if !require(&TOOLS) {
@@ -91,7 +91,7 @@ fn lists_of_the_resize_inode_cover_no_file() {
 }
 
 /// Groups are not as large as mke2fs makes them by default. Once, the repair guessed their size,
-/// and did not look for a backup in a group of the right size.
+/// and did not look for backups where groups of the right size have them.
 #[test]
 fn a_wrong_size_of_groups_is_no_guess() {
     if !require(&TOOLS) {
@@ -102,7 +102,7 @@ fn a_wrong_size_of_groups_is_no_guess() {
         &["-t", "ext3", "-b", "2048", "-g", "2048", "-N", "6144"][..],
         &["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^flex_bg,^metadata_csum"],
         &["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^flex_bg,metadata_csum"],
-        // No backup is left here: the size in clusters is right.
+        // This one has no backup, but `s_clusters_per_group` is right.
         &[
             "-t",
             "ext2",
@@ -149,7 +149,7 @@ fn bigalloc_with_block_maps_is_none() {
     }
 }
 
-/// bigalloc with clusters of one block is possible, and stays where something else is wrong.
+/// bigalloc with clusters of one block is possible, and stays when something else is repaired.
 #[test]
 fn bigalloc_with_clusters_of_a_block_stays() {
     if !require(&TOOLS) {
@@ -165,7 +165,7 @@ fn bigalloc_with_clusters_of_a_block_stays() {
 }
 
 /// The log of a mounted file system has copies of the first table block, with a sound root. The
-/// descriptor of the only group names one of them.
+/// descriptor of the only group names such a copy as its table.
 #[test]
 fn the_copy_of_a_table_in_the_log_is_not_the_table() {
     if !require(&TOOLS) {
@@ -191,9 +191,9 @@ fn the_copy_of_a_table_in_the_log_is_not_the_table() {
     }
 }
 
-/// The device is as long as the file system, and a cluster has 16 blocks. The backups do not lie
-/// where they would without bigalloc. The superblock claims one block too many, and that block
-/// begins a cluster.
+/// The superblock claims one block too many, and that block begins a cluster. With clusters of 16
+/// blocks, backups are not where they would be without bigalloc. If there are backups,
+/// [`claimed_bytes`] is still right.
 #[test]
 fn a_block_too_many_goes_by_any_backup() {
     if !require(&TOOLS) {

@@ -1,5 +1,5 @@
 //! Lists and tables that hide sound files if one of their entries is wrong. Runs of
-//! `oracle_repair.rs` found these causes; there is one for each test.
+//! `oracle_repair.rs` found these damages, one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -57,7 +57,7 @@ fn list(entries: [Entry<'_>; 2]) -> Vec<u8> {
     area
 }
 
-/// Actions on what moves to lost+found name the path that it had, as far as it is known.
+/// Actions that move a file to lost+found name its old path, as far as that is known.
 #[test]
 fn lost_files_are_told_with_their_old_paths() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -137,9 +137,9 @@ fn names_in_lost_directories_are_listed() {
     }
 }
 
-/// An empty attribute whose value would lie outside of the inode hides the one of inline data, and
-/// the one of encryption: e2fsck asks to truncate the file, and to remove the flag. Our check finds
-/// the same; our repair keeps the content and the flag.
+/// An empty attribute whose value would lie outside of the inode hides the attribute of inline data
+/// or of encryption: e2fsck asks to truncate the file, or to clear the flag. Our check finds the
+/// same; our repair keeps the content and the flag.
 #[test]
 fn an_attribute_outside_hides_the_others() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -218,8 +218,8 @@ fn a_table_on_the_list_of_bad_blocks_keeps_its_inodes() {
     assert!(names.contains("/one/") && names.contains("/three/"), "{names}");
 }
 
-/// The bad-blocks inode has an owner, and a map that leads outside: its other blocks are garbage,
-/// too.
+/// The bad-blocks inode has an owner, and its map names a block outside the file system. So the
+/// other block that it names is garbage, too.
 #[test]
 fn a_map_that_leads_outside_is_no_list_of_bad_blocks() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -249,7 +249,7 @@ fn lost_found_takes_an_inode_that_was_never_used() {
 }
 
 /// The blocks that mke2fs gives lost+found are room for names when no block is free. They stay, as
-/// with e2fsck, also where names are entered or a block of it is damaged. Once, one block was left.
+/// with e2fsck, also where names are entered or one is damaged. Once, only one block was left.
 #[test]
 fn lost_found_keeps_its_blocks() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -318,8 +318,8 @@ fn files_below_the_first_inode_stay() {
     }
 }
 
-/// More blocks are reserved for descriptors than there are before the first table, in a superblock
-/// whose checksum, if it has one, is correct: the table stays where it is.
+/// The superblock, whose checksum is correct if it has one, reserves more blocks for descriptors
+/// than there are before the first table. The table stays where it is.
 #[test]
 fn a_table_is_not_among_reserved_descriptors() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -334,15 +334,16 @@ fn a_table_is_not_among_reserved_descriptors() {
     }
 }
 
-/// The total of inodes and their number in a group contradict each other behind a correct checksum,
-/// and no backup helps: the bitmaps tell which is right.
+/// In a superblock with a correct checksum the total of inodes and their number in a group
+/// contradict each other, and no backup helps. The bitmaps show which is right.
 #[test]
 fn inodes_are_as_many_as_their_bitmaps_have() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Groups of an unusual size, whose backups are not where they are looked for first; one group.
+    // Groups of an unusual size, whose backups are not where they are looked for first; and a
+    // single group, which has none.
     let small = &["-t", "ext4", "-b", "1024", "-I", "128", "-g", "512", "-N", "16384", "-O", "^flex_bg"][..];
     for (options, size, fields) in [
         (small, "32M", ["inodes_count 20480", "inodes_per_group 320", "inodes_count 8192"]),
@@ -400,7 +401,7 @@ fn padding_of_a_value_is_in_its_hash() {
 }
 
 /// `..` of a directory names an inode in a part of a table that is not read, because the descriptor
-/// calls it unused. Once, the repair went round until it gave up.
+/// calls it unused. Once, the repair repeated its rounds until it gave up.
 #[test]
 fn dotdot_into_an_unread_table_is_corrected() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -425,7 +426,8 @@ fn dotdot_into_an_unread_table_is_corrected() {
     }
 }
 
-/// The list of bad blocks names the block of its own inode, which was read: the list is wrong.
+/// The list of bad blocks names the block of its own inode. That block could be read, so the list
+/// is wrong.
 #[test]
 fn the_list_of_bad_blocks_does_not_name_its_own_inode() {
     if !require(&["mke2fs", "debugfs", "dumpe2fs", "e2fsck"]) {

@@ -33,7 +33,7 @@ fn write(image: &Path, at: u64, bytes: &[u8]) {
     FileDevice::open(image).unwrap().write_at(at, bytes).unwrap();
 }
 
-/// With a wrong size of inodes there is no root. Once, all files were lost then.
+/// With a wrong size of inodes no root is found. Once, that cost all files.
 #[test]
 fn the_size_of_inodes_is_the_one_that_leads_to_the_root() {
     if !require(&TOOLS) {
@@ -126,7 +126,7 @@ fn a_copy_of_the_table_in_the_journal_is_not_the_table() {
         }
     }
     drop(mount);
-    // Group 0 and the groups with a backup.
+    // The descriptors in group 0 and in the groups with a backup.
     for group in [0, 1, 3, 5, 7] {
         write(&image, (group * 8192 + 2) << 10, &[0; 1024]);
     }
@@ -136,7 +136,7 @@ fn a_copy_of_the_table_in_the_journal_is_not_the_table() {
     assert!(files.contains("/f7/") && files.contains("/f1447/"), "{files}");
 }
 
-/// A backup says how long the file must be made.
+/// The superblock is lost and the image truncated. A backup says how long the image must be.
 #[test]
 fn a_cut_file_without_a_superblock_is_as_long_as_a_backup_says() {
     if !require(&TOOLS) {
@@ -149,7 +149,8 @@ fn a_cut_file_without_a_superblock_is_as_long_as_a_backup_says() {
     assert_eq!(claimed_bytes(&FileDevice::open_read_only(&image).unwrap()), Some(32 << 20));
 }
 
-/// Neither file system has a root, but the damaged superblock still says which one it was.
+/// A file system was made over an older one, and both have lost their root. The damaged superblock
+/// still has the UUID of the newer one.
 #[test]
 fn without_a_root_the_backups_of_the_same_file_system_come_first() {
     if !require(&TOOLS) {
@@ -170,7 +171,7 @@ fn without_a_root_the_backups_of_the_same_file_system_come_first() {
     // The first block of the first inode table.
     write(&image, small::slot_at(&image, "<1>", 4096), &[0; 4096]);
     write(&image, older_root, &[0; 1024]);
-    // The number of inodes, so that the primary superblock cannot be used.
+    // A wrong number of inodes, so that the primary superblock cannot be used.
     write(&image, 1024, &[0xff; 4]);
     repair(&image);
     let head = run("dumpe2fs", &["-h", path]);
@@ -178,8 +179,8 @@ fn without_a_root_the_backups_of_the_same_file_system_come_first() {
     assert!(head.contains(own) && !head.contains(older), "{head}");
 }
 
-/// A power cut left the first sector of the superblock alone. The seed of all checksums is in the
-/// second one. A log or a journal has a whole superblock.
+/// After a power cut only the first sector of the superblock is right. The seed of all checksums is
+/// in the second one. A whole copy is in a block such as those of a redo log or a journal.
 #[test]
 fn the_rest_of_a_torn_superblock_is_not_believed() {
     if !require(&["mke2fs", "tune2fs", "debugfs", "e2fsck"]) {
@@ -202,7 +203,7 @@ fn the_rest_of_a_torn_superblock_is_not_believed() {
 
 /// Fields for quota files name a directory although the feature is off, and the checksum of the
 /// superblock is wrong. No backup is taken: there is none, or the size of inodes is wrong, too,
-/// and its correction comes first. A directory in such a field loses its name.
+/// and its correction comes first. If the fields stayed, the directory would lose its name.
 #[test]
 fn a_superblock_with_a_new_checksum_names_no_quota_files() {
     if !require(&TOOLS) {

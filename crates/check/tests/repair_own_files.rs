@@ -1,5 +1,5 @@
-//! Causes that runs of `oracle_repair.rs` found in journals, the resize inode and the list of bad
-//! blocks, one for each test.
+//! Damages of journals, the resize inode and the list of bad blocks that repairs handled badly in
+//! runs of `oracle_repair.rs`, one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -80,8 +80,8 @@ fn a_bitmap_on_the_list_of_bad_blocks_is_an_error() {
     repair(&image);
 }
 
-/// e2fsck takes no journal that is encrypted or inline by its flags. A repair takes the inode from
-/// the copy in the superblock: the log stays in its blocks.
+/// e2fsck does not accept a journal whose flags say that it is encrypted or inline. A repair
+/// restores the inode from the copy in the superblock, so the log stays in its blocks.
 #[test]
 fn a_journal_that_claims_to_be_encrypted_or_inline_is_made_again() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -184,8 +184,8 @@ fn the_resize_inode_keeps_its_list() {
     assert_eq!(std::fs::read(kept).unwrap().len(), 3072);
 }
 
-/// A copy of the journal's inode is in the slot of a file, and no checksum tells: the log does not
-/// become the file's content.
+/// A copy of the journal's inode is in the slot of a file, and no checksum shows that. The log does
+/// not become the file's content.
 #[test]
 fn a_copy_of_the_journal_inode_is_no_file() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -218,7 +218,7 @@ fn journal_of(image: &Path) -> (u64, RawJournalSuperblock) {
     (at, RawJournalSuperblock::read_from_bytes(&bytes).unwrap())
 }
 
-/// Writes a log of three transactions of one block each, which fill blocks from 9000 on.
+/// Writes a log of three transactions, which write one block each, from block 9000 on.
 fn write_log(folder: &Path, image: &Path) {
     let (commands, data) = (folder.join("commands"), folder.join("data"));
     std::fs::write(&data, [7; 1024]).unwrap();
@@ -243,7 +243,7 @@ fn fast_commits_are_not_discarded() {
     journal.set_features(JournalFeatures { incompat, ..features });
     journal.seal();
     device.write_at(at, journal.as_bytes()).unwrap();
-    // A record of the transaction after the last one, at the start of the area.
+    // A record of the transaction after the last one, at the start of the area for fast commits.
     let area = at + (u64::from(journal.s_maxlen.get() - journal.fast_commit_area()) << 10);
     device.write_at(area, &[9, 0, 8, 0, 0, 0, 0, 0, 4, 0, 0, 0]).unwrap();
     let before = std::fs::read(&image).unwrap();
@@ -254,7 +254,8 @@ fn fast_commits_are_not_discarded() {
     assert_eq!((refused.preened_ending(), refused.ending()), (Ending::Uncorrected, Ending::Unusable));
     refused.apply(&device).unwrap();
     assert!(std::fs::read(&image).unwrap() == before, "nothing is written");
-    // Linux discards such a log when the superblock does not ask for recovery. The repair says so.
+    // If the superblock does not ask for recovery, Linux discards such a log. So does the repair,
+    // which says so.
     debugfs(&image, "feature ^needs_recovery");
     let discarded = plan(&device, &RepairOptions::default()).unwrap();
     let action = discarded.actions.iter().find(|action| action.code == Code::LOG_NOT_EMPTY).unwrap();
@@ -262,7 +263,7 @@ fn fast_commits_are_not_discarded() {
 }
 
 /// Once, the new, empty log began with transaction 1. After the next crash, old transactions that
-/// stood where a new one ended were replayed.
+/// followed a new one in the ring were replayed.
 #[test]
 fn an_emptied_journal_begins_after_the_transactions_in_it() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

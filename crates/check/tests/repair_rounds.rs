@@ -65,7 +65,7 @@ fn directories_without_a_name_are_attached_at_once() {
     }
     let folder = tempfile::tempdir().unwrap();
     let options = ["-t", "ext4", "-b", "1024", "-N", "24000"];
-    // mke2fs is slow with long directories.
+    // In 13 directories, because mke2fs is slow with long ones.
     let tree = folder.path().join("tree");
     for (parent, child) in (0..13).flat_map(|parent| (0..1000).map(move |child| (parent, child))) {
         std::fs::create_dir_all(tree.join(format!("{parent}/{child}"))).unwrap();
@@ -77,7 +77,7 @@ fn directories_without_a_name_are_attached_at_once() {
     assert_eq!(found_again(&image), 13_000);
 }
 
-/// The garbage has many more findings than are kept for a group.
+/// The garbage causes many more findings than are kept for a group.
 #[test]
 fn a_large_table_of_garbage_is_cleared() {
     if !require(&TOOLS) {

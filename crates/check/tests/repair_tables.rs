@@ -1,5 +1,5 @@
-//! Causes that runs of `oracle_repair.rs` found in the places of inode tables and bitmaps, one for
-//! each test.
+//! Wrong places of inode tables and bitmaps that repairs handled badly in runs of
+//! `oracle_repair.rs`, one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +55,8 @@ fn a_copy_in_the_log_is_no_table() {
 
 /// The only descriptor is lost, and the root's block with it, so that no directory names itself as
 /// the root. There is no checksum. The table is found by its reserved inodes. If these are lost as
-/// well, an empty table is made, and the journal's copy in the superblock may lie under it.
+/// well, an empty table is made. It may cover blocks of the journal whose inode the superblock has
+/// a copy of.
 #[test]
 fn a_table_without_a_root_is_found_by_its_reserved_inodes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -100,8 +101,8 @@ fn a_table_is_found_a_block_before() {
     assert!(debugfs(&image, "ls -p many").contains("/899/"), "its names are there");
 }
 
-/// A descriptor without a copy names another place for its table, behind a correct checksum.
-/// Nothing is there, and the bitmap says that inodes are in use.
+/// A descriptor without a copy, but with a correct checksum, names a wrong place for its table.
+/// Nothing is there, although the bitmap says that inodes are in use.
 #[test]
 fn a_table_is_found_where_mke2fs_puts_it() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -189,8 +189,8 @@ fn the_exit_code_counts_corrections_and_no_wishes() {
     }
 }
 
-/// The same name in two blocks is found only when the directory is written anew. The new name of
-/// one of them counts.
+/// Two equal names in different blocks are found only when the directory is written anew. One of
+/// them gets a new name, which counts as a correction.
 #[test]
 fn the_exit_code_counts_a_name_that_changes_with_its_directory() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -202,7 +202,8 @@ fn the_exit_code_counts_a_name_that_changes_with_its_directory() {
     let blocks: Vec<u64> = blocks.split_whitespace().map(|block| block.parse().unwrap()).collect();
     let (first, last) = (blocks[0] << 10, blocks[blocks.len() - 1] << 10);
     assert!(last > first, "one block");
-    // Length, type and bytes of the name behind `.` and `..`.
+    // Length, type and bytes of the name behind `.` and `..` replace those of the last block's first
+    // name.
     let device = FileDevice::open(&image).unwrap();
     let mut name = [0; 6];
     device.read_at(first + 24 + 6, &mut name).unwrap();
@@ -361,7 +362,7 @@ fn a_repair_is_not_taken_back_from_an_image_that_was_used_since_or_is_another() 
     device.write_at(u64::try_from(written).unwrap(), &[third]).unwrap();
     let error = undo(&device, &path).unwrap_err();
     assert!(matches!(error, UndoError::Changed), "{error}");
-    // What was taken back can be taken back again. That is how an interrupted undo is finished.
+    // A repair can be taken back twice. That is how an interrupted undo is finished.
     let device = FileDevice::open(&image).unwrap();
     undo(&device, &path).unwrap();
     undo(&device, &path).unwrap();
@@ -419,7 +420,7 @@ fn an_undo_file_that_cannot_be_written_whole_is_removed() {
     plan.save_undo(&device, &path).unwrap();
 }
 
-/// The log of a cut repair, changed so that no repair can have written it.
+/// The redo log of a cut repair is changed so that no repair can have written it.
 #[test]
 fn a_log_on_a_clean_file_system_is_none() {
     if !require(&["mke2fs", "debugfs"]) {

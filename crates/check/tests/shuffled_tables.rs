@@ -1,5 +1,5 @@
-//! A repair puts swapped blocks of inode tables back, and makes no files of a table's block that
-//! was copied over another. Tables stay where they are if only the primary descriptor says
+//! A repair puts swapped blocks of inode tables back. If a block of a table was copied over another
+//! one, the copy adds no files. Tables stay where they are if only the primary descriptor says
 //! otherwise.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
@@ -106,9 +106,9 @@ fn a_table_that_its_descriptor_alone_puts_elsewhere_is_found() {
     assert!(all > 1, "groups are tried");
 }
 
-/// A table that its descriptor puts one block too far begins with ordinary files, where reserved
-/// inodes should be. No checksum tells them apart here. There is one group, so nothing has a
-/// backup.
+/// The descriptor names a place for the table that is one block too far, where ordinary files are in
+/// the place of the reserved inodes. There is no checksum that shows this, and no backup, because
+/// there is only one group.
 #[test]
 fn a_first_table_one_block_too_far_is_found() {
     if !require(&["root", "mke2fs"]) {

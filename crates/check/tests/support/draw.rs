@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 /// One damage of an image, possibly in several places.
 #[derive(Debug, Default)]
 pub(crate) struct Drawn {
-    /// Its class, for a table.
+    /// The class under which it is counted.
     pub(crate) class: String,
     /// What is done, and where.
     pub(crate) what: String,
@@ -72,7 +72,7 @@ pub(crate) fn damage(inventory: &Inventory, random: &mut ChaCha8Rng) -> Drawn {
     drawn
 }
 
-/// A damage that leaves the file as long as it is.
+/// A damage that does not truncate the image.
 fn uncut(inventory: &Inventory, random: &mut ChaCha8Rng) -> Damage {
     loop {
         let damage = inventory.damage(random);

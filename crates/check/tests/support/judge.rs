@@ -117,7 +117,7 @@ pub(crate) fn judge(base: &Base, drawn: &Drawn, bench: &Bench, preen: Preen) -> 
     outcome
 }
 
-/// lost+found changes when something moves into it, and may be made anew with another number.
+/// lost+found changes when something moves into it, and may be made anew with another inode number.
 fn is_lost_found(path: &[u8]) -> bool {
     path == b"/lost+found"
 }

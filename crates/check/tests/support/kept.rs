@@ -69,7 +69,7 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
             add(&inode.size().to_le_bytes());
             let mut buffer = vec![0; 1 << 18];
             let mut at = 0u64;
-            // A damaged size can add a sparse end of gigabytes, which is nobody's content.
+            // A damaged size can add a sparse end of gigabytes, which is not the file's content.
             while at < inode.size().min(64 << 20) {
                 let read = reader.read(inode, at, &mut buffer).ok().filter(|read| *read > 0)?;
                 // Holes are many and long, so only pieces with content count, each with its place.
@@ -89,7 +89,8 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
     Some(hash)
 }
 
-/// How much of a file is left: 2 at its path, 1 anywhere under its inode, 0 nothing.
+/// How much of a file is left: 2 for all at its path, 1 for all at another path of its inode, 0 for
+/// nothing.
 fn score(path: &[u8], file: &File, left: &Left<'_>) -> u8 {
     if left.files.get(path) == Some(file) {
         return 2;
