@@ -202,8 +202,8 @@ fn the_exit_code_counts_a_name_that_changes_with_its_directory() {
     let blocks: Vec<u64> = blocks.split_whitespace().map(|block| block.parse().unwrap()).collect();
     let (first, last) = (blocks[0] << 10, blocks[blocks.len() - 1] << 10);
     assert!(last > first, "one block");
-    // Length, type and bytes of the name behind `.` and `..` replace those of the last block's first
-    // name.
+    // Length, type and bytes of the name behind `.` and `..` replace those of the first name in the
+    // last block.
     let device = FileDevice::open(&image).unwrap();
     let mut name = [0; 6];
     device.read_at(first + 24 + 6, &mut name).unwrap();

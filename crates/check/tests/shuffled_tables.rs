@@ -106,9 +106,9 @@ fn a_table_that_its_descriptor_alone_puts_elsewhere_is_found() {
     assert!(all > 1, "groups are tried");
 }
 
-/// The descriptor names a place for the table that is one block too far, where ordinary files are in
-/// the place of the reserved inodes. There is no checksum that shows this, and no backup, because
-/// there is only one group.
+/// The descriptor names a place for the table that is one block too far: ordinary files are where
+/// reserved inodes should be. There is no checksum that shows this, and no backup, because there is
+/// only one group.
 #[test]
 fn a_first_table_one_block_too_far_is_found() {
     if !require(&["root", "mke2fs"]) {

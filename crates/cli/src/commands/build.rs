@@ -597,8 +597,8 @@ struct Seconds {
     write: Duration,
 }
 
-/// Writes the plan; a signal ends it in an orderly way. A device error names `place`: the target,
-/// or the folder of the temporary file.
+/// Writes the plan; a signal stops that with an error. A device error names `place`: the target, or
+/// the folder of the temporary file.
 fn written(
     plan: Plan,
     device: &FileDevice,

@@ -165,7 +165,7 @@ impl Args {
         };
         let device = open(&self.image)?;
         if self.superblock.is_none() && !image::has_magic(&device) {
-            // An image without its primary superblock can be checked by a backup. A partitioned
+            // An image without its primary superblock can be checked with a backup. A partitioned
             // disk has no backup and is refused.
             image::refuse_partitioned(&self.image, &device)?;
         }
@@ -307,7 +307,7 @@ fn watch(progress: &Progress) -> Watch {
             (now.part, now.done) = (part, 0);
         }
         now.done += more;
-        // Another thread may have told a later step before this one.
+        // Another thread may have reported a later step before this one.
         now.read_bytes = now.read_bytes.max(read_bytes);
         let (what, all) = (noun(part), all.max(1));
         let (first, end) = share_of(part);

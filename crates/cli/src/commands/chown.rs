@@ -75,8 +75,8 @@ fn one(volume: &Volume<'_>, named: &Named<'_>, ids: Ids) -> Result<()> {
     Ok(())
 }
 
-/// The permissions without the set-user-ID bit. The set-group-ID bit goes too if the group may
-/// execute; otherwise it marks mandatory locking.
+/// The permissions without the set-user-ID bit. The set-group-ID bit is cleared, too, if the group
+/// may execute; otherwise it marks mandatory locking.
 const fn without_set_id(permissions: u16) -> u16 {
     let gone = if permissions & 0o010 != 0 { 0o6000 } else { 0o4000 };
     permissions & !gone

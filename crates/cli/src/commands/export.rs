@@ -211,7 +211,7 @@ impl Args {
         let made = tempfile::tempdir_in(&folder).with_context(|| folder.display().to_string())?;
         let done = tree.write_container_watched(made.path(), &options, watch)?;
         interrupt::check()?;
-        // So that the archive does not depend on this machine.
+        // Makes the archive independent of this machine.
         std::fs::set_permissions(made.path(), PermissionsExt::from_mode(0o755))?;
         let mut layout = Tree::read(made.path(), 1)?;
         layout.apply(&Rules {
@@ -255,7 +255,7 @@ impl Args {
     }
 }
 
-/// Writes an archive; a signal ends it in an orderly way.
+/// Writes an archive; a signal stops that with an error.
 fn archive(
     tree: &Tree,
     how: Compression,

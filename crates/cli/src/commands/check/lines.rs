@@ -38,7 +38,7 @@ impl Lines {
         let (done, all) = (now.1, step.all.max(1));
         debug_assert!(done <= all, "{done} of {all} in {:?}", step.part);
         if before * 100 / all != done * 100 / all {
-            // In one write. A reader that is gone does not stop the check.
+            // Each line is one write. If it fails because the reader is gone, the check goes on.
             let line = format!("{} {done} {all} {}\n", pass_of(step.part), self.device);
             let _ = (&self.file).write_all(line.as_bytes());
         }

@@ -1,4 +1,4 @@
-//! Repair: making the plan and writing it.
+//! Repairs: makes the plan and writes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -187,7 +187,7 @@ fn needs_no_check(
         return Ok(false);
     }
     if blockyard_check::is_marked_clean(devices.image) {
-        // No undo file covers the totals.
+        // An undo file would not cover this write.
         if undo.is_none() {
             devices.confirm_unshared(args)?;
             blockyard_check::refresh_totals(devices.image)?;
@@ -352,8 +352,8 @@ fn questions<'d>(
 /// The text of the one question about all codes of pass 5.
 const LAST_PASS: &str = "bitmaps and counts of groups are wrong";
 
-/// A kind of finding: how many changes repair it, what one of them costs at most, and the paths
-/// that pay this cost.
+/// What a question says about a kind of finding: how many changes repair it, the highest cost of
+/// such a change, and the paths where a change has that cost.
 fn at_stake(code: Code, actions: &[&Action]) -> String {
     let cost = actions.iter().map(|action| action.cost).max().unwrap_or(Cost::Nothing);
     let changes = counted(u64::try_from(actions.len()).unwrap_or(u64::MAX), "change");
@@ -425,7 +425,7 @@ fn preen(
 ) -> anyhow::Result<ExitCode> {
     let device = devices.image;
     let name = args.image.display();
-    // Asked before anything is written, because the answers depend on what the device holds.
+    // Computed before anything is written, because the results depend on what the device holds.
     let (preening, ending) = (plan.preening(), plan.preened_ending());
     if preening == Preening::Clean {
         devices.confirm_unshared(args)?;
@@ -608,7 +608,7 @@ fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// An undo file of an earlier repair is not overwritten, nor is any other file.
+/// Refuses to overwrite an existing file, such as the undo file of an earlier repair.
 fn refuse_existing(args: &Args, path: &Path) -> anyhow::Result<()> {
     let of_journal = args.journal_device.as_ref().map(|_| journal_undo(path));
     if let Some(there) = [path].into_iter().chain(of_journal.as_deref()).find(|path| path.exists()) {
