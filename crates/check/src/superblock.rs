@@ -245,8 +245,8 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
 }
 
 /// Whether e2fsck counts an inode as used because the superblock names it. This holds only for the
-/// project quota file, with or without the feature: the numbers of the other quota files are
-/// checked first.
+/// project quota file, with or without the feature: e2fsck checks the numbers of the other quota
+/// files before.
 pub(crate) fn is_used_by_name(sb: &RawSuperblock, inode: InodeNr) -> bool {
     sb.s_prj_quota_inum.get() == inode.raw()
 }

@@ -427,8 +427,8 @@ fn values_in_inodes_without_the_feature() {
     assert!(image.judge("feature -ea_inode"));
 }
 
-/// Fast commits must leave 1024 blocks to full commits; an area larger than the journal is
-/// no error.
+/// Fast commits must leave 1024 blocks to full commits; an area larger than the journal is no
+/// error.
 #[test]
 fn areas_for_fast_commits() {
     let Some(image) = Image::new() else { return };

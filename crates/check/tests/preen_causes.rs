@@ -604,8 +604,9 @@ fn faults_at_which_only_e2fsck_gives_up() {
     }
 }
 
-/// e2fsck gives up if it has no copy of a journal inode that it cannot read, because the only
-/// descriptor is lost or `mke2fs -S` changed the seed of all checksums.
+/// If e2fsck cannot read the journal's inode, it needs the copy in the superblock, and gives up
+/// without one. The inode cannot be read if the only descriptor is lost, or if `mke2fs -S` changed
+/// the seed of all checksums.
 #[test]
 fn journal_inodes_that_cannot_be_read() {
     let Some(mut judged) = Judged::start() else { return };

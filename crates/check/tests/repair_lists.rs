@@ -249,7 +249,7 @@ fn lost_found_takes_an_inode_that_was_never_used() {
 }
 
 /// The blocks that mke2fs gives lost+found are room for names when no block is free. They stay, as
-/// with e2fsck, also where names are entered or one is damaged. Once, only one block was left.
+/// with e2fsck, also when names are added or one is damaged. Once, only one block was left.
 #[test]
 fn lost_found_keeps_its_blocks() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -218,7 +218,7 @@ fn journal_of(image: &Path) -> (u64, RawJournalSuperblock) {
     (at, RawJournalSuperblock::read_from_bytes(&bytes).unwrap())
 }
 
-/// Writes a log of three transactions, which write one block each, from block 9000 on.
+/// Writes a log of three transactions for one block each, from block 9000 on.
 fn write_log(folder: &Path, image: &Path) {
     let (commands, data) = (folder.join("commands"), folder.join("data"));
     std::fs::write(&data, [7; 1024]).unwrap();

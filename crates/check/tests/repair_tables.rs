@@ -55,8 +55,8 @@ fn a_copy_in_the_log_is_no_table() {
 
 /// The only descriptor is lost, and the root's block with it, so that no directory names itself as
 /// the root. There is no checksum. The table is found by its reserved inodes. If these are lost as
-/// well, an empty table is made. It may cover blocks of the journal whose inode the superblock has
-/// a copy of.
+/// well, an empty table is made. It may cover blocks of the journal, which the superblock's copy of
+/// the journal inode still names.
 #[test]
 fn a_table_without_a_root_is_found_by_its_reserved_inodes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -393,7 +393,8 @@ impl Build {
         }
         let at = at.iter().position(|&byte| byte != b'/').map_or(Vec::new(), |start| at[start..].to_vec());
         let is_directory = std::fs::symlink_metadata(local).is_ok_and(|found| found.is_dir());
-        // A path in this tree is only the end of a path in the image.
+        // The root of this tree is not that of the image, so patterns that begin at the root do
+        // not apply.
         let read = || Tree::read_by(local, threads, &rules.anywhere());
         let mut tree = if is_directory { read()? } else { Tree::read_file(local)? };
         self.forget_image(&mut tree);
