@@ -36,7 +36,7 @@ impl Place {
         command.output().unwrap()
     }
 
-    /// Puts a file into the image, and damages its map.
+    /// Creates a file in the image and destroys its extent header.
     fn damage_file(&self) {
         assert!(self.mount(&[]).status.success());
         fs::write(self.directory().join("file"), [1; 10_000]).unwrap();
@@ -148,8 +148,8 @@ fn wrong_usage_is_told_before_anything_is_mounted() {
     assert_eq!(nowhere.status.code(), Some(8));
 }
 
-/// While a file is open the kernel refuses to unmount. Then the mount is detached, and written data
-/// is kept all the same.
+/// While a file is open, the kernel refuses to unmount. The server then detaches the mount, and
+/// the data written so far is kept all the same.
 #[test]
 fn a_signal_ends_it_in_order_also_while_it_is_used() {
     if !can_mount() {
@@ -172,8 +172,8 @@ fn a_signal_ends_it_in_order_also_while_it_is_used() {
     }
 }
 
-/// After a lazy unmount, another mount may take the place. A signal keeps what was written, ends
-/// the server and leaves the other mount alone.
+/// After a lazy unmount, another file system may be mounted on the same directory. SIGTERM then
+/// ends the server, keeps the written data and leaves the other mount alone.
 #[test]
 fn a_signal_ends_what_is_no_longer_in_its_place() {
     if !can_mount() {
@@ -190,8 +190,8 @@ fn a_signal_ends_what_is_no_longer_in_its_place() {
         if is_replaced {
             assert!(run("mount", &["-t", "tmpfs", "tmpfs", path]).status.success());
         }
-        // From here on, start no other program. It would close its copy of our open file, and so
-        // make the kernel write the file back.
+        // From here on, start no other program: when a child closes its copy of our open file, the
+        // kernel writes the file back.
         std::os::unix::fs::FileExt::write_all_at(&used, &[7; 10_000], 0).unwrap();
         let process = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
@@ -204,7 +204,7 @@ fn a_signal_ends_what_is_no_longer_in_its_place() {
     }
 }
 
-/// The image stays as it is even if it is named as the file for the log or the trace.
+/// A mount whose log or trace would be written to the image file is refused.
 #[test]
 fn neither_log_nor_trace_overwrites_the_image() {
     if !can_mount() {
@@ -254,7 +254,8 @@ fn a_remount_changes_what_the_kernel_can() {
     e2fsck_clean(&place.image());
 }
 
-/// The server decides about access times, so a remount keeps them, and may name those in force.
+/// The server applies the access-time option, so a remount cannot change it. A remount may repeat
+/// the option that is in force.
 #[test]
 fn a_remount_keeps_how_access_times_change() {
     if !can_mount() {
@@ -274,7 +275,8 @@ fn a_remount_keeps_how_access_times_change() {
     }
 }
 
-/// The kernel shows blanks and backslashes of a mount's path in octal, but not `#`.
+/// `/proc/self/mounts` shows blanks and backslashes of a mount point as octal escapes, but `#` as
+/// it is.
 #[test]
 fn a_remount_finds_a_path_with_blanks() {
     if !can_mount() {
@@ -294,8 +296,8 @@ fn a_remount_finds_a_path_with_blanks() {
     place.wait_for_end();
 }
 
-/// Once, after damage had made the file system read-only, the log said every second that the work
-/// in the background failed. Two threads do this work.
+/// The log used to repeat every second that work in the background failed, after damage had made
+/// the file system read-only. Now each of the two background threads logs it at most once.
 #[test]
 fn what_stays_wrong_is_logged_once() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -317,7 +319,7 @@ fn what_stays_wrong_is_logged_once() {
     assert!(count <= 2, "{text}");
 }
 
-/// Once, a mount that goes on after damage did not log it.
+/// A mount with `errors=continue` used not to log damage at all.
 #[test]
 fn damage_is_logged_once() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -336,7 +338,7 @@ fn damage_is_logged_once() {
     assert_eq!(count, 1, "{text}");
 }
 
-/// USR1 logs the requests, their latencies, and the allocator's counters.
+/// On SIGUSR1 the server logs the requests, their latencies, and the allocator's counters.
 #[test]
 fn a_signal_logs_the_rates() {
     if !can_mount() {
@@ -425,8 +427,8 @@ fn fill(directory: &Path) -> i32 {
     panic!("a thousand files fit");
 }
 
-/// A sparse image whose host is full: a writer gets an error, the mount can be taken down, and what
-/// was synced before is there.
+/// The image is sparse, and the file system that stores it is full. A writer gets an error, the
+/// mount can be unmounted, and what was synced before is still there.
 #[test]
 fn a_full_host_is_an_error_and_no_hang() {
     if !can_mount() {
@@ -468,8 +470,9 @@ impl Drop for Unmounted {
     }
 }
 
-/// An image whose file was unlinked keeps working. If the file is truncated to nothing, operations
-/// may fail, but a file in memory can be read. Neither hangs.
+/// If the image file is unlinked, the mount keeps working. If it is truncated to nothing,
+/// operations may fail, but content in the page cache can still be read. In neither case does an
+/// operation hang.
 #[test]
 fn an_image_that_goes_away_hangs_nobody() {
     if !can_mount() {
@@ -494,7 +497,7 @@ fn an_image_that_goes_away_hangs_nobody() {
             written.unwrap();
             synced.unwrap();
         }
-        // A program that lists mounts may hold it for a moment.
+        // A program that lists mounts may keep the mount busy for a moment.
         let unmount = || run("umount", &[place.directory().to_str().unwrap()]).status.success();
         wait_until("the mount is free", unmount);
         wait_until("the server ends", || !Path::new(&format!("/proc/{server}/fd")).exists());

@@ -1,5 +1,5 @@
-//! `kill -9` of the server at a random moment: what was durable is there after recovery by us, by
-//! Linux, and by e2fsck.
+//! `kill -9` of the server at a random moment: what fsync made durable is there after recovery,
+//! whether by our mount, by Linux or by e2fsck.
 
 #![allow(clippy::unwrap_used)]
 
@@ -75,8 +75,9 @@ fn note(facts: &Facts, name: &str, len: usize) {
     facts.push(Fact { name: name.to_owned(), len });
 }
 
-/// Makes files, writes each of them again at a greater length, and records what each fsync of these
-/// files promised. Replaces some of them. Ends at the first error, or when told to.
+/// Creates files, rewrites each of them twice at a greater length, and records what each fsync
+/// promised. Replaces every third file by a rename. Returns at the first error, or when `is_over`
+/// is set.
 fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: &AtomicBool) {
     for number in 0.. {
         let name = format!("w{writer}-{number}");
@@ -88,8 +89,8 @@ fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: 
             }
             note(facts, &name, len);
         }
-        // A new file with the same content replaces every third file by a rename. Whichever of the
-        // two a crash leaves, the content is there in full.
+        // The new file has the same content. So whichever of the two files a crash leaves under
+        // this name, the content is complete.
         let aside = directory.join(format!("w{writer}-aside"));
         if number % 3 == 0 && replace(&aside, &directory.join(&name), &content(&name, 40_000)).is_err() {
             return;
@@ -113,7 +114,8 @@ fn writers(directory: &Path, facts: &Facts, is_over: &Arc<AtomicBool>) -> Vec<Jo
     (0..WRITERS).map(writer).collect()
 }
 
-/// Recovers an image by us, by Linux or by e2fsck, and looks for what was promised.
+/// Recovers an image with our mount, with Linux's or with e2fsck, depending on `round`. Then
+/// checks that every promise was kept.
 fn recover_and_check(image: &Path, directory: &Path, facts: &[Fact], round: usize) {
     match round % 3 {
         0 => {
@@ -142,8 +144,8 @@ fn check(directory: &Path, facts: &[Fact], who: &str) {
     }
 }
 
-/// A folder with an image of 64 MiB with a small journal, and with the mount points `mnt` and
-/// `other`. Returns the folder, the image and `mnt`.
+/// Makes a folder with the mount points `mnt` and `other`, and with an image of 64 MiB whose
+/// journal has 4 MiB. Returns the folder, the image and `mnt`.
 fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (image, directory) = (folder.path().join("image"), folder.path().join("mnt"));
@@ -202,7 +204,7 @@ fn copies_of_one_server(rng: &mut ChaCha8Rng) {
         // Start no process meanwhile: closing its copies of the writers' files would send requests
         // to the stopped server.
         rustix::process::kill_process(process, Signal::STOP).unwrap();
-        // All threads run until one of them has taken the signal.
+        // The server's threads keep running until one of them has taken the signal.
         assert!(rustix::process::waitpid(Some(process), WaitOptions::UNTRACED).unwrap().is_some());
         let copied = fs::copy(&image, &copy);
         rustix::process::kill_process(process, Signal::CONT).unwrap();

@@ -1,8 +1,8 @@
 //! `blockyard check -f -p` against `e2fsck -f -p` on seeded damage: the same exit code, and the
 //! same verdict afterwards.
 //!
-//! 16 cases by default, 1,000 with `BLOCKYARD_FULL=1`. `REPAIRS=n` sets another number, and
-//! `PROFILE=name,name` the images.
+//! There are 16 cases by default, and 1,000 with `BLOCKYARD_FULL=1`. `REPAIRS=n` sets another
+//! number. `PROFILE=name,name` chooses the kinds of image.
 
 #![allow(clippy::unwrap_used)]
 
@@ -84,13 +84,14 @@ fn preening_ends_as_that_of_e2fsck() {
         }
     }
     println!("{wanted} damages, {differing} differ");
-    // Two differences are known: a broken directory index, where what e2fsck -p does depends on
-    // more than the finding, and a journal superblock of another version.
+    // Two kinds of damage are known to differ. One is a broken directory index: whether e2fsck -p
+    // stops there depends on more than the finding. The other is a journal superblock of another
+    // version.
     assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
 }
 
-/// Without `-f` the clean mark counts, except if the descriptors are broken, because then nothing
-/// could be mounted.
+/// Without `-f`, a file system that is marked clean is not checked. But if its group descriptors
+/// are broken, it could not be mounted, so it is checked all the same.
 #[test]
 fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {
@@ -112,7 +113,8 @@ fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     }
 }
 
-/// `check -p` once printed that a file system without its superblock was clean, and ended with 8.
+/// `check -p` used to call a file system without its primary superblock clean, although it exited
+/// with 8.
 #[test]
 fn without_its_superblock_a_file_system_is_not_called_clean() {
     if !require(&["mke2fs"]) {
@@ -148,8 +150,8 @@ fn the_mark_of_being_clean_is_that_of_the_primary_superblock() {
     }
 }
 
-/// A check that is allowed to write resets the mount count. Otherwise an image whose check is due
-/// would be checked at every boot.
+/// A check that is allowed to write resets the mount count. Otherwise, once a check was due, the
+/// image would be checked at every boot.
 #[test]
 fn a_check_that_was_due_is_not_due_again() {
     if !require(&["mke2fs", "tune2fs", "dumpe2fs"]) {
@@ -169,7 +171,7 @@ fn a_check_that_was_due_is_not_due_again() {
     }
 }
 
-/// `check -p --json` once printed text.
+/// `check -p --json` used to print plain text.
 #[test]
 fn preening_prints_json() {
     if !require(&["mke2fs", "debugfs"]) {
@@ -178,8 +180,9 @@ fn preening_prints_json() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     let path = image.to_str().unwrap();
-    // Nothing to do, checked or not; a count that -p repairs; a lost root, at which it stops; a
-    // lost superblock; only the journal; and a plan.
+    // In this order: a clean image, whose check is skipped; the same with a forced check; a link
+    // count that -p repairs; a lost root inode, at which -p stops; a lost superblock; a replay of
+    // the journal only; and a plan.
     let cases: [(&str, &[&str], i32, &str); 7] = [
         ("stats", &["-p"], 0, r#"{"clean":true,"skipped":true,"summary":true}"#),
         ("stats", &["-f", "-p"], 0, r#"{"clean":true,"errors":0,"examined":true,"findings":0"#),

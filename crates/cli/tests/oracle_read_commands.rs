@@ -1,4 +1,5 @@
-//! The reading commands against dumpe2fs, debugfs and the kernel.
+//! The commands that only read: `stat`, `ls`, `cat` and `map` show what dumpe2fs and debugfs show,
+//! also for images that the kernel wrote.
 
 #![allow(clippy::unwrap_used)]
 
@@ -174,7 +175,8 @@ fn mapped_blocks(image: &str, path: &str) -> Vec<u64> {
     blocks
 }
 
-/// The same from debugfs. Mapping blocks, whose labels have capitals (`ETB0`, `IND`), are left out.
+/// The same list from debugfs. Blocks of the mapping itself, whose labels have capitals (`ETB0`,
+/// `IND`), are left out.
 fn blocks_of_debugfs(image: &str, path: &str) -> Vec<u64> {
     let output = text(&run("debugfs", &["-R", &format!("stat {path}"), image]));
     let (_, list) =
@@ -372,7 +374,7 @@ fn damaged_groups_and_journals_do_not_hide_the_rest() {
     let name = image.to_str().unwrap();
     mke2fs(&image, &["-t", "ext4", "-b", "1024"], "32M");
     let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
-    // The descriptor of group 1 (block 2, byte 64) loses the address of its bitmap.
+    // Overwrites the block bitmap's address in the descriptor of group 1 (block 2, byte 64).
     file.write_all_at(&[0xFF; 4], 2048 + 64).unwrap();
     let output = blockyard(&["stat", "--groups", name]);
     assert_eq!(output.status.code(), Some(8));

@@ -1,4 +1,5 @@
-//! `blockyard recover` on a journal that debugfs wrote, and on one on a device of its own.
+//! `blockyard recover`: once with a log that debugfs wrote, and once with a journal on a device of
+//! its own.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! `blockyard check -y`, `-p`, `--plan` and `blockyard undo`: exit codes of e2fsck, what is written
-//! and what is not.
+//! `blockyard check -y`, `-p`, `--plan` and `blockyard undo`: the exit codes are those of e2fsck,
+//! and nothing is written that must not be.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,8 +51,9 @@ fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
     let undo = folder.path().join("image.undo");
     assert!(undo.exists());
     let repaired = std::fs::read(&image).unwrap();
-    // An undo file is in the way only if there is something to repair. It is not overwritten. The
-    // next check may write a later time, after which the undo file no longer fits.
+    // An existing undo file is never overwritten. Only a check that has something to repair is
+    // refused because of it. A clean check may still write the time of the check, after which the
+    // undo file no longer fits the image.
     let again = blockyard(&["check", "-y", name]);
     assert_eq!(again.status.code(), Some(0));
     assert!(String::from_utf8(again.stdout).unwrap().contains("0 changes decided, 1 block written: clean"));
@@ -94,7 +95,7 @@ fn preening_mends_what_is_safe_and_stops_at_the_rest() {
     let stopped = blockyard(&["check", "-p", "-f", name]);
     assert_eq!(stopped.status.code(), Some(4));
     assert!(String::from_utf8(stopped.stdout).unwrap().contains("RUN fsck MANUALLY"));
-    // The error mark makes the next run check without -f.
+    // The superblock now says that there are errors, so the next run checks even without -f.
     assert_eq!(code(&["check", "-p", name]), 4);
     let lost = folder.path().join("lost");
     assert_eq!(code(&["check", "-y", "--no-undo", "--lost", lost.to_str().unwrap(), name]), 1);
@@ -204,7 +205,7 @@ fn files_are_salvaged_from_an_image_that_was_cut_short() {
     assert_eq!(std::fs::read(there.join("kept")).unwrap(), b"mine");
 }
 
-/// A closed terminal is no answer. It once counted as yes.
+/// The end of the input is not an answer. It used to count as yes.
 #[test]
 fn the_end_of_input_repairs_nothing() {
     if !require(&["mke2fs", "debugfs", "script"]) {
@@ -287,13 +288,14 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
     let (image, journal) = (folder.path().join("image"), folder.path().join("journal"));
     mke2fs(&journal, &["-O", "journal_dev", "-b", "1024"], "8M");
     let device = LoopDevice::new(&journal);
-    // debugfs opens no half-written image whose bitmaps have checksums.
+    // debugfs refuses to open the half-written image below if its bitmaps have checksums.
     let journal_device = format!("device={}", device.path());
     mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-J", &journal_device], "32M");
     drop(device);
     debugfs(&image, "mkdir /a");
-    // Inodes 13 to 52 fill more blocks of the inode table than the kernel changes. So the log has
-    // no copy of the blocks in the middle, such as that of inode 33, which is damaged below.
+    // Inodes 13 to 52 fill several blocks of the inode table, and the kernel changes only some of
+    // them. The log has no copy of the block in the middle that holds inode 33. So the replay does
+    // not undo the damage to inode 33 below.
     for nth in 0..40 {
         debugfs(&image, &format!("write /dev/null f{nth}"));
     }
@@ -307,9 +309,9 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         orphans: false,
     }
     .make_dirty();
-    // A directory without a name, which needs the replay or a repair to come back, and a damaged
-    // map, which -p does not repair. The map is damaged by inode number, because debugfs may find
-    // no name in a root that is half written.
+    // Two damages. Directory `a` loses its name, until the replay or a repair gives it one again.
+    // Inode 33 loses its extent header, which -p does not repair; it is given by number, because
+    // debugfs may find no names in a half-written root directory.
     debugfs(&image, "unlink /a");
     debugfs(&image, "set_inode_field <33> block[0] 0");
     let content = || (std::fs::read(&image).unwrap(), std::fs::read(&journal).unwrap());
@@ -321,8 +323,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         assert!(salvaged.status.code().unwrap() <= 1, "{salvaged:?}");
         let told = String::from_utf8_lossy(&salvaged.stderr).contains("journal is on another device");
         assert_eq!(told, nth == 0, "the journal was not given");
-        // The replay brings the name `a` back. Without it, the directory may have no name, and is
-        // then in `lost+found`.
+        // The replay brings the name `a` back. Without the replay, the directory may have no name;
+        // salvage then puts it into `lost+found`.
         let is_there = |place| there.join(place).exists();
         assert!(is_there("a") || nth == 0 && is_there("lost+found"), "left out: {salvaged:?}");
         assert!(content() == before, "salvage wrote");
@@ -337,7 +339,7 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
     assert!(content() == before, "not taken back to the byte");
 }
 
-/// Answers each question with the same line; returns what was said.
+/// Runs `blockyard` on a terminal and answers each question with `line`.
 fn answered(arguments: &str, line: &str, folder: &Path) -> Output {
     let answers = folder.join("answers");
     std::fs::write(&answers, line.repeat(40)).unwrap();
@@ -347,7 +349,8 @@ fn answered(arguments: &str, line: &str, folder: &Path) -> Output {
     script.args(["-qec", &command, "/dev/null"]).stdin(input).output().unwrap()
 }
 
-/// Everything after the superblock, which may change: it records that errors are left.
+/// The image's bytes after the superblock. The superblock itself may change, because it records
+/// that errors are left.
 fn behind_superblock(image: &Path) -> Vec<u8> {
     std::fs::read(image).unwrap().split_off(2048)
 }
@@ -418,7 +421,7 @@ fn cut_short(folder: &Path) -> PathBuf {
     image
 }
 
-/// Names of files that hold other bytes than they had.
+/// The paths of the files whose content is no longer what was written.
 fn zeroed(image: &Path, folder: &Path) -> Vec<String> {
     let out = folder.join("out");
     let name = |nth: usize| format!("/f{nth}");
@@ -450,7 +453,7 @@ fn what_a_cut_image_lost_is_listed_before_and_after_and_undo_cuts_it_again() {
     let planned = listed();
     std::fs::remove_file(&lost).unwrap();
     assert!(std::fs::read(&image).unwrap() == before, "a plan wrote to the image");
-    // Without a place for the undo file, the image keeps its length.
+    // If the undo file cannot be created, the image keeps its length.
     assert_eq!(code(&["check", "-y", "-z", "/nonexistent/undo", name]), 8);
     assert!(std::fs::read(&image).unwrap() == before, "the image was made longer without an undo file");
     assert_eq!(code(&["check", "-y", "--lost", lost.to_str().unwrap(), name]), 1);
@@ -534,7 +537,7 @@ fn options_without_an_effect_are_refused() {
     assert!(text.contains("the journal of -j") && !text.contains("mkfs"), "{text}");
 }
 
-/// As in e2fsck, which leaves a tree as it is only with `-p` or with an option that forbids
+/// As with e2fsck, an extent tree is left as it is only with `-p` or with an option that forbids
 /// packing.
 #[test]
 fn extent_trees_are_packed_unless_it_is_forbidden() {

@@ -1,5 +1,6 @@
-//! A cell is repeatable: with the same seed, all runs in lockstep leave the same image to the byte,
-//! on one core and on two. So do all runs in overlap, but their image is another one.
+//! A cell (one policy with one workload) is repeatable. With the same seed, all runs in lockstep
+//! leave the same image to the byte, on one core and on two. All runs in overlap also leave the
+//! same image, but not the one that lockstep leaves.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +18,7 @@ fn blockyard(prefix: &[&str], arguments: &[&str]) {
     assert!(output.status.success(), "{all:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs one cell in place on a copy of `base`, and returns the bytes of the result.
+/// Runs one cell in place on a copy of `base`, and returns the bytes of the image afterwards.
 fn cell(base: &Path, cores: &str, workload: &str, interleave: &str, seed: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");

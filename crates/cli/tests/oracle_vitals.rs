@@ -90,9 +90,9 @@ fn passes_say_what_they_read() {
         assert_eq!(costs[6][key].as_u64(), Some(sum(key)), "{key}");
         assert!(costs[1][key].as_u64() > Some(0), "pass 1: {key}");
     }
-    // No program runs in less memory.
+    // No process needs less than 100,000 bytes of memory.
     assert!(costs.iter().all(|cost| cost["memory_bytes"].as_u64() > Some(100_000)), "{printed}");
-    // With a repair: the figures of the check before it.
+    // A repair prints the figures of the check that came before it.
     let (code, printed) = check(&["-y", "-tt", "--no-undo", text]);
     assert!(code == 0 && printed.contains("\nPass 5: I/O read: "), "{code}: {printed}");
 }

@@ -1,6 +1,6 @@
-//! A file system is not written while another host renews its MMP block, or if that block says that
-//! a check runs. If a mounted host has stopped renewing its block, the file system is written after
-//! a wait.
+//! A file system is not written to while another host renews its MMP block (multiple mount
+//! protection), or if that block says that a check is running. If the host has stopped renewing
+//! the block, the file system is written to after a wait.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use blockyard_disk::superblock::RawSuperblock;
 use blockyard_testkit::{mke2fs, require, run};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// An image with a log to replay.
+/// An image with an MMP block and a log to replay.
 fn made(folder: &Path) -> PathBuf {
     let image = folder.join("image");
     mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "mmp", "-E", "mmp_update_interval=1"], "32M");
