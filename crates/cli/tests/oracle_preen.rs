@@ -131,8 +131,8 @@ fn without_its_superblock_a_file_system_is_not_called_clean() {
     assert!(said.contains("run check -y") && !said.contains("clean"), "{said}");
 }
 
-/// If `-b` names another superblock than the primary one, the mark in the primary one does not
-/// count.
+/// If `-b` names a superblock other than the primary one, the clean mark of the primary superblock
+/// does not count.
 #[test]
 fn the_mark_of_being_clean_is_that_of_the_primary_superblock() {
     if !require(&["mke2fs", "e2fsck"]) {

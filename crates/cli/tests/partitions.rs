@@ -35,7 +35,8 @@ fn done(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with an exit code and one line, which is returned.
+/// Runs a command that must fail with this exit code and one line on standard error. Returns the
+/// line.
 fn fails(arguments: &[&str], code: i32) -> String {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -69,7 +70,7 @@ fn gpt_disk(path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     gpt_disk_in(SECTOR, path, mib, parts);
 }
 
-/// The same with sectors of a given size in bytes.
+/// Like [`gpt_disk`], with sectors of a given size in bytes.
 fn gpt_disk_in(sector_bytes: u64, path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     let file = File::create(path).unwrap();
     file.set_len(mib * MIB).unwrap();
@@ -108,8 +109,8 @@ fn gpt_disk_in(sector_bytes: u64, path: &Path, mib: u64, parts: &[Part<[u8; 16]>
     file.write_all_at(&header(last, 1, second), last * sector_bytes).unwrap();
 }
 
-/// Makes a disk of 64 MiB with primary partitions 1, 2 and 4, and logical ones 5, 6 and 7 in
-/// partition 3.
+/// Makes a disk of 64 MiB with an MBR: primary partitions 1, 2 and 4, and logical partitions 5, 6
+/// and 7 in the extended partition 3.
 fn mbr_disk(path: &Path) {
     let file = File::create(path).unwrap();
     file.set_len(64 * MIB).unwrap();
@@ -148,8 +149,8 @@ fn our_scan(disk: &Path) -> (TableKind, BTreeMap<u32, (u64, u64)>) {
     (table.kind, table.partitions.iter().map(place).collect())
 }
 
-/// Partition tables mean the same to us as to util-linux, which reads them as the kernel does: GPT
-/// by either header, and MBR with a chain of logical partitions.
+/// We find the same partitions as partx of util-linux, which reads tables as the kernel does: in a
+/// GPT with either header, and in an MBR with a chain of logical partitions.
 #[test]
 fn partitions_are_those_of_partx() {
     if !require(&["partx"]) {
@@ -164,7 +165,7 @@ fn partitions_are_those_of_partx() {
     gpt_disk(&disk, 64, &parts);
     assert_eq!(our_scan(&disk), (TableKind::Gpt, scan_of_partx(&disk)));
     assert_eq!(our_scan(&disk).1.len(), 3);
-    // The first header is gone; the one at the end of the disk says the same.
+    // Without the first header, the header at the end of the disk is used.
     File::options().write(true).open(&disk).unwrap().write_all_at(&[0; 512], SECTOR).unwrap();
     assert_eq!(our_scan(&disk), (TableKind::Gpt, scan_of_partx(&disk)));
     assert_eq!(our_scan(&disk).1.len(), 3);
@@ -184,7 +185,7 @@ fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     let theirs = partitions_of_a_loop_device(&disk);
     assert_eq!(theirs.len(), 3, "{theirs:?}");
     assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs.clone()));
-    // The header at the end of the disk gives the same.
+    // Without the first header, the header at the end of the disk gives the same partitions.
     File::options().write(true).open(&disk).unwrap().write_all_at(&[0; 512], 4096).unwrap();
     assert_eq!(partitions_of_a_loop_device(&disk), theirs);
     assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs));
@@ -219,7 +220,8 @@ fn partitions_of_a_loop_device(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     found
 }
 
-/// A disk was once reported as "no ext file system", and there was no way to name a partition.
+/// A partitioned disk used to be reported as "no ext file system", and there was no way to name a
+/// partition.
 #[test]
 fn a_partition_is_worked_on_as_an_image_is() {
     if !require(&["e2fsck", "dumpe2fs"]) {
@@ -244,7 +246,7 @@ fn a_partition_is_worked_on_as_an_image_is() {
         assert!(fails(arguments, 8).contains("?offset=2097152 (partition 2"), "{arguments:?}");
     }
     let before = std::fs::read(&disk).unwrap();
-    // The size is that of the partition; a larger one is refused.
+    // A file system larger than its partition is refused.
     fails(&["mkfs", &second, "17M"], 8);
     assert!(fails(&["mkfs", &format!("{name}?offset=3M")], 8).contains("no partition begins there"));
     assert_eq!(std::fs::read(&disk).unwrap(), before);
@@ -254,7 +256,7 @@ fn a_partition_is_worked_on_as_an_image_is() {
     let at = |sector: usize| sector * 512;
     assert_eq!(before[..at(4096)], after[..at(4096)]);
     assert_eq!(before[at(57344)..], after[at(57344)..]);
-    // The same bytes as in a file of its own.
+    // The partition holds the same bytes as an image in a file of its own.
     let alone = folder.path().join("alone");
     let options = ["mkfs", "-q", "-b", "1024", "--seed", "1", "--time", "1700000000"];
     done(&[&options[..], &[alone.to_str().unwrap(), "16M"]].concat());
@@ -270,9 +272,9 @@ fn a_partition_is_worked_on_as_an_image_is() {
     }
 }
 
-/// A disk is busy while one of its partitions is mounted. The place of that mount was once not
-/// looked for. So a disk that the caller had opened before the mount was accepted, as if the caller
-/// itself were the one that uses it.
+/// A disk is in use while one of its partitions is mounted. Mounts of partitions used to be
+/// overlooked: a disk that the caller had opened before the mount was accepted, as if the caller
+/// were its only user.
 #[test]
 fn a_disk_with_a_mounted_partition_is_refused() {
     if !require(&["root", "losetup", "addpart", "mke2fs", "mount"]) {
@@ -284,7 +286,7 @@ fn a_disk_with_a_mounted_partition_is_refused() {
     File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
     let output = run("losetup", &["-f", "--show", disk.to_str().unwrap()]);
     let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-    // Not every kernel reads partition tables.
+    // Not every kernel reads partition tables, so the partition is added by hand.
     assert!(run("addpart", &[&device, "1", "2048", "65536"]).status.success(), "{device}");
     let partition = format!("{device}p1");
     assert!(run("mke2fs", &["-q", &partition]).status.success(), "{partition}");
@@ -323,8 +325,8 @@ fn works_there(folder: &Path, image: &str) {
     done(&["check", "-n", image]);
 }
 
-/// If a file of the whole name exists, the name is not split. An offset that is not a number is
-/// wrong usage, and one beyond the end of the file is an error.
+/// If a file with the whole name exists, the name is not split at `?offset=`. An offset that is not
+/// a number is wrong usage, and an offset beyond the end of the file is an error.
 #[test]
 fn a_file_that_is_called_so_wins() {
     let folder = tempfile::tempdir().unwrap();

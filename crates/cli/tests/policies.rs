@@ -17,8 +17,8 @@ fn blockyard(line: &str) -> (bool, String, String) {
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
-/// Lines once had up to 142 characters and contained Rust paths in brackets, and fillings had names
-/// without explanations.
+/// Lines used to have up to 142 characters and to contain Rust paths in brackets, and fillings were
+/// named without an explanation.
 #[test]
 fn every_slot_and_filling_has_a_line_of_explanation() {
     let (_, list, _) = blockyard("policy list");
@@ -63,7 +63,7 @@ fn every_slot_and_filling_has_a_line_of_explanation() {
     }
 }
 
-/// An arm could once override slots only, so `linux-6.18:mb_max_to_scan=50` was refused.
+/// Only slots used to accept overrides, so `linux-6.18:mb_max_to_scan=50` was refused.
 #[test]
 fn tunables_are_overrides_that_change_decisions() {
     let run = |policy: &str| {
@@ -76,8 +76,8 @@ fn tunables_are_overrides_that_change_decisions() {
         assert!(is_done, "{policy}: {errors}");
         serde_json::from_str(text.lines().next().unwrap()).unwrap()
     };
-    // A request of 8 KiB is two blocks, so the criterion for powers of two serves it, unless that
-    // criterion is reserved for longer requests.
+    // A request of 8 KiB is two blocks, so the criterion for powers of two serves it, unless
+    // `mb_order2_req` reserves that criterion for longer requests.
     let (with, without) = (row("linux-6.18"), row("linux-6.18:mb_order2_req=20"));
     assert!(with["hits"]["p2_aligned"].as_u64() > Some(100), "{with}");
     assert_eq!(without["hits"]["p2_aligned"], 0, "{without}");

@@ -1,8 +1,8 @@
-//! Printing: no byte of an image affects a terminal, names in JSON lose nothing, tables fit,
-//! progress is for terminals only, and reading a mounted image gives a warning.
+//! Printing: no byte of an image affects a terminal, JSON keeps every byte of a name, tables fit
+//! the terminal, progress is for terminals only, and reading a mounted image gives a warning.
 //!
-//! The terminal comes from `script` (util-linux), which runs a command on one and prints its
-//! output.
+//! The terminal comes from `script` (util-linux), which runs a command on a pseudo-terminal and
+//! prints its output.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,8 +51,7 @@ struct Stage {
     image: PathBuf,
 }
 
-/// An image with a hostile label and hostile names, each both as a file and as the target of a
-/// link.
+/// An image with a hostile label, and for each of [`NAMES`] a file and a symbolic link to it.
 fn stage() -> Stage {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
@@ -84,8 +83,8 @@ fn assert_tame(what: &str, text: &str) {
     assert_eq!(bad, None, "{what}: {text:?}");
 }
 
-/// `ls`, `map`, `frag`, `check`, `stat` and `cat` once wrote names, labels and content to terminals
-/// unchanged.
+/// `ls`, `map`, `frag`, `check`, `stat` and `cat` used to write names, labels and content to
+/// terminals unescaped.
 #[test]
 fn no_byte_of_an_image_reaches_a_terminal_raw() {
     if !require(&["script", "debugfs"]) {
@@ -145,8 +144,8 @@ fn rows_of(text: &[u8]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The bytes of a name: from the key `..._bytes` if there is one, otherwise those of the text.
-/// `None` if the row has no such name.
+/// The bytes of the name under `key`: decoded from the hex digits of `{key}_bytes` if the row has
+/// that key, otherwise those of the text. `None` if the row has no `key`.
 fn bytes_at(row: &Value, key: &str) -> Option<Vec<u8>> {
     let text = row[key].as_str()?;
     let Some(hex) = row[format!("{key}_bytes")].as_str() else { return Some(text.as_bytes().to_vec()) };
@@ -154,8 +153,8 @@ fn bytes_at(row: &Value, key: &str) -> Option<Vec<u8>> {
     Some((0..hex.len()).step_by(2).map(digits).collect())
 }
 
-/// Names that are not UTF-8 once had only replacement characters, so that two of them could not be
-/// told apart.
+/// Names that are not UTF-8 used to be printed with replacement characters only, so that two such
+/// names could look the same.
 #[test]
 fn json_says_every_name_to_the_byte() {
     let stage = stage();
@@ -202,7 +201,7 @@ fn json_says_every_name_to_the_byte() {
         });
         assert!(found, "{arguments:?}: {}", String::from_utf8_lossy(&text));
     }
-    // A UTF-8 name has no second key, and text that is not for a terminal is unchanged.
+    // A UTF-8 name has no `path_bytes`, and text that does not go to a terminal is not escaped.
     let rows = rows_of(&done(&[OsStr::new("--json"), OsStr::new("ls"), image]));
     assert!(rows.iter().any(|row| row["path"] == "/two\nlines" && row["path_bytes"].is_null()));
     let text = done(&[OsStr::new("ls"), image]);
@@ -212,10 +211,10 @@ fn json_says_every_name_to_the_byte() {
 const SMALL: &str = "lab run fallocate2 --interleave lockstep --ops 40 --workers 1,2,8,64 --repeat 2 --memory 4G \
                      --policy linux-6.16:scan=optimized,linux-6.18,yard";
 
-/// Tables of `lab run` were once up to 251 characters wide, whatever the terminal.
+/// Tables of `lab run` used to be up to 251 characters wide, whatever the width of the terminal.
 #[test]
 fn tables_fit_the_terminal() {
-    // The verdict is a sentence and not part of a table.
+    // The verdict (`seed 1: ...`) is a sentence and not part of a table, so it may be wider.
     let widest = |text: &str| {
         let lines = text.lines().filter(|line| !line.starts_with("seed"));
         lines.map(|line| line.trim_end_matches('\r').chars().count()).max().unwrap()
@@ -245,7 +244,7 @@ fn tables_fit_the_terminal() {
     }
 }
 
-/// The old progress line said `put: 1234 names, 5 MiB`, without the total, the rate or the time
+/// The progress line used to be `put: 1234 names, 5 MiB`, without the total, the rate or the time
 /// left.
 #[test]
 fn progress_says_how_much_is_left_and_only_on_a_terminal() {
@@ -260,11 +259,12 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join(number.to_string()), vec![b'x'; 20_000]).unwrap();
     }
-    // The program is stopped for longer than the second after which progress appears.
+    // Progress appears after one second, so the program is stopped for longer than that.
     let stopped = |after: &str, words: &str| {
         format!("$B {words} & p=$!; sleep {after}; kill -STOP $p; sleep 1.2; kill -CONT $p; wait $p")
     };
-    // On a busy machine the program may begin to copy only later.
+    // On a busy machine the program may begin to copy only after the first delay, so several delays
+    // are tried.
     let mut texts = ["0.1", "0.3", "0.6", "1.2"].into_iter().enumerate().map(|(nth, after)| {
         let put = stopped(after, &format!("put -r $I {} /tree{nth}", tree.display()));
         on_terminal(&put, &image)
@@ -287,8 +287,8 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
     assert!(said.starts_with("8009 names and 153 MiB of content in ") && said.lines().count() == 1, "{said}");
 }
 
-/// `rm -r` once counted names without a total, and the lab's smaller commands showed only a
-/// spinner.
+/// `rm -r` used to count names without a total, and the smaller commands of `lab` used to show only
+/// a spinner.
 #[test]
 fn progress_of_what_is_counted_says_of_how_many() {
     if !require(&["script"]) {
@@ -310,7 +310,7 @@ fn progress_of_what_is_counted_says_of_how_many() {
         tree.as_os_str(),
         OsStr::new("/"),
     ]);
-    // The program is stopped after 50 ms, for longer than the second after which progress appears.
+    // Progress appears after one second. The program is stopped after 50 ms for longer than that.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.05; kill -STOP $p; sleep 1.3; kill -CONT $p; wait $p")
     };
@@ -331,7 +331,8 @@ fn progress_of_what_is_counted_says_of_how_many() {
     }
 }
 
-/// Sizes were once a mix of blocks, bytes and MiB, and a single thing was in the plural.
+/// Summaries used to mix sizes in blocks, bytes and MiB, and to use the plural for one thing, as in
+/// "1 groups".
 #[test]
 fn summaries_are_for_people() {
     let stage = stage();
@@ -351,7 +352,8 @@ fn summaries_are_for_people() {
     );
 }
 
-/// Reading a mounted image once gave no warning, although part of its state may not be on disk yet.
+/// Reading a mounted image used to give no warning, although part of its state may not be on disk
+/// yet.
 #[test]
 fn whoever_reads_a_mounted_image_is_told() {
     if !require(&["root", "mount", "umount"]) {
@@ -384,7 +386,8 @@ fn whoever_reads_a_mounted_image_is_told() {
     let refused = said("mkdir I /x");
     assert!(refused.contains("in use by /dev/loop") && !refused.contains("note"), "{refused}");
     unmount();
-    // A file system that is mounted read-only does not change, but a repair would change it.
+    // A file system that is mounted read-only does not change, so `ls` prints no note. A check
+    // prints one, because a repair would change the file system.
     mount("loop,ro");
     for words in ["check -n I", "check --plan I"] {
         let said = said(words);

@@ -1,5 +1,5 @@
-//! The HTML report of a run and the pictures of maps: contents, a baseline, metadata apart from
-//! data, legends, and a size that suits the image.
+//! The HTML report of a run and the pictures of maps: a table of contents, a baseline, metadata
+//! drawn apart from data, legends, and a size that suits the image.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,8 +21,8 @@ fn size(svg: &str) -> (u32, u32) {
     (of("width").parse().unwrap(), of("height").parse().unwrap())
 }
 
-/// The page was once one long list of tables without navigation, and left the subtraction to the
-/// reader.
+/// The page used to be one long list of tables without navigation, and the reader had to work out
+/// the differences between policies.
 #[test]
 fn the_page_has_contents_a_baseline_and_maps_that_tell_files_from_metadata() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,8 +59,8 @@ fn the_page_has_contents_a_baseline_and_maps_that_tell_files_from_metadata() {
     assert!(!page.contains("1 workers"), "one of a thing has no plural");
 }
 
-/// A picture once had no legend, and was 204 pixels wide for one group and thousands high for many
-/// empty ones.
+/// A picture used to have no legend. It was 204 pixels wide for one group, and thousands of pixels
+/// high for many empty groups.
 #[test]
 fn a_map_has_a_legend_and_a_size_that_suits_the_image() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `--rotational`, and where `put -r` places the blocks of directories.
+//! The option `--rotational`, and where `put -r` places the blocks of directories.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,22 +56,22 @@ fn runs(image: &str) -> usize {
     1 + blocks.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count()
 }
 
-/// With seek times the search begins with a linear pass over groups, which packs directories. There
-/// was once no option to say that a device has seek times. Also, while dirty data was at its limit,
-/// each new file used to cause the write-back of one other file. So single directories came to lie
-/// between files.
+/// If the device has seek times, the search begins with a linear pass over groups, which packs
+/// directories. This used to fail for two reasons. No option could say that a device has seek
+/// times. And while dirty data was at its limit, each new file caused the write-back of another
+/// file, so the blocks of single directories were allocated between files.
 #[test]
 fn directories_are_packed_where_the_device_has_seek_times() {
     let folder = tempfile::tempdir().unwrap();
     tree(&folder.path().join("tree"));
-    // A file has no seek times unless an option says so.
+    // An image in a file is taken to have no seek times unless an option says otherwise.
     let ssd = runs(&put(folder.path(), "ssd", &[]));
     let disk = runs(&put(folder.path(), "disk", &["--rotational", "on"]));
     assert!(disk <= 3 && (4..=30).contains(&ssd), "{ssd} runs without seek times, {disk} with");
 }
 
-/// The help once did not mention that `auto` means off with a fixed time, so that the same input
-/// gives the same bytes on every machine.
+/// If the time is fixed, `auto` means off, so that the same input gives the same bytes on every
+/// machine. The help used not to mention that.
 #[test]
 fn help_says_what_decides_when_nobody_does() {
     for command in [&["put"][..], &["lab", "run"]] {

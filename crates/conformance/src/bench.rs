@@ -1,4 +1,5 @@
-//! An allocator beside a model that knows the owner of every cluster.
+//! Runs an allocator beside a model that records the state and the owner of every cluster, and
+//! compares each answer of the allocator with the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +14,11 @@ use blockyard_sync::CpuSlot;
 
 use crate::shapes::{CPUS, OVERHEAD, Shape};
 
-/// Files of a run.
+/// Number of files in a run.
 pub(crate) const FILES: usize = 6;
 
-/// Linux's flag for requests that use a locality group's preallocations, as events carry it.
+/// Flag in an event: the request used the preallocations of a locality group. Linux calls it
+/// `EXT4_MB_HINT_GROUP_ALLOC`.
 const GROUP_ALLOC: u16 = 0x80;
 
 /// State of a cluster. A cluster without an entry is free.
@@ -84,7 +86,7 @@ pub(crate) struct Bench<'a> {
     discarded: u64,
     files: Vec<File>,
     open: Vec<(Claim<'a>, usize, u32)>,
-    /// The running transaction. `committing` is the one before it, while that is not durable yet.
+    /// The running transaction. `committing` is the transaction before it, until that is durable.
     txn: u32,
     committing: Option<u32>,
     /// Every answer, for comparing runs.
@@ -163,7 +165,8 @@ impl Bench<'_> {
         let blocks = self.geometry.blocks_count().raw();
         BlockRequest {
             mapping: if ask.kind == Kind::Indirect { Mapping::Indirect } else { Mapping::Extents },
-            // Some goals lie beyond the end. The allocator takes the first data block instead.
+            // Some goals are beyond the end of the file system. The allocator then takes the first
+            // data block instead.
             goal: left.map_or(BlockNr::new(ask.goal % (blocks + blocks / 8)), |left| left.physical),
             left,
             file_size: u64::from(file.end + ask.clusters) << (ratio_bits + self.geometry.block_bits()),
@@ -196,7 +199,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Records as preallocated what a search took beyond the clusters that it served.
+    /// Records as preallocated what a search found beyond the clusters that the request got.
     fn note_prealloc(&mut self, event: &AllocEvent, served: FreedExtent, ask: &Ask) {
         assert_eq!(event.inode, 12 + ask.file as u32);
         if event.kind == EventKind::Prealloc {
@@ -298,8 +301,8 @@ impl Bench<'_> {
         })
     }
 
-    /// The next step of committing: either the running transaction stops taking frees and another
-    /// one starts, or the one that stopped before becomes durable.
+    /// Does the next step of a commit. Either the running transaction stops taking frees and
+    /// another one starts, or the transaction that was stopped before becomes durable.
     pub(crate) fn commit_step(&mut self) {
         let Some(txn) = self.committing.take() else {
             self.committing = Some(self.txn);

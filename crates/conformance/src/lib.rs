@@ -26,7 +26,7 @@ pub use threads::threads_never_share_a_cluster;
 /// Checks every property.
 ///
 /// # Panics
-/// When one does not hold.
+/// When a property does not hold.
 pub fn keeps_to_all(policy: Policy) {
     clusters_have_one_owner_and_no_space_is_true(policy);
     the_same_requests_get_the_same_answers(policy);

@@ -7,7 +7,7 @@ use blockyard_alloc::{AllocConfig, Policy};
 use blockyard_disk::geometry::GeometryFields;
 use blockyard_disk::{BlockCount, BlockNr, Geometry};
 
-/// CPU slots.
+/// Number of CPU slots.
 pub(crate) const CPUS: u32 = 3;
 /// Metadata clusters at the start of every group.
 pub(crate) const OVERHEAD: u32 = 9;
@@ -26,7 +26,7 @@ pub(crate) struct Shape {
 }
 
 /// 1 KiB blocks with flex groups of 4; 4 KiB blocks without flex groups but with a stripe; clusters
-/// of 16 blocks with enough groups for the indexes.
+/// of 16 blocks with enough groups for searches that use the group indexes.
 pub(crate) const SHAPES: [Shape; 3] = [
     Shape {
         block_bits: 10,
@@ -79,7 +79,8 @@ impl Shape {
         MemoryBitmaps::new(self.geometry(), OVERHEAD)
     }
 
-    /// No reserves, and memory for only three groups, so that groups are evicted and loaded again.
+    /// A configuration without reserves, and with memory for only three groups, so that groups are
+    /// evicted and loaded again.
     pub(crate) fn config(&self, policy: Policy) -> AllocConfig {
         AllocConfig {
             policy,

@@ -1,4 +1,4 @@
-//! The properties, on one thread.
+//! Checks of the properties that need only one thread.
 
 use blockyard_alloc::{AllocConfig, AllocError, Allocator, BlockRequest, InodeAlloc, Policy, RequestFlags};
 use blockyard_disk::{GroupNr, InodeNr, LogicalBlock};
@@ -117,8 +117,8 @@ pub fn the_same_requests_get_the_same_answers(policy: Policy) {
     result.unwrap_or_else(|failure| panic!("{policy}: {failure}"));
 }
 
-/// Ordinary requests leave both reserves alone; root's requests leave the file system's reserve
-/// alone. Each request gets what it may have.
+/// Ordinary requests stop at both reserves: that of root and that of the file system. Root's
+/// requests stop at the file system's reserve. Requests with `USE_RESERVED` can take every cluster.
 ///
 /// # Panics
 /// When the property does not hold.

@@ -1,13 +1,13 @@
 //! One writer per device. The whole process shares one list of the devices in use, so it does not
-//! matter which pointer leads to a device.
+//! matter through which pointer a device is reached.
 //!
 //! A device that is open for writing has no other user; readers share a device. Between processes,
 //! the lock of a [`FileDevice`](crate::FileDevice) ensures the same for those who take it: every
 //! writer, and a reader that asks for it. A pointer to a device, or a wrapper that writes
 //! to it (such as a recorder), counts as that device ([`BlockDevice::identity`]).
 //!
-//! Locks of files have a list of their own ([`FileClaim`]): copies of one open file share its lock,
-//! so the lock alone would let two writers of one process in.
+//! A second list has the files that this process has locked ([`FileClaim`]). Copies of one open
+//! file share its `flock`, so the lock alone would not keep two writers of one process apart.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -90,8 +90,8 @@ impl FileClaim {
         add_reader(&mut LOCKED.lock(), id).map(|()| Self(id)).map_err(Use::by_this_process)
     }
 
-    /// Releases the right, and calls `unlock` if no other device of this process uses the lock. No
-    /// other device can take the lock between the two.
+    /// Releases the right, and calls `unlock` if no other device of this process uses the lock. The
+    /// list stays locked meanwhile, so no other device can claim the file between these two steps.
     pub(crate) fn release(self, unlock: impl FnOnce()) {
         let mut locked = LOCKED.lock();
         remove(&mut locked, self.0);
@@ -101,7 +101,7 @@ impl FileClaim {
     }
 }
 
-/// Enters a writer. If there is a user already, fails with that use.
+/// Adds a writer. If the device or file is in use already, fails with that use.
 fn add_writer<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result<(), Use> {
     match used.get(&id) {
         Some(other) => Err(*other),
@@ -112,7 +112,7 @@ fn add_writer<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result
     }
 }
 
-/// Enters a reader. If there is a writer, fails with that use.
+/// Adds a reader. Fails if there is a writer.
 fn add_reader<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result<(), Use> {
     let readers = match used.get(&id) {
         Some(Use::Write) => return Err(Use::Write),
@@ -138,7 +138,7 @@ fn remove<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) {
 
 /// The right to use a device. Dropping it releases the right.
 pub struct Claim {
-    /// Kept alive, so that no other device gets its address meanwhile.
+    /// Kept alive: its identity is its address, which no other device must get meanwhile.
     device: Arc<dyn BlockDevice>,
 }
 
@@ -206,7 +206,8 @@ mod tests {
         drop(Claim::write(&device).unwrap());
     }
 
-    /// A view has the same content as its device. Writes to an overlay stay in the overlay.
+    /// A pointer or a wrapper that writes to a device counts as that device. An overlay does not,
+    /// because writes to it stay in memory.
     #[test]
     fn views_of_one_device_are_that_device() {
         let memory = Arc::new(MemoryDevice::new(4096));

@@ -1,11 +1,11 @@
 //! A device that is a file or a block device, or a part of one: positional reads and writes, hole
 //! punching, advisory lock.
 //!
-//! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. Copies of
-//! one open file share its lock, so a lock also needs a [`FileClaim`]. A writer that opens a block
-//! device by its path also asks the kernel for exclusive use, which fails while the device is
-//! mounted. A file that backs a loop device is never written: the kernel caches what it has read of
-//! the file. A reader takes a shared lock only if it asks for one
+//! A writer holds an exclusive `flock` while it lives, so no two of our writers use a file at once.
+//! Copies of one open file share its lock, so a lock also needs a [`FileClaim`]. A writer that
+//! opens a block device by its path also asks the kernel for exclusive use, which fails while the
+//! device is mounted. A file that backs a loop device is never written: the kernel caches what it
+//! has read of the file. A reader takes a shared lock only if it asks for one
 //! ([`FileDevice::lock_for_reading`]).
 
 use std::fs::{File, FileType, OpenOptions};
@@ -22,9 +22,9 @@ use crate::claim::FileClaim;
 use crate::clone_range::clone_range;
 use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_use};
 
-/// Bytes that are read, written as zeroes, or gathered for a write, at a time.
+/// How many bytes are read, written as zeroes, or gathered for a write at a time.
 const CHUNK: usize = 1 << 20;
-/// The most parts per system call.
+/// The most parts of one `pwritev`.
 const PARTS_MAX: usize = 1024;
 
 /// A file or block device, or a part of one.
@@ -62,7 +62,8 @@ impl FileDevice {
     }
 
     /// A device over a file that the caller has opened. If the file was opened for reading and
-    /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
+    /// writing, the device is writable and holds the exclusive lock. Otherwise it is read-only and
+    /// unlocked.
     ///
     /// # Errors
     /// As [`FileDevice::open`], but a block device counts as in use only if the list of mounts
@@ -119,8 +120,8 @@ impl FileDevice {
         Self::create_at(path, 0, size)
     }
 
-    /// As [`Self::create`], for a device that begins at byte `start` of the file. What precedes it
-    /// stays.
+    /// As [`Self::create`], for a device that begins at byte `start` of the file. The bytes before
+    /// `start` keep their content.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -135,7 +136,8 @@ impl FileDevice {
             let is_new = !path.exists();
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let mut device = Self::finish_open(opened, path, false)?;
-            // An impossible size must not cost the file its content, or leave an empty file.
+            // Try the new size before the content is dropped. If it is impossible, an old file
+            // keeps its content, and a new file is removed.
             let length_before = device.size;
             if let Err(error) = device.file.set_len(end) {
                 if is_new {
@@ -153,10 +155,11 @@ impl FileDevice {
         device.window(start, Some(size))
     }
 
-    /// The part that begins at byte `start` and has at most `bytes` bytes; `None` for all the rest.
+    /// The part that begins at byte `start` and has at most `bytes` bytes. With `None` it reaches
+    /// to the end of the device.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when `start` is not 0 and lies at or after the end.
+    /// [`DeviceError::Open`] when `start` is not 0 and is at or after the end of the device.
     pub fn window(mut self, start: u64, bytes: Option<u64>) -> Result<Self> {
         if start >= self.size && start > 0 {
             let message = format!("it has {} bytes, the image would begin at byte {start}", self.size);
@@ -207,7 +210,7 @@ impl FileDevice {
         if !is_read_only {
             device.lock(FlockOperation::NonBlockingLockExclusive)?;
         }
-        // The end of a block device gives its size, as for a file.
+        // Seeking to the end gives the size of a block device too.
         device.size = device.file.seek(SeekFrom::End(0))?;
         Ok(device)
     }
@@ -231,8 +234,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// The path that the device was opened by; for a file that the caller opened, the kernel's path
-    /// of it.
+    /// The path by which the device was opened. For a file that the caller opened, the path that
+    /// the kernel reports.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -386,7 +389,7 @@ impl BlockDevice for FileDevice {
     /// whole blocks.
     fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
         self.check_writable("share", offset, length)?;
-        // A length of 0 would mean all to the end of the file.
+        // To the ioctl, a length of 0 means everything up to the end of the file.
         Ok(length > 0 && clone_range(&self.file, self.start + offset, length, file, from).is_ok())
     }
 
@@ -412,7 +415,7 @@ impl BlockDevice for FileDevice {
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, self.start + offset, length) {
-            // A device that cannot discard has kept the content, which is allowed.
+            // A device that cannot discard keeps the content, which is allowed.
             Ok(()) | Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
                 Ok(())
             }
@@ -483,11 +486,12 @@ fn refuse_attached(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses what [`refuse_attached`] refuses, and what has a writable mount in the list of mounts:
-/// the caller may have opened the device without exclusive use.
+/// Refuses what [`refuse_attached`] refuses, and a block device for which the list of mounts shows
+/// a writable mount. The caller may have opened the device without asking for exclusive use.
 fn refuse_in_use(path: &Path) -> io::Result<()> {
     refuse_attached(path)?;
-    // Without a mount point, the device may be in use by the caller, if it was opened exclusively.
+    // If no mount point is known, the device may be in use only by the caller, who opened it
+    // exclusively.
     match in_use::kernel_mount(path).and_then(|mount| mount.place) {
         Some(place) => Err(busy(format!("is mounted at {place}; unmount it first"))),
         None => Ok(()),
@@ -601,7 +605,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let device = FileDevice::create(&folder.path().join("image"), 1 << 20).unwrap();
         device.write_at(0, &[1; 8192]).unwrap();
-        // Partial blocks, more than the file has, and 0, which would mean all of the file.
+        // Partial blocks, more than the file has, and a length of 0, which to the ioctl means the
+        // whole file.
         for (offset, length, from) in [(512, 4096, 0), (0, 4097, 0), (0, 4096, 1), (0, 1 << 19, 0), (0, 0, 0)]
         {
             assert!(

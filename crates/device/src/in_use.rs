@@ -30,8 +30,8 @@ struct Device {
 }
 
 /// The kernel's mount through which an image may be changing; `None` if there is none. A mount with
-/// a known place comes first: while a partition is mounted, its whole disk is busy too, but has no
-/// place of its own.
+/// a known mount point is preferred: while a partition is mounted, its whole disk is busy too, but
+/// has no mount point of its own.
 #[must_use]
 pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
     let mounts: Vec<KernelMount> = devices_of(image).into_iter().filter_map(mount_of).collect();
@@ -138,8 +138,8 @@ fn mount(line: &str) -> Option<Mount<'_>> {
     Some(Mount { device, place, is_writable: options.split(',').any(|option| option == "rw") })
 }
 
-/// The most times that the list of locks is read: concurrent locking and unlocking may hide one of
-/// its lines.
+/// The most times that `/proc/locks` is read to find a lock: concurrent locking and unlocking may
+/// hide one of its lines.
 const LOCKS_READ_MAX: usize = 8;
 
 /// The process that holds a writer's lock on a file or device, such as the server of a mount;
@@ -175,7 +175,7 @@ pub(crate) fn lock_holder(file: &File) -> String {
 struct Lock<'l> {
     is_write: bool,
     process: u32,
-    /// Major and minor number in hexadecimal, and the inode.
+    /// Major and minor number of the device in hexadecimal, and the inode number.
     place: &'l str,
 }
 

@@ -1,4 +1,4 @@
-//! The command `blockyard`, what it prints, and arguments of `lab run`.
+//! Helpers that run the command `blockyard`, read its output, and build arguments of `lab run`.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -22,12 +22,13 @@ pub(crate) fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [run.as_slice(), more].concat()
 }
 
-/// The arguments of a line without quotes.
+/// Splits a line into arguments at each blank. Quotes have no meaning.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// Asserts wrong usage: exit code 2, and nothing but one line, which contains `part`.
+/// Asserts that a command is refused as wrong usage: with exit code 2, nothing on standard output,
+/// and one line on standard error, which contains `part`.
 pub(crate) fn assert_wrong_usage(command: &[&str], part: &str) {
     let output = blockyard(command);
     let text = stderr(&output);
