@@ -1,8 +1,8 @@
-//! A sparse device in memory: holes read as zeroes and cost nothing, so a new image of 16 TiB takes
-//! about a quarter of a GiB. Most of that is copies of the group descriptors.
+//! A sparse device in memory: holes read as zeroes and take no memory. So a newly made file system
+//! of 16 TiB takes about 256 MiB, most of it for the copies of the group descriptors.
 //!
 //! Operations on different 64 KiB stripes rarely share a lock, and no lock is taken by all of them
-//! (see `pages.rs`). Writing zeroes to a hole leaves the hole.
+//! (see `pages.rs`). A hole to which zeroes are written stays a hole.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -95,7 +95,7 @@ impl MemoryDevice {
         })
     }
 
-    /// Puts a file with the content in the place of an existing one.
+    /// Replaces an existing file by a new file with the content.
     fn replace(&self, path: &Path) -> Result<()> {
         let failed = |source| DeviceError::Open { path: path.to_owned(), source };
         let path = fs::canonicalize(path).map_err(failed)?;
@@ -106,7 +106,7 @@ impl MemoryDevice {
         let beside = path.with_file_name(name);
         File::create_new(&beside).map_err(failed)?;
         let replaced = || {
-            // Only root may give files away; for all others the owner is the caller.
+            // Only root may change the owner of a file. For others the new file is the caller's.
             let _ = std::os::unix::fs::chown(&beside, Some(like.uid()), Some(like.gid()));
             fs::set_permissions(&beside, like.permissions()).map_err(failed)?;
             self.write_to(&FileDevice::create(&beside, self.size)?)?;

@@ -1,5 +1,5 @@
-//! Devices that take time: a model says when each request ends, on a clock of its own; nobody
-//! sleeps.
+//! Devices with modelled times: a model computes when each request ends, by a clock of its own. No
+//! thread sleeps.
 //!
 //! The content is that of the device below, which changes at once. The cost of a request follows
 //! from the request, from earlier ones, and from the time that [`Modelled::pass`] added. So the
@@ -41,14 +41,15 @@ pub use request::{BadTrace, Request, RequestKind, RequestTrace};
 
 /// Decides when requests end. Times are since the start of the model.
 pub trait Model: Send {
-    /// Submits a request at `now`. The caller's `now` never goes back, and lies at or after every
-    /// end that was reported.
+    /// Submits a request at `now`. The caller must never pass an earlier `now` than before, nor one
+    /// earlier than an end that [`Self::take_ended`] has reported.
     fn submit(&mut self, id: u64, request: &Request, now: Duration);
 
-    /// Takes the request that ends next, and its time; `None` if none is in flight.
+    /// Removes the request that ends next. Returns its id and its end; `None` if no request is in
+    /// flight.
     fn take_ended(&mut self) -> Option<(u64, Duration)>;
 
-    /// When everything that has ended is durable, if a flush asks for that at `now`.
+    /// The time from which all ended requests are durable, if a flush is requested at `now`.
     fn durable_at(&self, now: Duration) -> Duration;
 
     /// The most requests in flight.
@@ -149,7 +150,7 @@ impl<D: BlockDevice> Modelled<D> {
         self.clock.lock().driver.figures()
     }
 
-    /// The time of [`Self::figures`] alone, which costs no copy of the counts.
+    /// Only [`Figures::elapsed`], without a copy of the counts.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.clock.lock().driver.elapsed()

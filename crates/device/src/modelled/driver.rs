@@ -119,9 +119,9 @@ impl Driver {
         self.count(self.now - came);
     }
 
-    /// Submits a request as soon as fewer than `depth` are in flight (at least 1, and no more than
-    /// the model takes). The request arrives only then, so the wait for room is no part of its
-    /// time. Returns its number.
+    /// Submits a request as soon as fewer than `depth` are in flight. A `depth` of 0 counts as 1,
+    /// and one above the model's depth as the model's depth. The request arrives only when it is
+    /// submitted, so the wait for room is no part of its time. Returns its number.
     fn submit(&mut self, request: &Request, depth: usize) -> u64 {
         let depth = depth.clamp(1, self.model.depth());
         while self.in_flight.len() >= depth {
@@ -172,7 +172,7 @@ const fn add(bytes: &mut u64, more: u64) {
 }
 
 /// Plays requests on a model with at most `depth` in flight (at least 1, and no more than the model
-/// takes): each is submitted as soon as there is room. A flush waits for all before it.
+/// takes): each is submitted as soon as there is room. A flush waits for all requests before it.
 #[must_use]
 pub fn replay(model: Box<dyn Model>, requests: &[Request], depth: usize) -> Figures {
     let mut driver = Driver::new(model);

@@ -1,11 +1,11 @@
 //! Flash units that work in parallel behind one link: `ssd`, where a page has a fixed unit, and
-//! `ftl`, where the map decides.
+//! `ftl`, where the page map decides which unit holds a page.
 //!
-//! A read looks up its pages, gets each from the unit that holds it, and crosses the link. A write
-//! crosses the link into the write buffer, where it ends for the host, and is programmed from
-//! there. If the buffer is full, a write waits until a page has been programmed. The link serves
-//! requests in the order in which they are ready for it; a unit does its work in the order in which
-//! it was given.
+//! A read looks up its pages and reads each from the unit that holds it. Then the data crosses the
+//! link. The data of a write first crosses the link into the write buffer, where the write ends for
+//! the host, and is programmed from there. If the buffer is full, a write waits until a page has
+//! been programmed. The link serves requests in the order in which they are ready for it; a unit
+//! does its work in the order in which it was given.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(super) struct Parameters {
     pub buffer: usize,
 }
 
-/// A command that has arrived, by the time at which it is ready for the link.
+/// A command that has arrived: when it is ready for the link, and its number.
 type Ready = (Duration, u64);
 
 pub(super) struct Flash {
@@ -136,8 +136,8 @@ impl Flash {
     }
 
     /// Occupies the units for an operation of the map. A copy reads and programs. A block spans all
-    /// units, so all of them erase. Returns the end; for a copy `now`, because the next operation
-    /// waits for a copy only at the units that they share.
+    /// units, so all of them erase. Returns the end of the operation. For a copy it returns `now`:
+    /// the next operation waits for a copy only at units that both use.
     fn operate(&mut self, operation: FlashOperation, now: Duration) -> Duration {
         let [read, program, erase] = self.parameters.times;
         let unit = |page: u32| u64_from_u32(page) % self.parameters.units;

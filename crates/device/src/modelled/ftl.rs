@@ -14,7 +14,7 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 
 use super::filled;
 
-/// No page.
+/// Stands for "no page" in maps.
 const NONE: u32 = u32::MAX;
 /// The most pages of the flash: their map and owners take 4 GiB.
 const PAGES_MAX: u64 = 1 << 29;
@@ -76,9 +76,9 @@ pub enum FlashOperation {
 /// The map and the state of every block.
 pub struct Ftl {
     shape: FtlShape,
-    /// Physical page of each logical one.
+    /// The physical page of each logical page.
     map: Vec<u32>,
-    /// Logical page of each physical one in use.
+    /// The logical page of each physical page in use.
     owner: Vec<u32>,
     used: Vec<u32>,
     programs: Vec<u64>,
@@ -139,7 +139,7 @@ impl Ftl {
         each(FlashOperation::Program { logical, page });
     }
 
-    /// Forgets a logical page, whose physical page becomes garbage.
+    /// Unmaps a logical page. Its physical page becomes garbage.
     ///
     /// # Panics
     /// When there is no such page.
@@ -183,8 +183,8 @@ impl Ftl {
         &self.used
     }
 
-    /// Makes sure that the open block has a free page, and that the reserve is there for the next
-    /// collection.
+    /// Makes sure that the open block has a free page, and that [`RESERVE`] blocks are free for the
+    /// next collection.
     fn make_room(&mut self, each: &mut dyn FnMut(FlashOperation)) {
         if self.open.1 < self.shape.block_pages {
             return;
@@ -197,7 +197,8 @@ impl Ftl {
         assert!(self.open.1 < self.shape.block_pages, "collection ends with a page to write");
     }
 
-    /// Empties the block with the fewest pages in use into the newly opened one.
+    /// Empties the full block with the fewest pages in use: copies these pages into the open block,
+    /// and erases the full one.
     fn collect(&mut self, each: &mut dyn FnMut(FlashOperation)) {
         let (used, erases, block) =
             self.full.pop_first().expect("blocks that are neither open nor free are full");

@@ -21,7 +21,7 @@ use geometry::Geometry;
 pub(super) struct Parameters {
     /// Bytes of the whole disk; the device is at its beginning.
     pub bytes: u64,
-    /// Zones.
+    /// Number of zones.
     pub zones: u64,
     /// Bytes a second of the outermost and of the innermost track.
     pub rates: (u64, u64),
@@ -53,7 +53,7 @@ struct Waiting {
     came: Duration,
 }
 
-/// From where the head reads on by itself, and how far.
+/// Where the head is, and how far it reads ahead.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     /// The end of the requests that the head has served since it was positioned, and when it got
@@ -62,7 +62,7 @@ struct Head {
     at: Duration,
     /// Where read-ahead ends; `byte` when nothing is read ahead.
     until: u64,
-    /// First byte of what it has read in one go.
+    /// First byte of the range that the head has read without a gap since it was positioned.
     first: u64,
 }
 
@@ -70,11 +70,11 @@ pub(super) struct Hdd {
     parameters: Parameters,
     geometry: Geometry,
     curve: [f64; 3],
-    /// Requests that the drive has not got yet, by position.
+    /// Requests that were not yet handed to the drive, by first byte and number.
     elevator: BTreeMap<(u64, u64), Waiting>,
     /// Commands in the drive, by number.
     commands: BTreeMap<u64, Waiting>,
-    /// Position of the elevator.
+    /// The byte from which the elevator moves upwards.
     floor: u64,
     head: Head,
     /// What earlier read-ahead left in the buffer, oldest first.
@@ -83,8 +83,8 @@ pub(super) struct Hdd {
     counts: ModelCounts,
 }
 
-/// Seek curve through the mean over random positions and the full stroke. For random pairs of
-/// positions the mean of √d is 8/15, and the mean of d is 1/3.
+/// The coefficients a, b and c of the seek curve, from the times of the shortest, the average and
+/// the full seek. For random pairs of positions the mean of √d is 8/15, and the mean of d is 1/3.
 fn curve([shortest, average, full]: [Duration; 3]) -> [f64; 3] {
     let [shortest, average, full] = [shortest, average, full].map(|time| time.as_secs_f64());
     let (root_mean, mean) = (8.0 / 15.0, 1.0 / 3.0);
@@ -127,7 +127,7 @@ impl Hdd {
         there + Duration::from_secs_f64((to.angle - angle).rem_euclid(1.0) * turn)
     }
 
-    /// How far the head has read by a time.
+    /// The byte up to which the head has read at `now`.
     fn head_byte(&self, now: Duration) -> u64 {
         let Head { byte, at, until, .. } = self.head;
         let rate = self.geometry.place(byte).rate;
@@ -181,7 +181,8 @@ impl Hdd {
         (passed.max(arrival + line), Serving::Positioned(passed))
     }
 
-    /// Lets the elevator hand over what has arrived by a time, while the drive's queue has room.
+    /// Moves requests that have arrived by `now` from the elevator to the drive, in the elevator's
+    /// order, while the drive's queue has room.
     fn fill_queue(&mut self, now: Duration) {
         while self.commands.len() < self.parameters.queue {
             let has_come = |(_, waiting): &(&(u64, u64), &Waiting)| waiting.came <= now;
@@ -238,8 +239,8 @@ impl Hdd {
         end
     }
 
-    /// Keeps in the buffer what the head has read since it was positioned (of more than fits in one
-    /// part of the buffer, the end), because the head leaves at `now`.
+    /// Keeps in the buffer what the head has read since it was positioned, because the head leaves
+    /// at `now`. If that is more than one part of the buffer holds, only its end is kept.
     fn keep_read_ahead(&mut self, now: Duration) {
         let (segment, parts) = self.parameters.buffer;
         let end = self.head_byte(now);

@@ -1,5 +1,5 @@
-//! A device at the other end of a network: every request takes the same time, or longer if the line
-//! that all share needs longer for its bytes. Many are served in parallel.
+//! A device at the other end of a network. Many requests are served in parallel. Each takes the
+//! same time, or longer if the line, which all requests share, needs longer for their bytes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -152,7 +152,7 @@ fn bad(key: &str, what: &'static str) -> BadModel {
     BadModel::Key { key: key.to_owned(), what }
 }
 
-/// Keys that were not read yet.
+/// Keys that were not read yet, with their values.
 struct Keys(BTreeMap<String, String>);
 
 impl Keys {

@@ -1,5 +1,5 @@
-//! Positions of bytes on a disk: zones of equal width. All tracks of a zone hold the same number of
-//! bytes, and those of a zone further out hold more.
+//! Positions of bytes on a disk, which has zones of equal width. All tracks of a zone hold the same
+//! number of bytes; the tracks of an outer zone hold more than those of an inner zone.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::super::{share, transfer};
 /// A position on the disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place {
-    /// From 0, the outermost track, to 1.
+    /// From 0, the outermost track, to 1, the innermost.
     pub radius: f64,
     /// The fraction of a rotation after the index, from 0 to 1.
     pub angle: f64,
