@@ -1,9 +1,9 @@
 //! Copy-on-write view over another device: writes stay in memory until they are committed or
 //! discarded.
 //!
-//! Granularity is 4 KiB: the first partial write to a page copies it from below; no lock is held
-//! while the device below is read. That device must not change while the overlay exists, except by
-//! [`OverlayDevice::commit`].
+//! Granularity is 4 KiB: the first partial write to a page copies the page from the device below.
+//! No lock is held while the device below is read. That device must not change while the overlay
+//! exists, except by [`OverlayDevice::commit`].
 
 use std::ops::Range;
 
@@ -51,8 +51,8 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.resident_bytes()
     }
 
-    /// The written byte ranges, in ascending order, merged, and rounded out to pages (but not
-    /// beyond the size).
+    /// The written byte ranges, in ascending order, merged, and rounded outwards to whole pages
+    /// (but not beyond the end of the device).
     #[must_use]
     pub fn dirty_ranges(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();

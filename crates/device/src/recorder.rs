@@ -88,8 +88,9 @@ impl<D: BlockDevice> std::fmt::Debug for RecorderDevice<D> {
 }
 
 impl<D: BlockDevice> RecorderDevice<D> {
-    /// A recorder with an empty log. To rebuild images later, the caller keeps the present content:
-    /// in a copy, or by recording an [`OverlayDevice`](crate::OverlayDevice) over it.
+    /// A recorder with an empty log. To rebuild images later, the caller must keep the content that
+    /// `below` has now: as a copy, or by passing an [`OverlayDevice`](crate::OverlayDevice) over it
+    /// as `below`.
     #[must_use]
     pub fn new(below: D) -> Self {
         Self { below, log: Mutex::new(rank::DEVICE_LOG, Vec::new()) }

@@ -1,5 +1,5 @@
-//! Devices in memory, overlays and files against a vector of bytes: random operations, then equal
-//! content.
+//! Random operations on devices in memory, overlays and files leave the same content as on a vector
+//! of bytes.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use proptest::test_runner::RngSeed;
 /// memory keep their pages.
 const SIZE: usize = 3 * 65_536 + 5000;
 
-/// Cases from the one printed seed.
+/// All cases come from one seed, which is printed.
 fn config(cases: u32) -> ProptestConfig {
     let seed = blockyard_testkit::seed(0xB10C);
     ProptestConfig {
@@ -308,7 +308,7 @@ fn an_impossible_size_costs_no_file_its_content() {
     assert!(std::fs::read(&old).unwrap() == b"content" && !new.exists());
 }
 
-/// Once, a replacement that failed cost the old file its content.
+/// A replacement that failed used to destroy the content of the old file.
 #[test]
 fn a_file_is_replaced_as_a_whole_or_stays_as_it_was() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,10 +1,10 @@
 //! Which images a power cut may leave, given a log of writes and flushes.
 //!
-//! An *epoch* is what lies between two flushes. Everything of earlier epochs is on the device, and
-//! so is every completed durable write of the current epoch. Any subset of the other writes may be
-//! there. They may have arrived in any order, which matters where they overlap, and each may be
-//! torn at 512-byte sectors. A durable write is optional only while it is in flight: when it is the
-//! last event before the cut.
+//! An *epoch* consists of the events between two flushes. Everything of earlier epochs is on the
+//! device, and so is every completed durable write of the current epoch. Any subset of the other
+//! writes may be there. They may have arrived in any order, which matters where they overlap, and
+//! each may be torn at 512-byte sectors. A durable write is optional only while it is in flight:
+//! when it is the last event before the cut.
 //!
 //! Each state before a durable write is also a state with that write in flight. So it is enough to
 //! look at the cuts during each durable write and at the end of each epoch. In addition, there is
@@ -238,8 +238,9 @@ impl Cut {
         CrashState { point: self.point, base: self.base, steps }
     }
 
-    /// Everything before `torn` arrived, and only some sectors of `torn`. Of the later optional
-    /// events either all arrived or none, at random. `None` for an event that is never torn.
+    /// A state in which everything before `torn` arrived, but only some sectors of `torn`. Of the
+    /// later optional events either all arrived or none, at random. `None` for an event that is
+    /// never torn.
     fn torn(&self, torn: usize, variant: usize, events: &[Event], random: &mut Random) -> Option<CrashState> {
         let length = match &events[torn] {
             Event::Write { data, .. } => u64_from_usize(data.len()),
