@@ -1,6 +1,6 @@
-//! Devices that take time: they reproduce figures of their class that are not among their
-//! parameters, never touch content, take the same time for the same requests, and obey the laws of
-//! every queue.
+//! Devices with modelled times. They reproduce known figures of such devices that are not among
+//! their parameters. They never change content, take the same time for the same requests, and obey
+//! the laws of queues.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -17,7 +17,7 @@ const KIB4: u64 = 4096;
 const DISK: u64 = 2_000_398_934_016;
 const SSD: u64 = 256_000_000_000;
 
-/// Numbers without a pattern, the same every time.
+/// A repeatable sequence of random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -107,8 +107,9 @@ fn the_network_disk_is_its_time_and_depth() {
     assert!(is_near(rate, 250.0) && rate < 250.01, "{rate}");
 }
 
-/// Little's law: no more requests are in flight than the depth allows. A greater depth is never
-/// more than 2 % slower in total.
+/// By Little's law, the sum of all latencies divided by the total time is the mean number of
+/// requests in flight, which is at most the depth. With a greater depth, the total time is never
+/// more than 2 % longer.
 #[test]
 fn queues_obey_their_laws() {
     for (name, _) in MODELS {
@@ -123,7 +124,7 @@ fn queues_obey_their_laws() {
             let in_flight = now.latency_total.as_secs_f64() / now.elapsed.as_secs_f64();
             let most = f64::from(u32::try_from(depth).unwrap());
             assert!(in_flight <= most * (1.0 + 1e-9), "{name}: {in_flight} in flight of {depth}");
-            // One at a time, requests take all the time there is.
+            // At depth 1 there is always a request in flight.
             assert!(depth > 1 || in_flight > 1.0 - 1e-9, "{name}: {in_flight} in flight of 1");
             assert!(now.latency_max >= now.latency_total / 1500, "{name}");
             if let Some(before) = before {
@@ -167,8 +168,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// The content is that of a device without a model. Figures and times repeat. The recorded
-    /// trace is what was requested; played again on the same model, it has as many requests and
-    /// bytes.
+    /// trace is what was requested. Played again on the same model, it gives the same numbers of
+    /// requests and bytes.
     #[test]
     fn content_is_the_devices_and_times_repeat(operations in prop::collection::vec(operation(), 1..60)) {
         for (name, _) in MODELS {
@@ -201,9 +202,9 @@ proptest! {
         }
     }
 
-    /// The flash against a simple map: a page holds what was written last; a block is erased before
-    /// it is programmed again, and then holds nothing; pages are copied from the block that is
-    /// erased next; and the counts of programs and pages in use are right.
+    /// Compares the translation layer with a simple map. A logical page holds what was written to
+    /// it last. A page is programmed only after its block was erased. Pages are copied only from
+    /// the block that is erased next. The counts of programs and of pages in use are right.
     #[test]
     fn the_translation_layer_never_loses_a_page(
         spare in 2_u32..6,
@@ -287,8 +288,8 @@ fn the_emptiest_block_is_collected() {
         });
         let Some(block) = erased else { continue };
         collected += 1;
-        // Pages in use when the write collects: by then its old page is garbage. A block without a
-        // program since its last erasure is free, and left out.
+        // Pages in use at the time of the collection: the old page of this write is garbage by
+        // then. A block that was not programmed since its last erasure is free, and is left out.
         let used = |index: usize| before[index] - u32::from(was == Some(index));
         let full = (0..19).filter(|index| {
             open_before[*index] > ftl.erases()[*index] * 16 - 16 * u64::from(*index == block)
@@ -299,8 +300,8 @@ fn the_emptiest_block_is_collected() {
     assert!(collected > 1000, "{collected}");
 }
 
-/// Overwriting in order leaves whole blocks of garbage. At random, more spare flash means fewer
-/// copies. Trim counts as spare flash.
+/// Overwriting in order leaves whole blocks of garbage, so nothing is copied. With random writes,
+/// more spare flash means fewer copies. Trimmed pages count as spare flash.
 #[test]
 fn write_amplification_follows_the_spare_flash() {
     let pages = 1 << 14;
@@ -340,7 +341,7 @@ fn write_amplification_follows_the_spare_flash() {
     println!("{random:.2?}, a quarter trimmed {trimmed:.2}");
 }
 
-/// A trace of reads takes the same time when they are played again one at a time on its own model.
+/// A trace of reads, played one at a time on the model that recorded it, takes the same time again.
 /// It can also be played on another model. A disk reports that it rotates, an SSD that it does not.
 #[test]
 fn a_trace_moves_to_another_model() {
@@ -388,7 +389,7 @@ fn writes_are_not_waited_for_but_by_a_flush() {
     assert!(flushed.as_secs_f64() < alone.as_secs_f64() * 0.7, "{flushed:?} {alone:?}");
 }
 
-/// The map of a flash with too many pages once took all memory.
+/// The page map of a flash with too many pages used to take all memory.
 #[test]
 fn flash_that_would_take_all_memory_is_refused() {
     use blockyard_device::modelled::BadModel;

@@ -432,7 +432,7 @@ pub fn set_inode(
 /// Whether a block holds no names but `.` and `..` (for rmdir).
 ///
 /// # Errors
-/// The first [`DirDefect`] met before another name.
+/// The first [`DirDefect`], unless a name other than `.` and `..` comes before it.
 pub fn is_empty(block: &[u8], layout: DirLayout) -> Result<bool, DirDefect> {
     for entry in Entries::new(block, layout)? {
         let entry = entry?;
@@ -470,8 +470,9 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, own: u32, parent: u32) {
     write_entry(block, layout, ENTRY_LEN_MIN, layout.usable() - ENTRY_LEN_MIN, &dotdot);
 }
 
-/// Copies the entries from the one at byte `first` on to the start of an empty block, slack
-/// included. `last` is where the last entry of `from` starts; its copy gets the remaining space.
+/// Copies the entries of `from`, from the entry at byte `first` on, to the start of the empty block
+/// `to`, slack included. `last` is where the last entry of `from` starts. Its copy gets the
+/// remaining space of `to`.
 pub(crate) fn copy_entries(from: &[u8], (first, last): (usize, usize), to: &mut [u8], layout: DirLayout) {
     let end = layout.usable();
     to[..end - first].copy_from_slice(&from[first..end]);

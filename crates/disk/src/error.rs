@@ -182,8 +182,8 @@ corruption_kinds! {
     SuperblockFeatureCombination "features contradict each other",
     /// `s_min_extra_isize` or `s_want_extra_isize` do not fit the inode.
     SuperblockExtraIsize "extra inode size does not fit the inode",
-    /// The inode number of the journal is above the inode count, or that of a quota or orphan file
-    /// whose feature is set.
+    /// The inode number of the journal, or of a quota or orphan file whose feature is set, is above
+    /// the inode count.
     SuperblockInodeNumber "inode number in the superblock is out of range",
 
     // ---- group descriptors and bitmaps ----
@@ -227,7 +227,7 @@ corruption_kinds! {
     InodeExtraIsize "extra inode size does not fit the inode",
     /// The type bits of `i_mode` are none of the seven types.
     InodeMode "inode has an unknown type",
-    /// `i_file_acl` is outside the file system, or a block of its own metadata.
+    /// `i_file_acl` is outside the file system, or names a block of the file system's own metadata.
     InodeFileAcl "attribute block is not one that an inode may have",
     /// `i_size` is beyond what the mapping can hold.
     InodeSize "inode size is beyond what its mapping can hold",
@@ -261,8 +261,8 @@ corruption_kinds! {
     ExtentLogicalWrap "extent passes the last logical block",
     /// Keys of a node do not increase, or extents overlap.
     ExtentOrder "extents are out of order or overlap",
-    /// A physical range or child outside the file system, or in its own metadata (superblocks,
-    /// descriptors, bitmaps, inode tables, journal).
+    /// A physical range or child is outside the file system, or in the file system's own metadata
+    /// (superblocks, descriptors, bitmaps, inode tables, journal).
     ExtentPhysical "extent lies outside the file system or in its own metadata",
     /// The first key of a child is not the key in its parent, or an entry reaches past the parent's
     /// next key.
@@ -271,8 +271,8 @@ corruption_kinds! {
     ExtentChecksum "extent block checksum does not match",
 
     // ---- indirect maps ----
-    /// A block number in `i_block` or an indirect block outside the file system, or in its own
-    /// metadata (superblocks, descriptors, bitmaps, inode tables, journal).
+    /// A block number in `i_block` or in an indirect block is outside the file system, or in the
+    /// file system's own metadata (superblocks, descriptors, bitmaps, inode tables, journal).
     IndirectPhysical "block map points outside the file system or to its own metadata",
 
     /// More indirect blocks are visited than the file system has blocks.

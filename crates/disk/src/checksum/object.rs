@@ -62,7 +62,7 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
 /// taken as zero.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
-    // A call of the crc costs as much for a few bytes as for many. So the fields are cleared in a
+    // A CRC call over a few bytes costs as much as a call over many. So the fields are cleared in a
     // copy of the bytes around them, and the copy is hashed in one call. A slot of the usual size
     // is copied whole.
     if let Ok(mut copy) = <[u8; 256]>::try_from(slot) {
@@ -158,7 +158,7 @@ pub fn mmp(fs_seed: u32, mmp: &[u8; 1024]) -> u32 {
     crc32c_raw(fs_seed, &mmp[..0x3FC])
 }
 
-/// Hash of an attribute value that lies in an inode of its own.
+/// Hash of an attribute value that is stored in an inode of its own.
 #[must_use]
 pub fn ea_inode_hash(fs_seed: u32, value: &[u8]) -> u32 {
     debug_assert!(u64_from_usize(value.len()) <= u64::from(u32::MAX), "attribute values are at most 64 KiB");

@@ -141,7 +141,7 @@ proptest! {
                     let name = model.keys().nth(nth % model.len()).unwrap().clone();
                     let found = find(&block, layout, &name).unwrap().unwrap();
                     remove_at(&mut block, layout, &found).unwrap();
-                    // The first entry stays as a free slot. Any other entry is gone.
+                    // Only the first entry can be removed again: it stays as a free slot.
                     prop_assert_eq!(remove_at(&mut block, layout, &found).is_ok(), found.at == 0);
                     model.remove(&name);
                 }
