@@ -1,5 +1,5 @@
-//! `blockyard check -f -p` against `e2fsck -f -p` on seeded damage: the same exit code, and the
-//! same verdict afterwards.
+//! `blockyard check -f -p` and `e2fsck -f -p` on randomly damaged images: the exit codes are the
+//! same, and e2fsck's verdicts on the two results are the same.
 //!
 //! There are 16 cases by default, and 1,000 with `BLOCKYARD_FULL=1`. `REPAIRS=n` sets another
 //! number. `PROFILE=name,name` chooses the kinds of image.
@@ -26,7 +26,8 @@ fn profiles() -> Vec<&'static Profile> {
     names.split(',').map(profile_named).collect()
 }
 
-/// Damages one field of the image, or one block.
+/// Changes a random field of the image, or damages it at random in another way (but does not cut
+/// it short). Returns what was done.
 fn damage(inventory: &Inventory, random: &mut ChaCha8Rng, image: &Path) -> String {
     if random.random_bool(0.6) {
         let mutation = inventory.mutate(random);
@@ -84,9 +85,9 @@ fn preening_ends_as_that_of_e2fsck() {
         }
     }
     println!("{wanted} damages, {differing} differ");
-    // Two kinds of damage are known to differ. One is a broken directory index: whether e2fsck -p
-    // stops there depends on more than the finding. The other is a journal superblock of another
-    // version.
+    // The results are known to differ for two kinds of damage. One is a broken directory index:
+    // what e2fsck -p does then depends on more than the finding. The other is a journal superblock
+    // of another version.
     assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
 }
 
@@ -131,8 +132,8 @@ fn without_its_superblock_a_file_system_is_not_called_clean() {
     assert!(said.contains("run check -y") && !said.contains("clean"), "{said}");
 }
 
-/// If `-b` names a superblock other than the primary one, the clean mark of the primary superblock
-/// does not count.
+/// If `-b` names a superblock other than the primary one, the file system is checked even if its
+/// primary superblock is marked clean.
 #[test]
 fn the_mark_of_being_clean_is_that_of_the_primary_superblock() {
     if !require(&["mke2fs", "e2fsck"]) {

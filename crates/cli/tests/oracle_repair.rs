@@ -636,7 +636,8 @@ fn a_preening_that_stops_can_be_taken_back_too() {
     debugfs(&image, "unlink /a");
     let (name, undo) = (image.to_str().unwrap(), folder.path().join("undo"));
     let before = std::fs::read(&image).unwrap();
-    // The undo file is named without a folder, so its name is made durable in the current folder.
+    // The path of the undo file has no folder. So after the file is created, the current folder is
+    // synced.
     let mut stopping = Command::new(env!("CARGO_BIN_EXE_blockyard"));
     let stopped =
         stopping.current_dir(folder.path()).args(["check", "-fp", "-z", "undo", name]).status().unwrap();

@@ -359,7 +359,8 @@ impl Bench<'_> {
         assert_eq!(self.allocator.pending_clusters(), pending);
     }
 
-    /// The groups, without the lower bound of the first free cluster, which depends on the history.
+    /// The state of all groups, with `first_free` set to 0: this lower bound depends on the
+    /// history.
     fn group_lines(&self) -> Vec<GroupLine> {
         let lines = self.allocator.groups().unwrap();
         lines.into_iter().map(|line| GroupLine { first_free: 0, ..line }).collect()

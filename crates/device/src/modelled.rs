@@ -1,12 +1,12 @@
 //! Devices with modelled times: a model computes when each request ends, by a clock of its own. No
 //! thread sleeps.
 //!
-//! The content is that of the device below, which changes at once. The cost of a request follows
+//! The content is that of the device below, which changes at once. The time of a request follows
 //! from the request, from earlier ones, and from the time that [`Modelled::pass`] added. So the
 //! same calls give the same times on every machine. The caller of a read or a durable write waits
 //! until the request has ended. Other writes and discards go into a queue, as into a drive's cache;
 //! their caller waits only while the queue is full. The model may serve the queue in another order.
-//! A flush waits for everything in it.
+//! A flush waits for everything in the queue.
 //!
 //! | model | what it models |
 //! |---|---|
@@ -65,7 +65,8 @@ pub trait Model: Send {
 /// Counts of a model, besides time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelCounts {
-    /// Requests for which the arm moved or the platter turned; `hdd` only.
+    /// Requests for which the head had to be positioned, by a seek or by waiting for the platter to
+    /// turn; `hdd` only.
     pub positionings: u64,
     /// Reads served from the read-ahead buffer, and discards; `hdd` only.
     pub buffer_hits: u64,
@@ -138,7 +139,7 @@ impl<D: BlockDevice> Modelled<D> {
         self.clock.lock().trace.as_mut().map(|trace| RequestTrace::new(std::mem::take(trace)))
     }
 
-    /// Whether the device has seek times; tell this to an allocator that opens it.
+    /// Whether the device has seek times. An allocator for this device must be configured with it.
     #[must_use]
     pub fn is_rotational(&self) -> bool {
         self.clock.lock().driver.is_rotational()

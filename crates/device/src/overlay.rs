@@ -100,8 +100,8 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.clear();
     }
 
-    /// Copies from below the absent pages that a range covers only in part. Writing the range then
-    /// completes them.
+    /// Copies the absent pages that a range covers only in part from the device below. The caller
+    /// then overwrites the range.
     fn copy_up_edges(&self, offset: u64, length: u64) -> Result<()> {
         let page = u64_from_usize(PAGE_SIZE);
         let end = offset + length;

@@ -43,7 +43,7 @@ pub enum Event {
     },
     /// A flush: everything before it is durable.
     Flush,
-    /// A mark of the test: which operation starts or ends here.
+    /// A mark that a test sets, for instance where an operation starts or ends.
     Mark(Arc<str>),
 }
 

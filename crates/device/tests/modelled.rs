@@ -138,11 +138,11 @@ fn queues_obey_their_laws() {
     }
 }
 
-/// The elevator and the queue first serve requests that lie on the arm's way, but no request waits
-/// for ever.
+/// The elevator and the queue prefer requests that are on the arm's way, but no request waits for
+/// ever.
 #[test]
 fn nobody_starves() {
-    // One request far away, all others in a crowd that is always there.
+    // One request is far away. All others are close together, and always fill the queue.
     let mut requests = vec![Request::read(DISK - KIB4, KIB4)];
     let mut chance = Chance(3);
     requests.extend((0..6000).map(|_| Request::read(chance.below(1 << 17) * KIB4, KIB4)));

@@ -1,11 +1,11 @@
 //! Checksums: the CRCs of the format, what each object's checksum covers, and comparing and storing
 //! them.
 //!
-//! [`crc32c_raw`] inverts neither its start nor its result, so states chain, and the last state is
-//! what a checksum field stores. The functions of [`object`] compute the value of one object.
-//! [`Checksums`] knows how a file system is protected: its `verify_*` compare and its `seal_*`
-//! store. Both do nothing if the object has no checksum. Methods that need the fields of an object
-//! are in the file of that object.
+//! [`crc32c_raw`] inverts neither its initial state nor its result. So its calls can be chained,
+//! and the last result is what a checksum field stores. The functions of [`object`] compute the
+//! checksum of one object. [`Checksums`] says which checksums a file system has. `verify_*` compare
+//! a stored checksum, and `seal_*` store one. Both do nothing if the object has no checksum. Methods
+//! that need the fields of an object are in the file of that object.
 
 mod crc;
 pub mod object;
@@ -25,7 +25,7 @@ pub enum Checksums {
         /// UUID of the file system.
         uuid: [u8; 16],
     },
-    /// metadata_csum: everything.
+    /// metadata_csum: all metadata.
     Crc32c {
         /// Seed of all objects except the superblock.
         fs_seed: u32,

@@ -76,7 +76,7 @@ pub enum HtreeDefect {
     /// The info fields are not 8 bytes long, so the entries would begin elsewhere.
     #[error("index root: info length {0}")]
     InfoLength(u8),
-    /// The one flag of the root that must not be ignored is set.
+    /// Bit 0 of the root's flags is set, which means an unknown format.
     #[error("index root: unknown flags {0:#04x}")]
     Flags(u8),
     /// More index levels than the features allow.

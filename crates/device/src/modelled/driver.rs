@@ -84,9 +84,9 @@ impl Driver {
         self.submit(request, usize::MAX)
     }
 
-    /// Handles a caller's request: waits until a read has ended, until a durable write is durable,
-    /// and at a flush until everything is. Other requests wait only until the model has room for
-    /// them.
+    /// Handles a caller's request. For a read, waits until it has ended; for a durable write, until
+    /// it is durable; for a flush, until all earlier requests have ended and are durable. Other
+    /// requests wait only until the model has room for them.
     pub fn carry_out(&mut self, request: &Request) {
         match request.kind {
             RequestKind::Read => {

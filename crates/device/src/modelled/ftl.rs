@@ -52,14 +52,14 @@ impl FtlShape {
 /// An operation on the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashOperation {
-    /// A page gets the data of a logical page.
+    /// The data of a logical page is programmed into a physical page.
     Program {
         /// The logical page.
         logical: u32,
-        /// The page.
+        /// The physical page.
         page: u32,
     },
-    /// A page's data is programmed into another.
+    /// The data of a physical page is copied to another physical page.
     Copy {
         /// The old page.
         from: u32,

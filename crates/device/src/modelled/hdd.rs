@@ -1,7 +1,7 @@
 //! A disk with an arm: seek, rotation, transfer, and read-ahead into a buffer. Of the commands in
-//! its queue, the drive serves the one that it can end soonest (not counting the time on the line),
-//! unless one has waited too long. Before the queue is the host's elevator, which moves upwards
-//! through the waiting requests and starts again at the lowest.
+//! its queue, the drive serves the one that it can end soonest (not counting the transfer between
+//! drive and host), unless one has waited too long. Before the queue is the host's elevator, which
+//! moves upwards through the waiting requests and starts again at the lowest.
 //!
 //! The seek curve is `a + b·√d + c·d` for a distance `d` as a share of the stroke (`a` is the
 //! shortest seek). b and c follow from the average over random positions and the full stroke. The
@@ -204,7 +204,8 @@ impl Hdd {
         let margin = if self.commands.len() > 1 { self.parameters.margin } else { Duration::ZERO };
         let first = self.commands.iter().min_by_key(|(id, waiting)| {
             let line = transfer(waiting.request.length, self.parameters.line);
-            // Ranked without the time on the line, so that long requests are not delayed.
+            // Ranked without the transfer to or from the host, so that long requests are not
+            // delayed.
             (self.served(waiting, begin, margin).0.saturating_sub(line), **id)
         });
         *first.expect("something waits").0
