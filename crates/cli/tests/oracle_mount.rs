@@ -471,7 +471,7 @@ impl Drop for Unmounted {
 }
 
 /// If the image file is unlinked, the mount keeps working. If it is truncated to nothing,
-/// operations may fail, but content in the page cache can still be read. In neither case does an
+/// operations may fail, but content that is in memory can still be read. In neither case does an
 /// operation hang.
 #[test]
 fn an_image_that_goes_away_hangs_nobody() {

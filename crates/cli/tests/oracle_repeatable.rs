@@ -1,6 +1,6 @@
-//! A cell (one policy with one workload on one image) is repeatable. With the same seed, all runs in
-//! lockstep leave the same image to the byte, on one core and on two. All runs in overlap also leave
-//! the same image, but not the one that lockstep leaves.
+//! A cell (one policy with one workload on one image) is repeatable. With the same seed, all runs
+//! in lockstep leave the same image to the byte, on one core and on two. All runs in overlap also
+//! leave the same image, but not the one that lockstep leaves.
 
 #![allow(clippy::unwrap_used)]
 

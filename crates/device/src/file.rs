@@ -466,8 +466,8 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// `O_EXCL` in the type that the standard library takes. With it, opening a block device fails while
-/// the device is in use.
+/// `O_EXCL` in the type that the standard library takes. With this flag, opening a block device
+/// fails while the device is in use.
 fn rustix_exclusive() -> i32 {
     OFlags::EXCL.bits().cast_signed()
 }
