@@ -1,6 +1,6 @@
-//! Memory for direct I/O, aligned as every device used here needs it.
+//! Memory for direct I/O, with an alignment that every device of the lab accepts.
 
-/// Alignment in bytes of memory, offsets and lengths. It suffices for direct I/O on every device
+/// Alignment of memory, offsets and lengths, in bytes. It suffices for direct I/O on every device
 /// and block size used here.
 const ALIGNMENT: usize = 4096;
 
@@ -12,7 +12,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    /// Zeroes. A sparse memory device does not store them.
+    /// `length` zeroes, because a sparse memory device does not store zeroes.
     pub(crate) fn zeroes(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);

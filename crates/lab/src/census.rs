@@ -1,12 +1,12 @@
-//! `lab census`: counts, patch by patch, how often an allocation, a freed extent and a commit take
-//! the locks of the whole file system.
+//! `lab census`: counts how often an allocation, a freed extent and a commit take the allocator's
+//! file-system-wide locks, with and without each patch of Linux 6.17's scalability series.
 //!
-//! One load, single-threaded and repeatable, runs under several policies: `linux-6.16`;
-//! `linux-6.16` with switches of the scalability series changed (each alone or with those it needs,
-//! and 8 and 9 together); `linux-6.18`; `yard`; and any policies that the caller adds. Acquisitions
+//! The same load, single-threaded and repeatable, runs under several policies: `linux-6.16`;
+//! `linux-6.16` with one patch of the series applied, or with a patch and those that it needs, or
+//! with patches 8 and 9; `linux-6.18`; `yard`; and any policies that the caller adds. Acquisitions
 //! are counted, not waits: one thread never waits, but many CPUs would queue on these locks.
-//! Reader-writer locks protect the lists of groups. Picking from a list takes its lock as a reader
-//! and counts like changing the list.
+//! Reader-writer locks protect the lists of groups. An acquisition by a reader, who picks a group
+//! from a list, counts as much as one by a writer, who changes the list.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use serde::Serialize;
 use crate::figures::Table;
 use crate::run::refuse_twice;
 
-/// The arms: the changed switch, and the policy.
+/// The built-in arms: the number of the patch with the slot that it changes, and the policy.
 const ARMS: [(&str, &str); 14] = [
     ("none: `linux-6.16`", "linux-6.16"),
     ("1 `busy=skip`", "linux-6.16:busy=skip"),
@@ -53,7 +53,7 @@ const COMMIT_EVERY: u32 = 64;
 /// The figures of one arm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CensusRow {
-    /// The changed switch.
+    /// The patch and the slot that it changes, or the policy in backquotes.
     pub arm: String,
     /// Allocations.
     pub allocations: u64,
@@ -67,17 +67,17 @@ pub struct CensusRow {
     pub committing: Taken,
     /// Most acquisitions of shared locks by one allocation.
     pub allocation_most: u64,
-    /// Most acquisitions of shared locks by one freed extent, before its commit.
+    /// Most acquisitions of shared locks by the free of one extent, without its commit.
     pub free_most: u64,
 }
 
 /// Acquisitions of shared locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taken {
-    /// The file-system-wide lock of the stream goal, the lists of freed extents and, before patch
-    /// 8, the count of pending clusters.
+    /// Acquisitions of the `md` lock. It guards the stream goal, the lists of freed extents and,
+    /// before patch 8, the count of pending clusters.
     pub md: u64,
-    /// The locks of the lists of groups.
+    /// Acquisitions of the locks of the lists of groups.
     pub lists: u64,
 }
 
@@ -99,14 +99,14 @@ impl Taken {
         self.lists += more.lists;
     }
 
-    /// All of them.
+    /// Acquisitions of all these locks.
     #[must_use]
     pub fn all(self) -> u64 {
         self.md + self.lists
     }
 }
 
-/// Number of arms, without further policies.
+/// Number of built-in arms, without the policies that the caller adds.
 pub const ARMS_IN_ALL: usize = ARMS.len();
 
 /// Refuses further policies that [`run`] cannot run.
@@ -120,11 +120,11 @@ pub fn check(further: &[String]) -> Result<()> {
     refuse_twice("--policy", further)
 }
 
-/// Runs the load under every arm, and then under further policies. `progress` is called before each
-/// with its number (from 1) and policy.
+/// Runs the load under every built-in arm, then under the `further` policies. `progress` is called
+/// before each run with its number (from 1) and policy.
 ///
 /// # Errors
-/// As [`check`], and those of the allocator; none are expected.
+/// Those of [`check`], and those of the allocator, which are not expected.
 pub fn run(seed: u64, further: &[String], mut progress: impl FnMut(usize, &str)) -> Result<Vec<CensusRow>> {
     check(further)?;
     let arms = ARMS.iter().map(|&(arm, policy)| (arm.to_owned(), policy.to_owned()));
@@ -174,7 +174,7 @@ struct File {
     blocks: u32,
 }
 
-/// Files that grow by appends and lose random extents, with commits in between.
+/// The load: appends to files and frees of their extents at random, with commits in between.
 struct Load {
     allocator: Allocator,
     disk: Arc<MemoryBitmaps>,
@@ -228,7 +228,7 @@ impl Load {
         Taken::of(&self.allocator.lock_census())
     }
 
-    /// One `fallocate` that appends to a large file: a stream, without normalisation.
+    /// One `fallocate` that appends to a large file: a stream request without normalisation.
     fn append(&mut self, number: u32) -> Result<()> {
         let index = usize::try_from(number)?;
         let clusters = self.random.random_range(1..=96);
@@ -310,7 +310,7 @@ mod tests {
         rows.iter().find(|row| row.arm.starts_with(arm)).unwrap()
     }
 
-    /// Checks the bounds, and that each patch removes only the locks it is about.
+    /// Checks the counts, and that each patch removes only acquisitions of the locks it is about.
     #[test]
     fn each_patch_removes_its_own_locks() {
         let rows = run(1, &[], |_, _| ()).unwrap();

@@ -3,12 +3,13 @@
 //!
 //! The published experiment copied 182,515 files, 27 GiB in all, three times. Here one process
 //! copies a tree of the same shape ([`tree`]). The first copy creates directories and files. Each
-//! further one truncates and rewrites every file in place, as `cp -r` does over an existing tree. A
-//! [`Manner`] can differ from this: in the number of processes, or by replacing files.
+//! further copy truncates and rewrites every file in place, as `cp -r` does over an existing tree.
+//! A [`Manner`] can change this: for example, more processes copy, or new files replace old ones.
 //! Space freed by truncation can be reused only after the next commit, which is why the files move.
-//! Write-back runs as under Linux: by amount of dirty data, and at close for a file that was
-//! truncated to zero. A commit follows each [`COMMIT_BYTES`] of data, scaled with the tree, and the
-//! end of each copy. Nothing depends on a clock: the same seed gives the same image.
+//! Write-back runs as under Linux: when there is much dirty data, and at close for a file that was
+//! truncated to zero. The file system commits after each [`COMMIT_BYTES`] of data, scaled with the
+//! tree, and at the end of each copy. Nothing depends on a clock: the same seed gives the same
+//! image.
 
 mod copier;
 mod devices;
@@ -47,8 +48,8 @@ pub use timeline::Timeline;
 pub use tree::{Tree, TreeFile};
 pub use watched::{Discard, Told};
 
-/// Data written between two commits at full scale: what 256 MiB/s writes in a mount's default
-/// commit interval, five seconds.
+/// Bytes written between two commits at full scale: five seconds (the default commit interval of a
+/// mount) at 256 MiB/s.
 pub const COMMIT_BYTES: u64 = 1280 * MIB;
 /// A free run of this many bytes or more is a long one.
 pub const LONG_RUN: u64 = 8 * MIB;
@@ -62,11 +63,11 @@ pub struct CopyPlan {
     pub tree: Tree,
     /// Number of copies, including the first.
     pub copies: u32,
-    /// Logical CPUs.
+    /// Number of CPU slots.
     pub cpus: u32,
     /// The image that each arm runs on.
     pub image: ImageSource,
-    /// Data between two commits in bytes.
+    /// Bytes written between two commits.
     pub commit_bytes: u64,
     /// Seed.
     pub seed: u64,
@@ -76,7 +77,7 @@ pub struct CopyPlan {
     pub aged: Vec<Ageing>,
     /// How the tree is copied.
     pub manner: Manner,
-    /// Whether to repeat everything in other manners.
+    /// Whether to repeat everything in other manners, to see what the figures depend on.
     pub sensitivity: bool,
 }
 
@@ -99,7 +100,7 @@ pub struct CopyRow {
     pub seed: u64,
     /// Files written.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of all files.
     pub bytes: u64,
     /// Changes between used and free squares of the map (32 a group) in disk order.
     pub boundaries: u64,
@@ -141,11 +142,11 @@ pub struct CopyRow {
     /// The Gini coefficient of the same bytes; 0 is even.
     #[serde(default)]
     pub write_gini: f64,
-    /// Figures of three simulated devices: one is never told of free space, one after each commit,
+    /// Figures of three simulated devices: one gets no discards, one gets them after each commit,
     /// one after each copy.
     #[serde(default)]
     pub discard: Vec<Told>,
-    /// Reading files back, walking the tree, and checking, on modelled devices.
+    /// The cost of reading files back, walking the tree, and checking, on modelled devices.
     #[serde(default)]
     pub readings: Readings,
 }
@@ -204,7 +205,7 @@ impl CopyPlan {
         if fills >= 50 {
             return None;
         }
-        // The check of the image reports what is wrong with it.
+        // If the image cannot be read, `check` reports why.
         let groups = self.image.groups().ok()?;
         Some(format!(
             "copy: the tree takes {} MiB of an image of {groups} groups, the published one 27 GiB of 818; \
@@ -213,13 +214,13 @@ impl CopyPlan {
         ))
     }
 
-    /// Everything that determines the plan, as text.
+    /// All settings of the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
     }
 
-    /// Everything that determines one arm.
+    /// All settings that determine the results of one arm.
     fn decides(&self, arm: &Arm<'_>) -> Result<serde_json::Value> {
         Ok(serde_json::json!({
             "workload": "copy",
@@ -260,9 +261,10 @@ impl CopyPlan {
         self.check_ageings()
     }
 
-    /// For an image in memory, refuses an ageing whose `P%` leaves no room for the copies. Such an
-    /// ageing would stop where the copies' room begins, so two of them with different shares would
-    /// leave the same image. The share of a profile is only an upper limit, and is not checked.
+    /// For an image in memory, refuses an ageing whose requested share of used space (`P%`) leaves
+    /// no room for the copies. Ageing stops where the room for the copies begins, so two such
+    /// ageings with different shares would leave the same image. A profile's default share is only
+    /// an upper limit, and is not checked.
     fn check_ageings(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes() else { return Ok(()) };
         let needed = count_as_f64(self.room()) / count_as_f64(bytes);
@@ -284,7 +286,7 @@ impl CopyPlan {
         self.policies.len() * copies * (1 + self.aged.len()) * self.variants().len()
     }
 
-    /// Bytes that the tree needs, including what waits for commits.
+    /// Bytes that the tree needs, including freed space that waits for a commit.
     fn room(&self) -> u64 {
         let files = u64_from_usize(self.tree.files.len());
         self.tree.bytes() + files * 4096 + 2 * self.commit_bytes.min(self.tree.bytes())
@@ -308,10 +310,11 @@ pub fn run(plan: &CopyPlan, progress: impl FnMut(usize, &str)) -> Result<CopyOut
     run_kept(plan, &mut Ledger::none(), progress)
 }
 
-/// Like [`run`]. Arms in `ledger` are not copied again; new ones are added to it.
+/// Like [`run`], but an arm whose results are in `ledger` is not run again. The results of the
+/// other arms are added to it.
 ///
 /// # Errors
-/// As [`run`], and when an arm cannot be written.
+/// Those of [`run`], and when results cannot be written to the ledger.
 pub fn run_kept(
     plan: &CopyPlan,
     ledger: &mut Ledger,
@@ -377,7 +380,7 @@ struct Arm<'a> {
 }
 
 impl Arm<'_> {
-    /// What tells the arm apart from others.
+    /// A name that no other arm of the plan has.
     fn label(&self) -> String {
         let mut label = self.name.to_owned();
         for more in [self.variant.to_owned(), self.aged.map_or(String::new(), ToString::to_string)] {
@@ -404,7 +407,7 @@ fn run_arm(
         let who =
             Circumstances { rotational: plan.rotational, room, ..Circumstances::new(arm.policy, plan.seed) };
         age(Arc::clone(&shared), ageing, &who)?;
-        // When the copies begin, both devices that are told of free space know of all of it.
+        // Both devices that get discards begin the copies with all free space discarded.
         let free = free_space(&shared)?;
         watched.discard_online(&free);
         watched.discard_periodic(&free);
@@ -519,7 +522,7 @@ mod tests {
         CopyPlan::published(policies, Tree::synthetic(scale, 1), 1)
     }
 
-    /// Two ageings that must both stop to leave room for the copies would leave the same image.
+    /// An ageing that would have to stop early, to leave room for the copies, is refused.
     #[test]
     fn an_ageing_leaves_room_for_the_copies() {
         let aged = |life: &str| CopyPlan { aged: vec![life.parse().unwrap()], ..plan(0.05) };
@@ -625,13 +628,13 @@ mod tests {
         let row = row(&plan, "yard", 2, &scan, &reuse);
         assert_eq!((row.policy.as_str(), row.copy, row.seed), ("yard", 2, 1));
         assert_eq!((row.files, row.bytes), (18, plan.tree.bytes()));
-        // Free, used, free, used to the group's end, free.
+        // In disk order: free, used, free, used to the second group's end, free.
         assert_eq!((row.boundaries, row.empty_groups, row.overlap_previous), (4, 2, None));
         assert!((row.free_share_long_runs - 2048.0 / 2362.0).abs() < 1e-9);
         let reuse = (row.reuse_interval_mib_p50, row.reuse_interval_mib_group_mean, row.reuses);
         assert_eq!(reuse, (Some(3.0), Some(5.0), 6));
         assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
-        // 2362 blocks in four runs, rounded down to 590 each.
+        // 2362 blocks in four runs: 590 each, rounded down, which is 2360 KiB.
         assert_eq!((row.free_extents, row.avg_free_extent_kb, row.score), (4, 2360, Some(40.0)));
     }
 

@@ -1,11 +1,10 @@
 //! Which CPUs this process may use, and pinning a thread to one of them. The kernel's allocators
-//! read per-CPU state, so the kernel's side of a comparison repeats only when each worker stays on
-//! its CPU.
+//! use per-CPU state, so a run on the kernel is repeatable only if each worker stays on its CPU.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The numbers of the CPUs that the calling thread may use now, ascending; only 0 if the kernel
-/// does not tell.
+/// The numbers of the CPUs that the calling thread may use now, ascending; `[0]` if the kernel does
+/// not tell.
 #[must_use]
 pub fn allowed() -> Vec<usize> {
     let Ok(mask) = sched_getaffinity(None) else {

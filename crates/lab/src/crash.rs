@@ -1,12 +1,12 @@
-//! `lab crash`: power cuts at drawn points of a workload, and the results of three recoveries from
-//! each.
+//! `lab crash`: simulates power cuts at random points of a workload, and judges three recoveries
+//! from each cut.
 //!
 //! A workload runs on the engine with a journal, over a device that records writes and flushes. The
 //! recording gives the images that a power cut could have left: after any write, with any part of
 //! the unflushed writes, in any order, torn at sectors. Each image is recovered by our engine, by
 //! `e2fsck -fy` and by a mount. Each result must pass our checker and `e2fsck -fn`, all three must
-//! be the same tree, and the tree must keep every promise made before the cut. Some recoveries are
-//! cut themselves, and recovered again.
+//! be the same tree, and the tree must keep every promise made before the cut. Some recoveries by
+//! our engine are interrupted by a second power cut, and the image is recovered and judged again.
 //!
 //! Key decision: a state is named by its number in a fixed enumeration. So workload, block size,
 //! seed and number reproduce it, if the workload has one thread. Each image is built from the
@@ -55,11 +55,12 @@ pub struct Plan {
     pub mutant: Option<String>,
     /// Number of threads that judge.
     pub jobs: usize,
-    /// The recovery of one in this many states is cut, too; 0 for none.
+    /// Also cuts the recovery of one in this many states, at up to two points; 0: of none.
     pub recovery_cuts: usize,
     /// Ends the run at its first failure.
     pub stop_at_first: bool,
-    /// Judges only the state of this number, of the one workload and block size; `None`: a sample.
+    /// Judges only the state with this number; then there must be one workload and one block size.
+    /// `None`: judges a random sample.
     pub only: Option<usize>,
     /// A directory for the images of failures; `None`: they are not kept.
     pub keep: Option<PathBuf>,
@@ -91,7 +92,7 @@ pub struct Row {
     pub distinct: usize,
     /// Judged crash states whose cut is inside a commit or a checkpoint.
     pub in_windows: usize,
-    /// Judged crash states of recoveries.
+    /// Judged crash states of our own recoveries.
     pub in_recovery: usize,
     /// States left out because they tear the write of the superblock itself. Such a state can only
     /// be recovered from a backup superblock.
@@ -111,12 +112,12 @@ pub struct Failure {
     pub state: usize,
     /// Description of the state.
     pub description: String,
-    /// The judge that found it.
+    /// The judge that found the fault.
     pub judge: String,
-    /// What it found.
+    /// What the judge found.
     pub found: String,
-    /// The command that reproduces it. If the workload does not repeat: one that runs it again and
-    /// keeps the images of failures.
+    /// The command that reproduces the failure. For a workload with several threads, whose runs
+    /// differ: a command that runs it again and keeps the images of failures.
     pub repeat: String,
 }
 
@@ -130,7 +131,7 @@ pub fn mutants() -> impl Iterator<Item = String> {
     BrokenRule::ALL.iter().map(|rule| mutant_name(*rule))
 }
 
-/// `NoPreflush` as `no-preflush`.
+/// The name of a broken rule on the command line: `no-preflush` for `NoPreflush`.
 fn mutant_name(rule: BrokenRule) -> String {
     let mut name = String::new();
     for letter in format!("{rule:?}").chars() {
@@ -213,8 +214,8 @@ pub fn run(
     Ok((rows, judges))
 }
 
-/// A directory for images: in that of the plan; without one, in `/dev/shm`, or else in the
-/// directory for temporary files.
+/// Creates a directory for images, in the plan's directory ([`Plan::scratch`]). If the plan has
+/// none, then in `/dev/shm`, or else in the directory for temporary files.
 fn scratch(plan: &Plan) -> Result<Scratch> {
     if let Some(folder) = &plan.scratch {
         return Scratch::new("crash", folder);
@@ -279,7 +280,8 @@ impl Judging<'_> {
         })
     }
 
-    /// The work of one thread: takes states in turn, each built on the previous one.
+    /// The work of one thread: takes the next state until none is left. It builds each image from
+    /// that of the last state it took.
     fn judge(
         &self,
         job: usize,
@@ -368,8 +370,8 @@ impl Judging<'_> {
 mod tests {
     use super::*;
 
-    /// A sample of 40 states over two workloads. The 20 of each workload are drawn from five times
-    /// as many, and 65 % of them are in windows. Facts and writes are those of the recording.
+    /// A sample of 40 states over two workloads. The 20 states of each workload are drawn from five
+    /// times as many, and 65 % of them are in windows. Facts and writes are those of the recording.
     #[test]
     fn a_row_counts_what_was_judged() {
         let workloads: Vec<String> =

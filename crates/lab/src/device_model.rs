@@ -1,5 +1,5 @@
-//! Device models by the names that the command line takes: short names, those of the library, or
-//! files.
+//! Device models by the names that the command line takes: short names, the long names of the
+//! built-in models, or paths of files.
 
 use std::fmt;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan
-//! modes.
+//! E1: the workload `fallocate2` with different numbers of workers, and `append64`. Both run on the
+//! allocator before and after the scalability series of Linux 6.17, with both scan modes.
 
 mod further;
 pub(crate) mod patches;
@@ -19,7 +19,8 @@ use crate::run::Plan;
 use crate::run::Setup;
 use published::{APPEND64, Append64, FALLOCATE2, FALLOCATE2_BASE};
 
-/// Base and patched, linear and optimised, in the order of the published columns.
+/// Before the series (base) and after it (patched), each with linear and optimised scan, in the
+/// order of the published columns.
 const ARMS: [&str; 4] = [
     "linux-6.16:scan=linear",
     "linux-6.16:scan=optimized",
@@ -66,13 +67,13 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     tables
 }
 
-/// Whether the rows are those of changed machines. The tables then have the base and the patched
-/// rate of each machine.
+/// Whether the rows are those of a sensitivity analysis, in which constants of the machines were
+/// changed.
 pub(crate) fn is_sensitivity(rows: &[Row]) -> bool {
     sensitivity::has_changed_machines(rows)
 }
 
-/// Rates by number of workers, each as a share of the rate of one worker: the shape of the curve.
+/// The rate of each worker by number of workers, also as a share of the rate of one worker alone.
 fn contention(rows: &[&Row]) -> Table {
     let counts = worker_counts(rows);
     let heads = std::iter::once("workers".to_owned()).chain(counts.iter().map(u32::to_string));
@@ -143,7 +144,7 @@ fn rate(rows: &[&Row], arm: &str, workers: u32) -> Option<f64> {
     summary::median(rows, arm, Some(workers), |row| row.ops_per_s_per_worker).map(|spread| spread.median)
 }
 
-/// Before and after the series, with all workers and with one.
+/// Rates before and after the series, with the largest number of workers and with one.
 fn series(rows: &[&Row]) -> Table {
     let heads = [
         "machine",
@@ -268,8 +269,8 @@ mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// The four arms with one worker and two, and the append test in both ways. From arm to arm,
-    /// every figure of the append test grows by a step of its own.
+    /// The four arms with one worker and with two, and `append64` in both interleavings. Each
+    /// figure of `append64` grows by its own step from arm to arm.
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for (number, arm) in (1..).zip(ARMS) {
@@ -320,7 +321,8 @@ mod tests {
     fn after_stands_beside_before_of_the_same_scan() {
         let series = &tables(&rows())[1];
         let ours = |row: usize| series.rows[row][1..].iter().map(String::as_str).collect::<Vec<_>>();
-        // Two workers: 250 and 1500, 500 and 2000; one worker: 1000 and 3000, 2000 and 4000.
+        // Base and patched rates. Two workers: 250 and 1500 (linear), 500 and 2000 (optimised). One
+        // worker: 1000 and 3000, 2000 and 4000.
         assert_eq!(ours(4), ["2", "0", "250", "1500 (+500%)", "1000", "3000 (+200%)"]);
         assert_eq!(ours(5), ["2", "1", "500", "2000 (+300%)", "2000", "4000 (+100%)"]);
         assert_eq!(ours(0), ["80", "0", "2667", "20049 (+651%)", "314065", "316724 (+0.8%)"]);
@@ -338,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Bandwidth comes from the threads, placement from the run in which all writers overlap.
+    /// Bandwidth comes from free-running threads, placement from the run in which writers overlap.
     #[test]
     fn append64_has_rates_of_threads_and_places_of_the_overlap() {
         let append = &tables(&rows())[2];

@@ -19,13 +19,13 @@ use crate::workload::{FILES_KEPT, GIB, Workload, blocks_of_files};
 use published::{ROUND_ROBIN, RoundRobin};
 
 const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
-/// What the reviewers asked for beside the jobs.
+/// Workloads that the reviewers of the round-robin patches asked for, besides the jobs.
 const FURTHER: [&str; 2] = ["directappend", "churn"];
-/// The published names and their policies here.
+/// The names of the published policies, and the presets that imitate them.
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18:scan=optimized"), ("rralloc", "rralloc-v2")];
 
-/// The arms that the reviewers of the round-robin patches asked for, with the reviewers' names for
-/// them, and ours.
+/// The arms that the reviewers of the round-robin patches asked for, with their names for them in
+/// comments, and our own arm.
 const ARMS: [&str; 8] = [
     // Stock, in both scan modes. On the published devices, which are not rotational, the scan is
     // optimised.
@@ -45,14 +45,14 @@ const ARMS: [&str; 8] = [
     "yard",
 ];
 
-/// Operations of each worker on a modelled device, if no number is given. Each file is written
-/// once: its size divided by that of an operation.
+/// Operations of each worker on a modelled device, if no number is given. They suffice to write
+/// each file once: the file's size divided by that of an operation.
 fn operations(workload: &Workload) -> u64 {
     match workload {
         Workload::Fio(job) => (job.size / job.block).max(1),
         Workload::DirectAppend { size, step } => size / step,
-        // So many that each worker deletes twice as many files as it keeps. Each file is created,
-        // written, made durable, and deleted if it is not kept.
+        // Enough operations that each worker deletes twice as many files as it keeps. Each file is
+        // created, written, made durable, and deleted if it is not kept.
         Workload::Churn { size, step } => {
             let files = 3 * FILES_KEPT;
             2 * files + blocks_of_files(files, size / step) + (files - FILES_KEPT)
@@ -85,9 +85,9 @@ fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> P
     setup.plan(name, arms, &workers, interleave)
 }
 
-/// The plan on a device. If no number of operations is given, every file is written once. What is
-/// written is made durable within the measured time. If no image is given, its size scales with the
-/// files, but is at least 2 GiB.
+/// The plan on a modelled device. If no number of operations is given, every file is written once.
+/// The measured time includes making the data durable. If no image is given, its size scales with
+/// the files, but is at least 2 GiB.
 pub(crate) fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
     let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
     let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// Files of one block, and of 5 blocks in the mean: 192 files are created, written and made
+    /// Files of one block, and of 5 blocks on average: 192 files are created, written and made
     /// durable, and 128 of them deleted.
     #[test]
     fn churn_deletes_twice_as_many_files_as_it_keeps() {

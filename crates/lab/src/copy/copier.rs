@@ -1,4 +1,5 @@
-//! The copying processes, and how they report commits.
+//! The simulated copying processes: they write the files, write back and commit. After a commit
+//! they discard the freed space on the [`Watched`] device.
 
 use std::sync::Arc;
 
@@ -22,14 +23,14 @@ use crate::workload::{GIB, MIB};
 /// When this much data is dirty, all of it is written back. It is less than the engine's own limit,
 /// at which files are written one at a time.
 const DIRTY_BYTES: u64 = 48 * MIB;
-/// Bytes of one write call, as cp makes them.
+/// Bytes of one write call, as many as cp passes.
 const WRITE_BYTES: u64 = 128 << 10;
 /// Rough number of samples while one copy is made, besides those at its start and end.
 const SAMPLES_PER_COPY: usize = 24;
-/// Extents of a file that are requested at once.
+/// Maximum number of extents that one call of [`FileSystem::extents`] returns.
 const EXTENTS: usize = 4096;
 
-/// The copying processes, and what they know from earlier copies.
+/// The copying processes, and the inodes of the tree that earlier copies made.
 pub(super) struct Copier<'a> {
     plan: &'a CopyPlan,
     policy: Policy,
@@ -187,8 +188,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Ends the transaction, and reports the space it freed to the device that is told after each
-    /// commit.
+    /// Ends the transaction, and discards the space it freed on the device that gets discards after
+    /// each commit.
     fn commit(&mut self, fs: &FileSystem) -> Result<()> {
         fs.commit(&context(0)).context("commit")?;
         self.reuse.end_transaction();

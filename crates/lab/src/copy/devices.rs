@@ -1,7 +1,7 @@
 //! How long devices need after a copy to read all files back, to walk the tree, and to check the
 //! image.
 //!
-//! Reads are recorded and played on two models, a disk and an SSD, behind a host that caches pages
+//! Reads are recorded and replayed on models of a disk and an SSD, behind a host that caches pages
 //! and reads ahead. CPU time is left out.
 
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Reading {
     }
 }
 
-/// First byte and length of every run of content.
+/// First byte and length of every extent with file content, file by file.
 fn content(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
     let reader = Reader::open(Arc::clone(device))?;
     let block = u64_from_usize(reader.superblock().geometry().block_size());

@@ -85,7 +85,7 @@ impl Manner {
         turns
     }
 
-    /// The CPU slot of a turn of a copy.
+    /// The CPU slot that a turn of copy number `copy` runs on.
     pub(super) fn cpu(&self, turn: Turn, cpus: u32, (copy, seed): (u32, u64)) -> u32 {
         let place = turn.process + turn.before / self.files_per_cpu.max(1);
         if self.moves == Moves::InTurn {

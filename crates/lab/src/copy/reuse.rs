@@ -14,7 +14,7 @@ use blockyard_sync::CpuSlot;
 
 use crate::workload::MIB;
 
-/// Collects decisions.
+/// Collects the allocator's events.
 #[derive(Default)]
 pub(super) struct Reuse(Mutex<State>);
 
@@ -26,16 +26,17 @@ struct State {
     current: Option<u32>,
     /// For each group that was left: the clock at that time.
     left: BTreeMap<u32, u64>,
-    /// (group, interval) of each return since the last query.
+    /// (group, interval in clusters) of each return since the last [`Reuse::take`].
     returns: Vec<(u32, u64)>,
     /// Groups that the running transaction allocated in.
     touched: BTreeSet<u32>,
-    /// Transactions that ended since the last query, and the sum of their numbers of groups.
+    /// Transactions that ended since the last [`Reuse::take`].
     transactions: u64,
+    /// The sum, over these transactions, of the number of groups in which each allocated.
     touches: u64,
 }
 
-/// Figures of a period.
+/// Figures of the time since the last [`Reuse::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) returns: u64,
@@ -140,8 +141,8 @@ mod tests {
         assert_eq!(reuse.take(), Figures::default());
     }
 
-    /// The allocated part of a longer extent counts, not the whole extent. Failed searches and
-    /// anything but data do not count.
+    /// If the found extent is longer than the request, only the requested length counts. Failed
+    /// searches, and allocations for anything but data, do not count.
     #[test]
     fn only_data_that_was_given_counts() {
         let reuse = Reuse::default();

@@ -83,8 +83,8 @@ fn maps(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// How writes are spread, and the effect on flash and thin devices, by how these are told of free
-/// space; `None` if no row has such figures.
+/// How writes are spread, and their effect on flash and thin devices, for each way of discarding
+/// free space; `None` if no row has such figures.
 fn devices(rows: &[&CopyRow]) -> Option<Table> {
     let first = rows.iter().find(|row| !row.discard.is_empty())?;
     let mut heads =

@@ -77,7 +77,7 @@ impl Tree {
         let mut tree = Self { directories: Vec::new(), files: Vec::new() };
         let mut numbers: BTreeMap<PathBuf, usize> = BTreeMap::new();
         for entry in walkdir::WalkDir::new(root).min_depth(1).sort_by_file_name() {
-            // walkdir's message holds the cause that it also gives as its source.
+            // walkdir's message already contains its source, so the source is dropped.
             let entry = entry.map_err(|error| anyhow!("--tree {}: {error}", root.display()))?;
             let parent = entry.path().parent().and_then(|parent| numbers.get(parent)).copied();
             if entry.file_type().is_dir() {

@@ -1,8 +1,8 @@
-//! Watches the device under the copies: how often each address is written, how much a thin device
-//! keeps, and the work of flash.
+//! Watches the device that the copies write to: how many bytes are written to each MiB, how much
+//! space a thin device would keep allocated, and how much flash would program and erase.
 //!
-//! Discarding does not change the layout, so one run gives the figures of three devices. One is
-//! told nothing (`none`), one is told what each transaction freed (`online`), and one is told all
+//! Discards do not change where data is placed, so one run gives the figures of three devices. One
+//! gets no discards (`none`), one gets what each transaction freed (`online`), and one gets all
 //! free space after each copy (`periodic`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,16 +46,16 @@ impl Discard {
     }
 }
 
-/// The state of a device after the copies so far, depending on how it is told of free space.
+/// The figures of one simulated device after the copies so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Told {
-    /// When it is told.
+    /// When it is told of free space.
     pub discard: Discard,
-    /// Segments that it was told of since the previous figures.
+    /// Segments discarded since the previous figures.
     pub segments: u64,
-    /// Mean size of a segment in KiB; `None` without segments.
+    /// Mean size of a discarded segment in KiB; `None` without segments.
     pub segment_kb_mean: Option<f64>,
-    /// MiB in use on a thin device.
+    /// MiB that a thin device keeps allocated.
     pub thin_mib: u64,
     /// Pages programmed for each page written since the copies began; `None` without writes.
     pub write_amplification: Option<f64>,
@@ -118,12 +118,12 @@ impl Watched {
         state.told.iter_mut().for_each(Device::begin);
     }
 
-    /// Tells the device that is told after each commit.
+    /// Discards segments on the [`Discard::Online`] device.
     pub(super) fn discard_online(&self, segments: &[(u64, u64)]) {
         self.state().discard(Discard::Online, segments);
     }
 
-    /// Tells the device that is told after each copy.
+    /// Discards segments on the [`Discard::Periodic`] device.
     pub(super) fn discard_periodic(&self, segments: &[(u64, u64)]) {
         self.state().discard(Discard::Periodic, segments);
     }
@@ -133,7 +133,7 @@ impl Watched {
         self.state().told.iter_mut().map(Device::figures).collect()
     }
 
-    /// How evenly writes are spread since the copies began.
+    /// How evenly writes have been spread since the copies began.
     pub(super) fn spread(&self) -> Spread {
         spread(&self.state().heat)
     }
@@ -301,8 +301,8 @@ mod tests {
         assert!((even.entropy - 1.0).abs() < 1e-12 && even.gini.abs() < 1e-12, "{even:?}");
         let one = spread(&[0, 0, 0, 8]);
         assert_eq!((one.entropy, one.gini), (0.0, 0.75));
-        // One of two addresses gets three quarters: 0.811 bits of one; the Gini coefficient is a
-        // quarter.
+        // One of two addresses gets three quarters of the writes. The entropy is 0.811 bits of at
+        // most 1 bit, and the Gini coefficient is a quarter.
         let some = spread(&[1, 3]);
         assert!((some.entropy - 0.811_278).abs() < 1e-6 && (some.gini - 0.25).abs() < 1e-12, "{some:?}");
         assert_eq!(spread(&[0, 0]), Spread::default());
@@ -329,7 +329,7 @@ mod tests {
         assert!((device.spread().entropy - 4f64.ln() / 64f64.ln()).abs() < 1e-12);
     }
 
-    /// Flash whose pages are all in use has to copy them; pages known to be free need no copying.
+    /// Garbage collection has to copy every page in use, but no page that was discarded.
     #[test]
     fn flash_that_is_told_copies_less() {
         let device = Watched::new(Arc::new(MemoryDevice::new(256 * MIB))).unwrap();

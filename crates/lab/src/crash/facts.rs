@@ -3,8 +3,9 @@
 //!
 //! A fact is a mark in the log. A fact about a path holds for every cut after it, until another
 //! fact about the path replaces it. Before an operation, the workload widens a fact to everything
-//! that the operation may leave. After an fsync it narrows the fact again. The names of the whole
-//! tree may be those after any operation from the last durable one on.
+//! that the operation may leave. After an fsync it narrows the fact again. The set of all names in
+//! the tree is a fact of its own: it may be the set after any operation, from the last durable
+//! operation on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,12 +31,12 @@ pub(super) enum Fact {
 /// What a path may hold.
 #[derive(Clone, Debug)]
 pub(super) enum Want {
-    /// One of these.
+    /// One of these values.
     OneOf(Vec<Value>),
     /// A regular file that holds a prefix of these bytes, at least this many.
     Begins(Arc<[u8]>, usize),
-    /// A regular file in which each byte comes from one of these versions (0 beyond their ends),
-    /// and whose size lies between theirs.
+    /// A regular file. Each byte is that of one of these versions at the same offset (0 beyond the
+    /// version's end). The size is between those of the shortest and the longest version.
     Mixed(Vec<Arc<[u8]>>),
 }
 
@@ -175,11 +176,12 @@ fn describe(node: &Node) -> String {
     format!(" ({} bytes, {zeroes} of them 0)", bytes.len())
 }
 
-/// The owner of space that is free when a workload begins. No file may ever show stamps of it.
+/// The owner in the stamps that fill the device before mkfs, and so all space that is free when a
+/// workload begins. No file may ever show such a stamp.
 pub(super) const POISON: u16 = 0xFFFF;
 
-/// The content of file `owner` from `offset` on, `len` bytes. Both are multiples of 8. Each word
-/// names its owner, version and offset.
+/// `len` bytes of the content of file `owner`, from `offset` on. Both are multiples of 8. Each
+/// 8-byte word encodes the owner, the version and the word's own index in the file.
 pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8> {
     assert!(offset.is_multiple_of(8) && len.is_multiple_of(8), "stamps are words");
     let mut bytes = Vec::with_capacity(usize_from_u64(len));
@@ -190,8 +192,8 @@ pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8>
     bytes
 }
 
-/// Checks that a file holds only its own stamps and zeroes. The user id of the file is the owner of
-/// the stamps; root's files are not stamped.
+/// Checks that a file holds only its own stamps and zeroes. The file's user id must be the owner in
+/// the stamps. Root's files hold no stamps and are not checked.
 fn check_stamps(path: &[u8], node: &Node) -> Result<(), String> {
     let is_regular = FileType::from_mode(node.mode) == Some(FileType::Regular);
     let Content::Bytes(bytes) = &node.content else { return Ok(()) };

@@ -1,11 +1,11 @@
 //! The image of a crash state, built step by step, with a hash of its content that is kept up to
 //! date.
 //!
-//! Key decision: states are visited in the order of their bases, that is, of how much of the log
-//! has arrived. So each base is the previous one plus a few writes. What a state adds to its base
-//! is undone afterwards. The hash is the sum over all pages of a hash of content and position, so a
-//! write costs only the hashes of the pages it touches. Readers share the bytes, because images are
-//! large.
+//! Key decision: states are visited in the order of their bases. A base is the image after the
+//! first so many events of the log, so each base is the previous one plus a few writes. The writes
+//! that a state adds to its base are undone afterwards. The hash is the sum over all pages of a
+//! hash of content and position, so a write costs only the hashes of the pages it touches. Devices
+//! that show the image share its bytes, because images are large.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -28,7 +28,7 @@ pub(super) struct Image {
     hash: u64,
 }
 
-/// The former content and hash of pages.
+/// Content and hash of changed pages, as they were before, by page number.
 type Undo = BTreeMap<usize, (Vec<u8>, u64)>;
 
 impl Image {
@@ -126,7 +126,7 @@ fn page_hash(page: usize, bytes: &[u8]) -> u64 {
     hash.finish()
 }
 
-/// A read-only device: the base of an overlay.
+/// A read-only device that shows an image; the base of an overlay.
 pub(super) struct Frozen(Arc<Vec<u8>>);
 
 impl BlockDevice for Frozen {
@@ -176,7 +176,8 @@ mod tests {
     use super::*;
     use blockyard_device::{CrashPlan, MemoryDevice, RecorderDevice};
 
-    /// Every state is built as in the device crate, and leaves the image as it was.
+    /// Each state looks as `CrashState::build` of the device crate builds it. Afterwards the image
+    /// is as it was before.
     #[test]
     fn states_are_those_of_the_recorder() {
         let device = RecorderDevice::new(MemoryDevice::new(64 << 10));

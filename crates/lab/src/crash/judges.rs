@@ -35,9 +35,9 @@ pub struct Judges {
 }
 
 /// Problems that `e2fsck -fy` may report on an image before recovery, because every recovery
-/// repairs them: the totals in the superblock, which nobody keeps exact; orphans; and an orphan
-/// file that is marked as in use and is not empty yet. e2fsck 1.47 reports the same for images that
-/// Linux leaves.
+/// repairs them: the totals in the superblock, which neither Linux nor our engine keeps exact;
+/// orphans; and an orphan file that is marked as in use and is not empty yet. e2fsck 1.47 reports
+/// the same for images that Linux leaves.
 const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x06000d"];
 
 /// Problems that e2fsck 1.47 reports if a deleted file on the orphan list has a value inode. e2fsck
@@ -45,7 +45,7 @@ const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x
 /// does the same with images of Linux 6.18.
 const LOST_VALUES: [&str; 2] = ["0x040002", "0x040003"];
 
-/// What `e2fsck -fy` repaired beyond the work of every recovery.
+/// What `e2fsck -fy` repaired beyond the problems that every recovery repairs ([`HARMLESS`]).
 enum Repaired {
     Nothing,
     /// e2fsck connected value inodes of deleted files ([`LOST_VALUES`]).
@@ -53,7 +53,7 @@ enum Repaired {
     Found(String),
 }
 
-/// A tree without `lost+found`, where e2fsck connects what it finds without a name.
+/// A tree without `lost+found`, where e2fsck connects inodes that it finds without a name.
 fn without_lost(tree: &Tree) -> Tree {
     let is_kept = |path: &[u8]| !path.starts_with(b"lost+found");
     tree.iter().filter(|(path, _)| is_kept(path)).map(|(path, node)| (path.clone(), node.clone())).collect()
@@ -158,9 +158,9 @@ impl Bench {
 
     /// A loop device that shows `image`; `None` where the kernel does not judge.
     ///
-    /// While anybody has a block device open, its cache keeps what the file below it held before.
-    /// Programs that list loop devices open them all. So the device is read before use, and
-    /// replaced if it shows something else.
+    /// While any process has a block device open, its page cache keeps the old content of the
+    /// backing file. Programs that list loop devices open them all. So the device is read before
+    /// use, and replaced if it does not show `image`.
     fn loop_device(&self, image: &[u8]) -> Result<Option<std::cell::Ref<'_, Loop>>> {
         if !self.judges.kernel {
             return Ok(None);
@@ -227,7 +227,8 @@ impl Bench {
         Ok(found.map(|found| ("our check after the kernel", found)))
     }
 
-    /// Repairs the image; returns what was repaired beyond the work of every recovery.
+    /// Repairs the image; returns what was repaired beyond the problems that every recovery
+    /// repairs.
     fn repair(&self, e2fsck: &str) -> Result<Repaired> {
         let problems = self.folder.join("problems");
         let _ = std::fs::remove_file(&problems);
@@ -255,7 +256,7 @@ impl Bench {
         Ok(Repaired::Found(format!("exit code {exit:?}, problems {}: {}", harmful.join(" "), text.trim())))
     }
 
-    /// Whether the image supports attributes in inodes of their own.
+    /// Whether the image has the feature `ea_inode`: large attribute values in inodes of their own.
     fn keeps_values(&self) -> Result<bool> {
         let mut bytes = [0; RawSuperblock::SIZE];
         self.file.read_exact_at(&mut bytes, PRIMARY_OFFSET)?;
@@ -291,7 +292,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Writes one chunk if it differs from the file's; `old` is a buffer for that.
+    /// Writes one chunk if it differs from that of the file; `old` is a buffer for the file's
+    /// chunk.
     fn write_chunk(&self, index: usize, new: &[u8], old: &mut [u8]) -> Result<()> {
         let at = u64_from_usize(index * CHUNK);
         let old = &mut old[..new.len()];
@@ -314,8 +316,8 @@ pub(super) fn check(device: &dyn BlockDevice) -> Result<Option<String>> {
     Ok(Some(format!("{} errors: {}", report.errors, shown.join("; "))))
 }
 
-/// Retries a call for a while if something is busy: a program that another thread is just starting
-/// holds our files for a moment.
+/// Retries a call for at least two seconds while it fails with EBUSY. A program that another thread
+/// is just starting may hold our open files for a moment.
 fn patiently(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     for _ in 0..2000 {
         match call() {
@@ -348,8 +350,8 @@ impl Loop {
         }
     }
 
-    /// Waits after an unmount: others who share our mounts may keep the file system a little
-    /// longer.
+    /// Waits, after an unmount, until the device can be opened exclusively. Processes with a copy
+    /// of our mount namespace may keep the file system mounted a little longer.
     fn wait_until_free(&self) -> Result<()> {
         for _ in 0..2000 {
             if self.open_alone()?.is_some() {
@@ -380,11 +382,12 @@ impl Drop for Loop {
     }
 }
 
-/// Takes mounts, loop devices and the directory down when it is dropped. It also does so when this
-/// process is interrupted or killed, because then the keeper's pipe closes.
+/// A shell process that cleans up when the `Keeper` is dropped: it unmounts, detaches loop devices
+/// and deletes the directory. It also does so when our process is interrupted or killed, because
+/// either way the pipe to the shell closes.
 pub(super) struct Keeper(std::process::Child);
 
-/// `$1`: the directory of all benches.
+/// The script of the shell. `$1` is the directory of all benches.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT
 cat >/dev/null

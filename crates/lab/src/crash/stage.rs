@@ -18,7 +18,7 @@ use super::walk;
 use crate::target::Cpu;
 use crate::target::engine::context;
 
-/// A device that records.
+/// A memory device that records its writes and flushes.
 type Recorder = RecorderDevice<MemoryDevice>;
 
 /// An open file system whose writes are recorded.
@@ -29,7 +29,7 @@ pub(super) struct Stage {
     facts: Mutex<Vec<Fact>>,
 }
 
-/// The result of a run: the image from before it, the writes, the promises.
+/// The result of a run: the image before the run, the log of its writes, and the promises.
 pub(super) struct Recording {
     pub(super) base: Image,
     pub(super) log: WriteLog,
@@ -49,7 +49,7 @@ pub(super) struct Setup {
 /// Creates an image, runs `work` on it, and closes it.
 pub(super) fn record(setup: Setup, seed: u64, work: impl FnOnce(&Stage) -> Result<()>) -> Result<Recording> {
     let device = MemoryDevice::new(setup.size);
-    // If a file ever shows space that it does not own, these stamps give it away.
+    // If a file ever shows space that was never written for it, these stamps reveal that.
     device.write_at(0, &stamps(POISON, 0, 0, setup.size))?;
     let mkfs = mkfs::Options { no_discard: true, lazy_itable_init: Some(false), ..setup.mkfs };
     mkfs::format(&device, &mkfs.identity(seed, 1)).context("make the image")?;
@@ -74,13 +74,14 @@ pub(super) const REGULAR: NewInode = NewInode { kind: FileType::Regular, permiss
 pub(super) const DIRECTORY: NewInode =
     NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
 
-/// Root's rights on a CPU slot. Created files belong to `owner`, which determines whose stamps they
-/// may hold.
+/// The context of an operation with root's privileges on a CPU slot. The files that it creates
+/// belong to user `owner` and may hold only that owner's stamps.
 pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
     OpContext { uid: u32::from(owner), ..context(cpu) }
 }
 
-/// Upper bound of [`Stage::growth`]: on blocks of more than 8 KiB files do not grow any more.
+/// Upper bound of [`Stage::growth`]: with blocks of more than 8 KiB, files are as large as with
+/// blocks of 8 KiB.
 const GROWTH_MAX: u64 = 8;
 
 impl Stage {
@@ -89,8 +90,8 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// Factor by which sizes in bytes are larger than on blocks of 1 KiB. It is for sizes that need
-    /// not be the same number of blocks on every block size.
+    /// Factor by which sizes in bytes are larger than with blocks of 1 KiB. It is for sizes that
+    /// need not be the same number of blocks with every block size.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }
@@ -131,8 +132,7 @@ impl Stage {
         self.note(Fact::Path(path.to_owned(), Some(Want::Begins(bytes.into(), least))));
     }
 
-    /// From here on each byte of the file at a path comes from one of these versions, and its size
-    /// lies between theirs.
+    /// From here on the file at a path is a mixture of these versions ([`Want::Mixed`]).
     pub(super) fn allow_mixed(&self, path: &str, versions: &[Arc<[u8]>]) {
         self.note(Fact::Path(path.to_owned(), Some(Want::Mixed(versions.to_vec()))));
     }
@@ -162,7 +162,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Creates a file in the root directory with its own stamps.
+    /// Creates a file in the root directory and writes its own stamps to it.
     pub(super) fn file(&self, id: u16, name: &str, version: u16, len: u64) -> Result<(InodeNr, Vec<u8>)> {
         let inode = self.fs.create(&owner(id, 0), InodeNr::ROOT, name.as_bytes(), &REGULAR)?;
         let bytes = stamps(id, version, 0, len);

@@ -1,10 +1,10 @@
 //! Chooses the crash states of a recording to judge.
 //!
-//! Candidates are all states that the recorder's plan enumerates, except those that tear the write
-//! of the superblock itself. Their order is fixed, so a state's number reproduces it. The sample is
-//! drawn by the seed and is distinct by content. It prefers states inside *windows*: between the
-//! first log write of a commit and its commit record, and between the first home write of a
-//! checkpoint and the new tail.
+//! Candidates are all states that the recording enumerates, except those that tear the write of the
+//! superblock itself. Their order is fixed, so a state's number reproduces it. The sample is drawn
+//! with the seed, and its states have distinct contents. It prefers states inside *windows*:
+//! between the first log write of a commit and its commit record, and between the first home write
+//! of a checkpoint and the write of the new tail.
 
 use std::collections::HashSet;
 
@@ -43,7 +43,7 @@ pub(super) struct Sample {
 /// Percentage of the drawn states that are in windows, if there are enough of both kinds.
 const WINDOW_PERCENT: usize = 65;
 
-/// The states that are enumerated.
+/// What kinds of states are enumerated, and how many of each.
 fn plan(seed: u64) -> CrashPlan {
     CrashPlan { seed, subsets_max: 6, random_subsets: 16, torn: 5 }
 }
@@ -144,7 +144,7 @@ struct Windows {
 
 impl Windows {
     fn of(recording: &Recording) -> Result<Self> {
-        // Use the final image: the base lacks the features of the log, which are set only when the
+        // Use the final image: the base lacks the journal's features, which are set only when the
         // image is opened.
         let mut closed = recording.base.clone();
         closed.advance(&recording.log, 0..recording.log.events().len());
@@ -181,7 +181,7 @@ impl Windows {
     }
 }
 
-/// The position of the log.
+/// The position and format of the journal.
 struct Journal {
     block_size: usize,
     /// Its blocks on the device, except its superblock.
@@ -205,7 +205,8 @@ impl Journal {
         }
     }
 
-    /// Adds the home positions of the blocks that a write to the log describes.
+    /// Adds the home positions of the blocks that are named by the descriptor blocks in a write to
+    /// the log.
     fn note_targets(&self, written: &[u8], targets: &mut HashSet<u64>) {
         for block in written.chunks_exact(self.block_size) {
             if matches!(RawHeader::read(block), Some((Some(BlockKind::Descriptor), _))) {

@@ -1,5 +1,5 @@
-//! Everything visible of a file system, read by the engine or from a mounted directory, to compare
-//! what different recoveries made of one image.
+//! The visible state of a file system, read by the engine or from a mounted directory. It serves to
+//! compare the results of different recoveries of one image.
 //!
 //! Access times are left out, because reading changes them.
 
@@ -53,7 +53,7 @@ pub(super) struct Node {
 /// The content of a node.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nothing that is compared: directories, devices, pipes, sockets, and regular files in a walk
+    /// No content to compare: directories, devices, pipes, sockets, and regular files in a walk
     /// that leaves content out.
     None,
     /// A regular file's bytes.
@@ -109,8 +109,8 @@ pub(super) fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     Some(format!("{} is only in ours", shown(extra)))
 }
 
-/// A hash of all that names say: paths, types, permissions, link counts, owners, targets and
-/// attributes, but not the content of files.
+/// A hash of all paths with their types, permissions, link counts, owners, symbolic links' targets
+/// and attributes, but not of the content of files.
 pub(super) fn names_hash(tree: &Tree) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
     for (path, node) in tree {

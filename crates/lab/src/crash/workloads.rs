@@ -1,8 +1,8 @@
 //! The workloads of `lab crash`: their operations, their images, and what is promised on the way.
 //!
-//! Images are small, so that the log wraps around and freed blocks are soon reused. Workloads with
-//! one thread repeat for the same seed, and some of them record the names of the whole tree after
-//! each operation.
+//! Images are small, so that the log wraps around and freed blocks are soon reused. A workload with
+//! one thread is repeatable: the same seed gives the same writes. Some of these record the names of
+//! the whole tree after each operation.
 
 mod data;
 mod direct;
@@ -27,8 +27,8 @@ pub(super) struct Workload {
     work: fn(&Stage) -> Result<()>,
 }
 
-/// The file system that a workload runs on. Relative sizes of images are those with blocks of up to
-/// [`LARGE`] bytes. With larger blocks, all images have the same number of blocks.
+/// The file system that a workload runs on. With blocks of up to [`LARGE`] bytes, images have the
+/// relative sizes given here. With larger blocks, all images have the same number of blocks.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Four block groups, and the smallest possible log.
@@ -135,7 +135,8 @@ pub(super) const WORKLOADS: &[Workload] = &[
 ];
 
 impl Workload {
-    /// Runs it on blocks of `block_size` bytes while `rule`, if given, is broken.
+    /// Runs the workload with blocks of `block_size` bytes, on an engine that breaks `rule`, if
+    /// given.
     pub(super) fn record(&self, block_size: u32, seed: u64, rule: Option<BrokenRule>) -> Result<Recording> {
         let mut setup = self.kind.setup(block_size, seed);
         setup.open.instruments.broken_rule = rule;
@@ -143,7 +144,7 @@ impl Workload {
     }
 }
 
-/// Smallest number of blocks of a log, and its size on most images.
+/// Minimum size of a journal in blocks, which is also its size on most images.
 const LOG_BLOCKS: u32 = 1024;
 
 impl Kind {
@@ -187,7 +188,7 @@ impl Kind {
     }
 }
 
-/// Images of larger blocks have fewer blocks.
+/// The block size in bytes above which images have fewer blocks.
 const LARGE: u32 = 4096;
 
 /// Bytes of a cluster of [`Kind::Clusters`].
@@ -200,8 +201,7 @@ fn long_name(n: u32) -> String {
     format!("{}-{n}", "a-rather-long-name-".repeat(8))
 }
 
-/// Accepts the errors that random operations may get; passes on those that no file system should
-/// return.
+/// Turns the errors that random operations may rightly get into `None`, and passes on all others.
 fn tolerate<T>(result: blockyard_engine::Result<T>) -> Result<Option<T>> {
     use blockyard_engine::Error;
     match result {

@@ -1,5 +1,5 @@
-//! Those arms of `--policy` that nobody published, in a table of their own, which has the rows of
-//! all interleavings.
+//! A table of the arms that have no published figures, because only `--policy` added them. It has
+//! their rows in all interleavings.
 
 use blockyard_disk::num::count_as_f64;
 

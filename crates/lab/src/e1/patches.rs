@@ -1,5 +1,5 @@
-//! The scalability series patch by patch in virtual time: each patch alone on the base, each left
-//! out of the whole, and the waits when there are more CPUs.
+//! The scalability series patch by patch in virtual time: the base with one patch added, the whole
+//! series with one patch left out, and what operations wait for when there are more CPUs.
 
 use blockyard_disk::num::count_as_f64;
 
@@ -36,7 +36,7 @@ const ALONE: [(&str, &str); 14] = [
     ("15 to 17", "order_index=by-group:visit=scan:sweep=per-range"),
 ];
 
-/// Patch 11 has an effect only where scanning is switched at run time.
+/// The arms for patch 11, which has an effect only if the scan mode is switched at run time.
 const SWITCHED: [(&str, &str); 4] = [
     ("base", BASE),
     ("base with 11", "linux-6.16:scan=optimized:scan_toggle=prune"),
@@ -44,7 +44,7 @@ const SWITCHED: [(&str, &str); 4] = [
     ("whole", WHOLE),
 ];
 
-/// Each change that is taken back from the whole, with the numbers of its patches.
+/// Each change that undoes a part of the whole series, with the numbers of its patches.
 const LEFT_OUT: [(&str, &str); 14] = [
     ("1", "busy=wait"),
     ("2", "stream_goal=offset"),
@@ -153,7 +153,7 @@ fn per_op(row: &Row, count: Option<u64>) -> String {
     count.map_or("-".to_owned(), |count| format!("{:.2}", count_as_f64(count) / count_as_f64(row.ops.max(1))))
 }
 
-/// Patch 11 where it matters: scanning is switched each time the first worker's file is full.
+/// Patch 11 where it matters: the scan mode is switched each time the first worker's file is full.
 fn switched_table(rows: &[Row]) -> Table {
     let mut table = Table::new(
         format!("scanswitch in virtual time, {MACHINE}: patch 11, scanning switched at run time"),
@@ -174,8 +174,8 @@ fn switched_table(rows: &[Row]) -> Table {
     table
 }
 
-/// Microseconds that an operation waits for each of the heaviest locks and lines, for more and more
-/// CPUs.
+/// Microseconds that an operation waits for each lock and cache line that is waited for most, by
+/// number of CPUs.
 fn bottlenecks(rows: &[Row]) -> Table {
     let whole = wholes(rows);
     let heads = std::iter::once("lock or line, us/op".to_owned())
@@ -193,7 +193,7 @@ fn bottlenecks(rows: &[Row]) -> Table {
     table
 }
 
-/// The whole series on more and more CPUs.
+/// The rows of the whole series, for all numbers of CPUs.
 fn wholes(rows: &[Row]) -> Vec<&Row> {
     let is_whole = |row: &&Row| row.policy == WHOLE && row.workload == "fallocate2";
     rows.iter().filter(is_whole).filter(|row| row.machine.as_deref() == Some(MACHINE)).collect()
@@ -209,7 +209,8 @@ pub(crate) fn chart(rows: &[Row]) -> Chart {
     }
 }
 
-/// The locks and lines that are among the heaviest of at least one row, each by number of CPUs.
+/// The locks and cache lines that at least one row waits for most: microseconds an operation, by
+/// number of CPUs.
 fn lines(rows: &[&Row]) -> Vec<Series> {
     let mut names: Vec<String> = Vec::new();
     for row in rows {
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(table.rows[1][..2], ["whole", "500"]);
     }
 
-    /// The waits of the whole series on more and more CPUs.
+    /// Rows of the base are left out.
     #[test]
     fn bottlenecks_are_the_waits_of_an_operation_by_number_of_cpus() {
         let rows = [on_machine(WHOLE, 96, 400.0), on_machine(WHOLE, 256, 300.0), on_machine(BASE, 96, 1.0)];

@@ -94,8 +94,8 @@ struct Assumption {
     make: fn(Machine) -> Machine,
 }
 
-/// Other orders in which waiting CPUs get a line, a time for which a CPU keeps a line that others
-/// want, and commits within the measured time.
+/// Other orders in which waiting CPUs get a cache line, a time for which a CPU keeps a line that
+/// others want, and commits within the measured time.
 const ASSUMPTIONS: [Assumption; 4] = [
     Assumption {
         name: "a fifth of the moves to the nearest",
@@ -149,7 +149,8 @@ pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
     Machine::NAMES.into_iter().map(built_in).flat_map(of_machine).collect()
 }
 
-/// The tables of rows with changed machines. Other arms than the pair have a table of their own.
+/// The tables of rows with changed machines. Arms that are not in [`PAIR`] have a table of their
+/// own.
 pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
     let of_machines = Machine::NAMES.into_iter().map(|name| halved_and_doubled(rows, &built_in(name)));
     of_machines.chain([assumptions(rows)]).chain(further::table(rows, &PAIR)).collect()
@@ -162,7 +163,7 @@ pub(super) fn has_changed_machines(rows: &[Row]) -> bool {
     rows.iter().any(|row| row.machine.as_deref().is_some_and(is_changed))
 }
 
-/// Base, patched and their ratio on a machine of that name.
+/// The base rate, the patched rate and their ratio on the machine of that name.
 fn rates(rows: &[Row], machine: &str) -> [String; 3] {
     let rate = |arm: &str| {
         let found = rows.iter().find(|row| row.machine.as_deref() == Some(machine) && row.policy == arm);

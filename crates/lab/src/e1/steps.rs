@@ -2,7 +2,8 @@
 //! published for each step.
 //!
 //! Only the base is calibrated; nothing is fitted to the steps. So each step shows whether the
-//! model gets its mechanism right. The ratio for the whole series could be right by chance.
+//! model gets the step's mechanism right, while the ratio for the whole series alone could be right
+//! by chance.
 
 use super::predicted;
 use crate::figures::Table;
@@ -111,7 +112,7 @@ mod tests {
             assert_eq!(all[0], Policy::parse(&format!("linux-6.16:scan={scan}")).unwrap());
             let whole = Policy::parse(&format!("linux-6.18:scan={scan}")).unwrap();
             let last = all.last().unwrap();
-            // The choice for indirect maps came later and is not part of the series.
+            // The slot `indirect_scan` is about a change that came after the series.
             let slots = |policy: &Policy| {
                 policy.slots().filter(|(slot, _)| *slot != "indirect_scan").collect::<Vec<_>>()
             };

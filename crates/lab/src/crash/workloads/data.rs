@@ -47,7 +47,7 @@ fn append_to(stage: &Stage, count: u16, rounds: u16, most: u64) -> Result<()> {
             stamps(file.id, round, u64_from_usize(file.bytes.len()), random.random_range(1..most / 8) * 8);
         let at = u64_from_usize(file.bytes.len());
         file.bytes.extend_from_slice(&more);
-        // Whatever is written back meanwhile is a prefix.
+        // Write-back may make a part of the new content durable at any time, but only a prefix.
         stage.allow_beginning(&file.path, &file.bytes, file.durable);
         stage.fs.write(&ctx, file.inode, at, &more)?;
         match random.random_range(0..10) {
@@ -106,7 +106,7 @@ fn change_file(
 ) -> Result<()> {
     let ctx = context(0);
     let bytes = &mut file.bytes;
-    // A range may span a few units, and many if they are small.
+    // A range may span a few units, and many if units are small.
     let at = random.random_range(0..12_000.max(6 * unit / 8)) * 8;
     let len = random.random_range(1..4000.max(2 * unit / 8)) * 8;
     let size_max = usize_from_u64(200_000.max(8 * unit));

@@ -1,4 +1,4 @@
-//! Direct writes and preallocated blocks: a file's size follows later than its blocks.
+//! Direct writes and preallocated blocks: both give a file blocks before its size covers them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use super::threads::together;
 use crate::target::Cpu;
 use crate::target::engine::context;
 
-/// The number of blocks above which a file is truncated next.
+/// A file with more blocks than this is truncated by the next operation on it.
 const fn blocks_max(block: u64) -> u64 {
     if block > 4096 { 40 } else { 90 }
 }
@@ -59,7 +59,8 @@ impl File {
         Ok(())
     }
 
-    /// Announces the next content of the file.
+    /// Called before an operation that gives the file new content: adds this to the versions that a
+    /// power cut may leave.
     fn becomes(&mut self, stage: &Stage, bytes: Vec<u8>) {
         self.versions.push(bytes.as_slice().into());
         stage.allow_mixed(&self.path, &self.versions);
@@ -90,7 +91,7 @@ impl File {
         Ok(stage.fs.write(&self.ctx, self.inode, at, &new)?)
     }
 
-    /// Allocates, punches or zeroes a range of words, which may cover blocks partly.
+    /// Allocates, punches or zeroes a range, which may begin and end inside blocks.
     fn fallocate(&mut self, stage: &Stage, how: Fallocate, at: u64, len: u64) -> Result<()> {
         let (from, to) = (usize_from_u64(at), usize_from_u64(at + len));
         let mut bytes = self.bytes.clone();
@@ -138,7 +139,8 @@ pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
         }
         let worked = write_in_thread(stage, number);
         if number == 0 || worked.is_err() {
-            // Relaxed: a thread that sees it reads nothing that was written before.
+            // Relaxed suffices: a thread that sees the flag reads nothing that was written before
+            // the flag was set.
             done.store(true, Ordering::Relaxed);
         }
         worked
@@ -174,7 +176,8 @@ fn write_in_thread(stage: &Stage, number: u16) -> Result<()> {
     Ok(())
 }
 
-/// Changes a file once, after the operations that prepare for it.
+/// Makes one random change: a truncation, or a direct write, mostly after an operation that
+/// prepares a range for it.
 fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, version: u16) -> Result<()> {
     let (end, block) = (file.blocks(), file.block);
     let (inside, len) = (random.random_range(0..=end), random.random_range(1..9));
@@ -182,7 +185,7 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
         _ if file.is_large() => file.truncate(stage, random.random_range(0..200) * 8),
         0 => file.write(stage, version, end, len, Way::Direct),
         1..=3 => {
-            // At the end, beyond it, or across it.
+            // The write begins at the end, beyond it, or two blocks before it.
             file.fallocate(stage, Fallocate::AllocateKeepSize, end * block, (len + 6) * block)?;
             let at = [end, end + 2, end.saturating_sub(2)][random.random_range(0..3)];
             file.write(stage, version, at, len, Way::Direct)
@@ -203,7 +206,7 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
     }
 }
 
-/// Ranges are preallocated, which keeps the size, and zeroed, with and without keeping it. In
+/// Ranges are preallocated with the size kept, and zeroed with and without the size kept. In
 /// between, files are written, written back and truncated.
 pub(super) fn keep_size(stage: &Stage) -> Result<()> {
     let mut random = stage.random(9);

@@ -13,7 +13,7 @@ use super::super::stage::{DIRECTORY, REGULAR, Stage, owner};
 use super::{long_name, tolerate};
 use crate::target::engine::context;
 
-/// Operations of a storm.
+/// Number of operations of a [`storm`].
 const STORM: u32 = 700;
 
 /// Random operations on random names in a few directories.
@@ -82,14 +82,14 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
         stage.step()?;
     }
     stage.sync()?;
-    // Some values fit in the inode. A block has room for one of the largest values.
+    // Some values fit in the inode. A block has room for only one of the largest values.
     let block = usize_from_u64(stage.block());
     let lengths = [5, 20, 60, 200, block / 2 - 12, block - 224];
     for n in 0..700u32 {
         let inode = *inodes.choose(&mut random).unwrap_or(&InodeNr::ROOT);
         let attribute = format!("user.{}", random.random_range(0..7));
         let length = *lengths.choose(&mut random).unwrap_or(&1);
-        // Equal values lead to shared blocks.
+        // Inodes with equal attributes share a block.
         let value = vec![u8::try_from(n % 3).unwrap_or(0); length];
         let name = attribute.as_bytes();
         match random.random_range(0..8) {
@@ -106,14 +106,14 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A directory that gets many names in each round, and then loses three quarters of them.
+/// In each round a directory gets many names, and then three quarters of them are removed.
 pub(super) fn split(stage: &Stage) -> Result<()> {
     let ctx = context(0);
     let mut random = stage.random(3);
     let dir = stage.directory("directory")?;
     stage.sync()?;
     for round in 0..7 {
-        // Enough names to split a directory with blocks of this size.
+        // Enough names to split directory blocks of this size.
         let count = random.random_range(60..140) * low32(stage.growth());
         for n in 0..count {
             let name = long_name(round * 10_000 + n);

@@ -11,7 +11,7 @@ use super::super::stage::{REGULAR, Stage, owner};
 use super::long_name;
 use crate::target::engine::context;
 
-/// Files that are deleted while they are open, some of them truncated before. Some are released
+/// Files are deleted while they are open, some of them after a truncation. Some are closed
 /// immediately, some later, some never.
 pub(super) fn orphans(stage: &Stage) -> Result<()> {
     let mut random = stage.random(6);
@@ -61,8 +61,8 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// The free space is single blocks and one long run. So the best place for the next file is the run
-/// of blocks that another file has just freed, before anybody has committed.
+/// The free space consists of single blocks and one long run. So the best place for the next file
+/// is the run that another file has just freed, but this free has not been committed yet.
 pub(super) fn tight(stage: &Stage) -> Result<()> {
     let mut random = stage.random(7);
     let ctx = context(0);
@@ -130,8 +130,8 @@ fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()>
     stage.release("doomed");
     let (doomed, old) = stage.file(id, "doomed", round, 60_000 * growth)?;
     stage.promise(doomed, "doomed", &old)?;
-    // Appended data that is not written back must not show in the size. Write-back goes piece by
-    // piece.
+    // The size on disk must not cover appended data that is not written back. Write-back goes piece
+    // by piece, so any prefix of the new data may be found.
     let tail = stamps(1, round + 1, 2000, 7000.max(3 * stage.block()));
     let grown = [first, &tail].concat();
     stage.allow_beginning("steady", &grown, first.len());

@@ -1,5 +1,6 @@
-//! Short stories that file systems got wrong. Each ends with an fsync or fdatasync, and promises
-//! what must hold from then on. At the end of the workload, one file gets many names.
+//! Short sequences of operations ("stories") that file systems got wrong. Each ends with an fsync
+//! or fdatasync, and promises what must hold from then on. At the end of the workload, one file
+//! gets many names.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
@@ -144,8 +145,8 @@ fn rename_over(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The new file is never synced. Either the old or the new one is there, and the new one is
-/// complete. Once anything later is durable, it is the new one.
+/// The new file is never synced. After a cut, the name leads to the old or to the new file, and the
+/// new file is complete. Once anything later is durable, the name leads to the new file.
 fn rename_over_without_fsync(story: &mut Story<'_>) -> Result<()> {
     let (old, before) = story.file("a", 3000)?;
     story.promise(old, "a", &before)?;

@@ -22,7 +22,8 @@ pub(super) fn together(count: u16, work: impl Fn(u16) -> Result<()> + Sync) -> R
     })
 }
 
-/// `fallocate2` with eight workers and an occasional fsync.
+/// The lab's workload `fallocate2` with eight workers: each appends by fallocate, truncates and
+/// repeats. Here there is also an occasional fsync.
 pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
     const STEPS: u64 = 12;
     let step_bytes = (8 * stage.growth()) << 10;
