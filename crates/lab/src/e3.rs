@@ -5,9 +5,9 @@
 //! the metadata that it needs. Here such a server ([`server`]) works on a file system in memory.
 //! The lab counts what each call has to fetch ([`crate::metered`]). A modelled disk that all calls
 //! share says how long that takes ([`spindle`]). Three parameters were fitted to the published
-//! column of 64 KiB ([`Memory::CALIBRATED`]): the amount of memory, how often its content is lost,
-//! and the calls a second. The other columns are predictions. Nothing depends on a clock:
-//! the same seed gives the same rows.
+//! column for clusters of 64 KiB ([`Memory::CALIBRATED`]): the amount of memory, how often its
+//! content is lost, and the calls a second. The other columns are predictions. Nothing depends on a
+//! clock: the same seed gives the same rows.
 
 mod published;
 mod server;
@@ -45,7 +45,7 @@ const LONG: Duration = Duration::from_millis(100);
 pub struct Memory {
     /// Pages of metadata that fit in memory, at scale 1.
     pub pages: u64,
-    /// Number of fallocates and truncates after which all pages are lost, at scale 1.
+    /// Number of fallocates and truncates after which all pages are dropped, at scale 1.
     pub spike_every: u64,
     /// Share (0..=1) of the free space that files take.
     pub fill: f64,
@@ -56,9 +56,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Fitted to the published column of 64 KiB. Pages and their loss were fitted to fallocate's
-    /// reads. The calls a second were fitted to fallocate's time and to the share of slow reads;
-    /// the mix had no unlinks then.
+    /// Fitted to the published column for clusters of 64 KiB: `pages` and `spike_every` to
+    /// fallocate's reads, `calls_per_s` to fallocate's time and to the share of slow reads. At that
+    /// time the mix of calls had no unlinks.
     pub const CALIBRATED: Self =
         Self { pages: 5000, spike_every: 30_000, fill: 0.85, calls_per_s: 56.0, turnovers: 1 };
 }
@@ -141,15 +141,16 @@ pub struct ClusterRow {
     pub calls: u64,
     /// Mean time in microseconds, on the modelled disk.
     pub mean_us: f64,
-    /// Mean reads of bitmaps and maps.
+    /// Mean number of bitmaps and mapping blocks that a call reads.
     pub meta_reads_mean: f64,
-    /// Most reads of bitmaps and maps in one call.
+    /// Most bitmaps and mapping blocks that one call reads.
     pub meta_reads_max: u64,
     /// Share (0..=1) of the calls that took over 100 ms.
     pub share_over_100ms: f64,
-    /// All reads of bitmaps and maps, by kind.
+    /// All reads of bitmaps and mapping blocks, by kind.
     pub meta_reads: MetadataReads,
-    /// Mean number of separate runs of content in a call; 0 for calls without content.
+    /// Mean number of separate physical runs that a direct read or write touches; 0 for other
+    /// calls.
     pub pieces_mean: f64,
     /// Mean number of extents of a file of full size.
     pub extents_per_file: f64,
@@ -191,7 +192,7 @@ pub struct ClusterCell<'p> {
 }
 
 impl ClusterPlan {
-    /// A warning if nearly nothing is read, because there are few bitmaps; `None` otherwise.
+    /// A warning if the image has so few bitmaps that nearly nothing is read; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let groups = self.image_bytes() / (128 * MIB);
@@ -200,7 +201,7 @@ impl ClusterPlan {
         })
     }
 
-    /// Everything that determines the plan, as text.
+    /// All settings of the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
@@ -303,10 +304,11 @@ pub fn run(plan: &ClusterPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec
     run_kept(plan, &mut Ledger::none(), progress)
 }
 
-/// Like [`run`]. Results in `ledger` are not measured again; new ones are added to it.
+/// Like [`run`], but a cell whose results are in `ledger` is not measured again. The results of the
+/// other cells are added to it.
 ///
 /// # Errors
-/// As [`run`], and when a row cannot be written.
+/// Those of [`run`], and when results cannot be written to the ledger.
 pub fn run_kept(
     plan: &ClusterPlan,
     ledger: &mut Ledger,
@@ -338,7 +340,7 @@ impl ClusterCell<'_> {
         name
     }
 
-    /// Everything that determines one file system.
+    /// All settings that determine the results of one file system.
     fn decides(&self) -> Result<serde_json::Value> {
         let policy = format!("{:?}", Policy::parse(&self.plan.policy)?);
         Ok(
@@ -370,7 +372,7 @@ impl ClusterCell<'_> {
     }
 }
 
-/// The figures of calls; the fields of their file system are left empty.
+/// The row of calls of one kind. The fields that describe the file system are left empty.
 fn figures(op: Op, calls: &[&Call]) -> ClusterRow {
     let count = count_as_f64(u64_from_usize(calls.len().max(1)));
     let mean = |value: &dyn Fn(&Call) -> f64| calls.iter().map(|call| value(call)).sum::<f64>() / count;

@@ -46,7 +46,7 @@ use vitals::Vital;
 pub struct Kind {
     /// Its name in rows.
     pub name: &'static str,
-    /// Its allocation policy; `None` is the chosen policy.
+    /// Its allocation policy; `None` is the plan's policy.
     policy: Option<&'static str>,
     /// Whether the allocator assumes a device with seek times.
     rotational: bool,
@@ -87,7 +87,7 @@ pub struct PassPlan {
     pub aged: Vec<Ageing>,
 }
 
-/// One pass of e2fsck.
+/// The figures of one pass of e2fsck.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
     /// Wall-clock seconds.
@@ -102,7 +102,7 @@ pub struct Pass {
     pub rate_mib_s: f64,
 }
 
-/// One file system.
+/// The figures of one file system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PassRow {
     /// Always `e4`.
@@ -125,8 +125,8 @@ pub struct PassRow {
     /// What e2fsck counts: label and figure, in its order.
     #[serde(default)]
     pub vitals: Vec<Vital>,
-    /// The five passes on a modelled disk; empty in all rows of a run unless e2fsck's reads of
-    /// every file system could be seen.
+    /// The five passes on a modelled disk. It is empty in all rows of a run if strace could not
+    /// record e2fsck's reads of some file system.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
     /// The five passes of our checker on the same disk; empty where `disk` is, and in rows of an
@@ -178,13 +178,13 @@ impl PassPlan {
         })
     }
 
-    /// Everything that determines the plan, as text.
+    /// All settings of the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
     }
 
-    /// Everything that determines one file system.
+    /// All settings that determine the results of one file system.
     fn decides(&self, kind: Kind, aged: Option<&Ageing>) -> Result<serde_json::Value> {
         let policy = format!("{:?}", self.policy_of(kind)?);
         Ok(serde_json::json!({"workload": "e4", "name": kind.name, "policy": policy, "plan": self.identity(),
@@ -259,10 +259,11 @@ pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<Pa
     run_kept(plan, &mut Ledger::none(), progress)
 }
 
-/// Like [`run`]. Results in `ledger` are not measured again; new ones are added to it.
+/// Like [`run`], but a cell whose results are in `ledger` is not measured again. The results of the
+/// other cells are added to it.
 ///
 /// # Errors
-/// As [`run`], and when a row cannot be written.
+/// Those of [`run`], and when results cannot be written to the ledger.
 pub fn run_kept(
     plan: &PassPlan,
     ledger: &mut Ledger,
@@ -331,8 +332,8 @@ fn mkfs_options(plan: &PassPlan, kind: Kind) -> Result<mkfs::Options> {
     Ok(options)
 }
 
-/// A kind of file system as it was created in 2009. With today's `metadata_csum` pass 2 would read
-/// the inode of every directory for its checksum seed.
+/// The features of a kind, as mkfs chose them in 2009. With today's `metadata_csum`, pass 2 would
+/// read the inode of every directory for its checksum seed.
 fn profile(kind: Kind) -> mkfs::Options {
     match kind.name {
         "ext3" => mkfs::Options::ext3(),
@@ -345,8 +346,8 @@ fn journal_mib(plan: &PassPlan) -> u32 {
     u32::try_from(plan.scaled(u64::from(JOURNAL_MIB))).unwrap_or(JOURNAL_MIB).max(4)
 }
 
-/// Runs e2fsck twice: for its passes, and under strace for its reads. If these could be seen, runs
-/// our checker for its reads, too.
+/// Runs e2fsck twice: for the figures of its passes, and under strace for its reads. If strace
+/// recorded the reads, runs our checker for its reads, too.
 fn judge(
     plan: &PassPlan,
     kind: Kind,
@@ -486,7 +487,7 @@ mod tests {
             // ext4: 36 MB instead of the 28 of ext3, at a fifth of the published size.
             assert!((rows[0].passes[1].read_mib - ext4.passes[1].read_mib).abs() <= 1.0, "{rows:?}");
         }
-        // Ours reads the same directories.
+        // Our checker reads the same directories.
         for row in rows.iter().filter(|row| !row.disk.is_empty()) {
             let [theirs, ours] = [&row.disk, &row.our_checker].map(|disk| disk[1].read_mb);
             assert!(ours > 0.5 * theirs && row.our_checker.len() == PASSES, "{row:?}");

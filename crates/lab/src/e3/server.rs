@@ -4,8 +4,8 @@
 //! The workload of the published server is not known. This one is our choice, and is the same for
 //! all cluster sizes. Some files are preallocated as a whole. The others grow by many calls,
 //! several files at a time. The memory for metadata is a parameter. It is emptied now and then, as
-//! if something else needed it. The measured reads and writes carry no real content: they look up
-//! where it would be, and the disk is asked to read or write there.
+//! if something else needed it. The measured reads and writes transfer no data: they look up where
+//! the data would be, and the modelled disk is asked to read or write there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,18 +35,18 @@ use crate::workload::{KIB, MIB};
 const DIRECTORIES: u64 = 64;
 /// Bytes of metadata that the engine itself keeps in memory.
 const CACHE_BYTES: usize = 256 << 10;
-/// Sizes are multiples of this.
+/// File sizes are multiples of this many bytes.
 const UNIT: u64 = 64 * KIB;
 /// Units by which a file grows in a call.
 const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
 /// Size of a grown file, and of the largest files that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
 /// A large file that is preallocated as a whole is then written at this many offsets. These writes
-/// split its extent into so many that the extents need a block of their own.
+/// split its extent into so many that they need an extent block outside the inode.
 const PLACES: u64 = 4;
 /// Files that grow at the same time.
 const GROWING: usize = 8;
-/// Share of the allocations that take a whole file.
+/// Share of the allocations that preallocate a whole file.
 const WHOLE: f64 = 0.5;
 /// Direct reads and writes for each fallocate or truncate.
 const READS: u32 = 12;
@@ -54,16 +54,16 @@ const WRITES: u32 = 4;
 /// Bytes of a direct read and of a direct write.
 const READ_BYTES: u64 = 64 * KIB;
 const WRITE_BYTES: u64 = MIB;
-/// Writes go to this many files, those allocated last.
+/// Direct writes go to the files allocated last, to this many of them.
 const WRITTEN: u64 = 256;
-/// How strongly reads prefer the files allocated last.
+/// How strongly direct reads prefer the files allocated last: 1 is no preference.
 const NEWEST: f64 = 4.0;
 /// Fallocates and truncates between two commits.
 const COMMIT_EVERY: u64 = 32;
 /// Processor time of a call, and of each group that it considers.
 const CALL: Duration = Duration::from_micros(100);
 const GROUP: Duration = Duration::from_nanos(500);
-/// The disk.
+/// The disk model.
 const DISK: &str = "desktop-7200-2009";
 
 /// A file.
@@ -85,7 +85,7 @@ impl File {
 pub(super) struct Measured {
     pub(super) op: Op,
     pub(super) fetches: Vec<Fetch>,
-    /// Separate runs of content.
+    /// Number of separate physical runs that a direct read or write touches.
     pub(super) pieces: usize,
     pub(super) time: Duration,
 }
@@ -253,7 +253,7 @@ impl<'p> Server<'p> {
         }
     }
 
-    /// Preallocates a file, or more of a growing one.
+    /// Preallocates a whole file, or the next part of a growing one.
     fn allocate(&mut self) -> Result<()> {
         while self.growing.len() < GROWING {
             let file = self.create(LARGE)?;
@@ -333,7 +333,7 @@ impl<'p> Server<'p> {
     }
 
     /// Performs a call and counts what it had to fetch. The allocator's bitmaps are dropped first,
-    /// because the device's memory stands for that of the server.
+    /// because only the cache of the [`Metered`] device stands for the server's memory.
     fn call<T>(
         &mut self,
         op: Op,
@@ -350,16 +350,16 @@ impl<'p> Server<'p> {
         Ok(done)
     }
 
-    /// The bitmaps and maps that a call had to fetch. Inodes and descriptors do not count, as if
-    /// they had been read before the call.
+    /// The bitmaps and mapping blocks that a call had to fetch. Inodes and descriptors do not
+    /// count, as if they had been read before the call.
     fn needed(&self) -> Vec<Fetch> {
         let mut fetches = self.device.take();
         fetches.retain(|fetch| matches!(fetch.class, Class::Bitmap | Class::Map));
         fetches
     }
 
-    /// A direct read of any file, or a write to a recently allocated one: looks up where a part of
-    /// it is.
+    /// A direct read of any file, or a direct write to a recently allocated one: looks up where a
+    /// part of the file is.
     fn direct(&mut self, op: Op) -> Result<()> {
         if self.files.is_empty() {
             return Ok(());
@@ -394,7 +394,8 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Passes a call to the disk, once calls are measured. The gaps between calls are exponential.
+    /// Passes a call to the disk if measuring has begun. The gaps between calls are distributed
+    /// exponentially.
     fn note(&mut self, op: Op, fetches: Vec<Fetch>, content: Vec<Request>, processor: Duration) {
         let Some(spindle) = &mut self.spindle else { return };
         let mean = 1.0 / self.memory.calls_per_s;

@@ -1,9 +1,10 @@
-//! When calls that share one disk end. Each call arrives at its own time, even while others wait.
+//! Computes when calls that share one disk end. Each call arrives at its own time, even while
+//! others wait.
 //!
 //! A call reads its metadata blocks one after the other, then reads or writes all runs of its
 //! content at once. It ends when the last of them ends; then its processor time is added. The disk
-//! is a model of the `device` crate and chooses from its queue. It chooses its next request when
-//! one ends, so a call that arrives in between waits until then.
+//! is a model of the `device` crate, which chooses the next request from its queue when the current
+//! one ends. So a call that arrives in between submits its requests only then.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -60,7 +61,7 @@ impl Spindle {
         }
     }
 
-    /// Adds a call that arrives at a time. Calls must be added in the order of these times.
+    /// Adds a call that arrives at time `at`. Calls must be added in the order of their arrival.
     pub(super) fn come(&mut self, at: Duration, tag: usize, asked: Asked) {
         self.advance(at);
         if asked.metadata.is_empty() && asked.content.is_empty() {
@@ -84,7 +85,7 @@ impl Spindle {
         std::mem::take(&mut self.ended)
     }
 
-    /// Ends all requests that are done by a time.
+    /// Ends all requests that are done by time `to`.
     fn advance(&mut self, to: Duration) {
         loop {
             if self.next_end.is_none() && self.in_flight > 0 {

@@ -1,4 +1,4 @@
-//! Copies the tree as `rsync -axH` does: depth first, in the order of names. A file has another
+//! Copies the tree as `rsync -axH` does: depth first, in the order of names. A file has a temporary
 //! name until it is complete, and hard links come at the end.
 
 use anyhow::Result;
@@ -14,15 +14,15 @@ use super::PassPlan;
 use super::tree::{HomeTree, Step};
 use crate::target::engine::context;
 
-/// Process numbers of the two halves of rsync: one creates directories, links and special files,
-/// the other regular files.
+/// Process numbers of rsync's two processes: one creates directories, links and special files, the
+/// other regular files.
 const GENERATOR: u32 = 1;
 const RECEIVER: u32 = 2;
 /// Bytes of one write.
 const WRITE_BYTES: u64 = 128 << 10;
 /// The device number of every device.
 const DEVICE: DeviceNumber = DeviceNumber { major: 1, minor: 3 };
-/// Permission bits of everything that is not a link.
+/// Permission bits of everything that is not a symbolic link.
 const PERMISSIONS: u16 = 0o755;
 
 /// The name of a file until it is complete.
@@ -95,9 +95,9 @@ impl Copy<'_> {
     }
 }
 
-/// The copy as a trace, so that Linux can play it, at `scale` of the published tree. A trace has no
-/// write-back of its own, so there is a sync after each file with which at least `sync_bytes` of
-/// data have been written since the last sync, and one at the end.
+/// The copy as a trace, so that Linux can replay it, at `scale` of the published tree. A trace has
+/// no write-back of its own. So there is a sync whenever `sync_bytes` or more have been written
+/// since the last one, after the file that is being copied then, and a sync at the end.
 ///
 /// # Errors
 /// Those of [`PassPlan::check`].
@@ -163,7 +163,8 @@ mod tests {
         assert_eq!(count(|op| matches!(op, Op::Mknod { .. })), 16);
         let written = |line: &Line| if let Op::Pwrite { len, .. } = line.op { len } else { 0 };
         let bytes: u64 = lines.iter().map(written).sum();
-        // Of 158 MiB, one after each of four pieces of a little over 32 MiB, and one at the end.
+        // The tree has 158 MiB: one sync after each of four parts of a little over 32 MiB, and one
+        // at the end.
         assert_eq!(count(|op| *op == Op::Sync), 5, "{bytes} bytes are written");
     }
 }

@@ -78,7 +78,7 @@ fn joined(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     runs
 }
 
-/// The counts of every kind; `None` if there are none.
+/// The counts of every file system; `None` if no row has any.
 #[must_use]
 pub fn table(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;

@@ -5,7 +5,7 @@
 //!
 //! - its rate, on pass 2 of ext4's new allocator;
 //! - how fast it positions (seeks and rotation alike), on pass 1 of ext3. If our layout has too few
-//!   seeks to take the published time, the disk positions as the model does.
+//!   seeks to take the published time, this value is that of the model.
 //!
 //! All other cells are predictions. The published seconds of I/O are real minus user and system
 //! time. The model spreads user and system time over the requests: the processor works after each.
@@ -40,7 +40,7 @@ const HALVINGS: usize = 14;
 const PASS_OF_POSITIONING: (&str, usize) = ("ext3", 1);
 const PASS_OF_RATE: (&str, usize) = ("ext4-2009", 2);
 
-/// One pass on the disk.
+/// One pass of a checker on the modelled disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskPass {
     /// Requests to the disk.
@@ -73,7 +73,7 @@ struct Values {
     positioning: f64,
 }
 
-/// What was read of one file system.
+/// The reads of both checkers on one file system.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Reads {
     pub(super) e2fsck: PassReads,
@@ -89,7 +89,7 @@ pub struct OnDisk {
     pub our_checker: Vec<DiskPass>,
 }
 
-/// What the disk is asked for by one checker on one file system.
+/// The requests to the disk by one checker on one file system.
 struct Asked {
     /// The kind of the file system.
     kind: String,
@@ -310,7 +310,7 @@ mod tests {
         let of = [("ext3".to_owned(), reads(500, 30_000)), ("ext4-2009".to_owned(), reads(100, 33_000))];
         for found in passes(&of, 32 << 30, 1.0).unwrap() {
             let (theirs, ours) = (&found.e2fsck[1], &found.our_checker[1]);
-            // e2fsck has a few of the pages from pass 1.
+            // For e2fsck, pass 1 has left a few of the pages in the host's cache.
             assert!(ours.reads.abs_diff(theirs.reads) < 9 && !ours.is_calibrated, "{ours:?} {theirs:?}");
             assert!((ours.modelled_s - theirs.modelled_s).abs() < 0.05, "{ours:?} {theirs:?}");
             assert_eq!((found.our_checker[0].reads, found.our_checker[0].modelled_s), (0, 0.0));
@@ -337,7 +337,7 @@ mod tests {
         assert!(rate > 4.0 && rate < 2000.0 && positioning > 0.25 && positioning < 4.0, "{ext3:?}");
         let of_sum = DiskPass::sum(ext4);
         assert_eq!((of_sum.disk_mb_s, of_sum.disk_positioning), (rate, positioning));
-        // Fewer seeks, less time: 800 of 17,000.
+        // 800 seeks take much less time than 17,000.
         let share = ext4[0].modelled_s / ext3[0].modelled_s;
         assert!((0.02..0.1).contains(&share), "{share}");
         assert_eq!(found, of_e2fsck(&of), "it repeats");
@@ -346,8 +346,8 @@ mod tests {
         );
     }
 
-    /// Without the published seeks, positioning is not calibrated, and its cell is not marked as
-    /// calibrated.
+    /// With too few seeks for the published time, positioning is not calibrated, and its cell is
+    /// not marked as calibrated.
     #[test]
     fn a_layout_without_the_published_seeks_calibrates_the_rate_alone() {
         let of = [("ext3".to_owned(), reads(500, 30_000)), ("ext4-2009".to_owned(), reads(100, 33_000))];

@@ -24,7 +24,7 @@ impl Published {
 pub(super) struct Layout {
     /// Name of the file system in the heads of the table.
     pub name: &'static str,
-    /// Name of our kind next to it.
+    /// Name of the [`super::Kind`] whose figures stand next to it.
     pub kind: &'static str,
     /// Passes 1 to 5 and the whole run.
     pub passes: [Published; 6],

@@ -75,7 +75,8 @@ fn parse(log: &str) -> Result<PassReads> {
         }
     }
     ensure!(passes.len() == PASSES + 1, "e2fsck under strace: {} passes", passes.len() - 1);
-    // The loader first reads headers of libraries, not the image.
+    // Before e2fsck starts, the dynamic loader reads headers of libraries. Unlike reads of the
+    // image, these are not at multiples of 1 KiB.
     passes[0].retain(|(offset, _)| offset % 1024 == 0);
     Ok(PassReads(passes))
 }

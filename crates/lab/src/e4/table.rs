@@ -70,8 +70,8 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
 }
 
 /// Two tables of the seconds of I/O by pass on a modelled disk: those of e2fsck next to the
-/// published ones, and those of our checker next to e2fsck's. Rows of an earlier version have only
-/// the first; there is none if e2fsck's reads were not seen.
+/// published ones, and those of our checker next to e2fsck's. For rows of an earlier version there
+/// is only the first table. If e2fsck's reads were not recorded, there is none.
 #[must_use]
 pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
     let Some(first) = rows.first().filter(|_| rows.iter().all(|row| row.disk.len() == PASSES)) else {
@@ -94,7 +94,7 @@ pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
             disk.disk_mb_s, disk.disk_positioning
         )
     } else {
-        // Rows of an earlier version do not say.
+        // Rows of an earlier version do not have these values.
         String::new()
     };
     e2fsck.note(format!(
@@ -192,7 +192,7 @@ mod tests {
     }
 
     /// A regression: a block of columns for each file system made 26 columns, and half of all cells
-    /// said nothing.
+    /// were empty.
     #[test]
     fn published_passes_stand_beside_ours() {
         let pass = |real| Pass { real, user: 0.5, system: 0.25, read_mib: 7.0, rate_mib_s: 3.5 };

@@ -1,10 +1,11 @@
 //! The tree of the published check: a home machine of 2009 with a mailbox (each folder is a
 //! directory), packages and kernel trees.
 //!
-//! What determines the passes matches: how many inodes of each kind there are, how many files are
-//! too long for an inode's own pointers, and how many blocks directories have (mails have long
-//! names). Pass 2 checks symbolic links, devices, pipes and sockets one by one, so they are grouped
-//! as packages create them. Names are made up, and so are sizes, except their sum.
+//! The counts that determine what the passes read are the published ones: how many inodes of each
+//! kind there are, how many files are too long for an inode's direct pointers, and how many blocks
+//! directories have (mails have long names). Pass 2 checks symbolic links, devices, pipes and
+//! sockets one by one, so they are grouped as packages create them. Names are made up, and so are
+//! sizes, except their sum.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -41,7 +42,8 @@ const TOP: [&str; 20] = [
     "bin", "boot", "dev", "etc", "home", "lib", "media", "mnt", "opt", "proc", "root", "sbin", "selinux",
     "srv", "sys", "tmp", "usr", "var", "windows", "work",
 ];
-/// Directories of the root in which other directories are created, besides the user's.
+/// Directories of the root in which other directories are created, besides the user's home
+/// directory.
 const GROWING: [&str; 4] = ["usr", "var", "etc", "lib"];
 /// Folders of the mailbox.
 const MAIL_FOLDERS: u64 = 22;

@@ -77,7 +77,7 @@ fn singular(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The published counts and ours; `None` without rows, or if e2fsck's counts were not kept for one.
+/// The published counts and ours; `None` without rows, or if a row lacks e2fsck's counts.
 #[must_use]
 pub fn table(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;
