@@ -24,8 +24,8 @@ const FURTHER: [&str; 2] = ["directappend", "churn"];
 /// The names of the published policies, and the presets that imitate them.
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18:scan=optimized"), ("rralloc", "rralloc-v2")];
 
-/// The arms that the reviewers of the round-robin patches asked for, with their names for them in
-/// comments, and our own arm.
+/// The arms that the reviewers of the round-robin patches asked for, and our own arm. The comments
+/// give the reviewers' names; V1 to V3 are versions of the patches.
 const ARMS: [&str; 8] = [
     // Stock, in both scan modes. On the published devices, which are not rotational, the scan is
     // optimised.

@@ -37,7 +37,7 @@ pub use crate::metered::MetadataReads;
 pub const CLUSTERS: [Option<u32>; 4] = [None, Some(64), Some(256), Some(1024)];
 /// Size of the image at scale 1.
 const IMAGE_BYTES: u64 = 1024 * GIB;
-/// Calls that take longer than this are counted.
+/// Calls that take longer than this count as slow.
 const LONG: Duration = Duration::from_millis(100);
 
 /// The server's memory and load.
@@ -135,7 +135,7 @@ pub struct ClusterRow {
     pub op: String,
     /// Seed.
     pub seed: u64,
-    /// Files of full size at the end.
+    /// Number of files of full size at the end.
     pub files: u64,
     /// Number of calls.
     pub calls: u64,
@@ -477,7 +477,7 @@ mod tests {
         let row = figures(Op::Truncate, &calls.iter().collect::<Vec<_>>());
         assert_eq!((row.calls, row.meta_reads_max, row.op.as_str()), (4, 7, "truncate"));
         assert_eq!((row.mean_us, row.meta_reads_mean, row.pieces_mean), (52_000.0, 3.5, 0.75));
-        // One call took exactly 100 ms.
+        // One call took exactly 100 ms, which is not slow.
         assert_eq!((row.share_over_100ms, row.meta_reads.bitmap, row.meta_reads.map), (0.25, 11, 3));
         assert_eq!(figures(Op::Read, &[]).mean_us, 0.0);
     }

@@ -152,7 +152,7 @@ impl crate::figures::states::Stated for PassRow {
 #[derive(Serialize, Deserialize)]
 struct Measured {
     rows: Vec<PassRow>,
-    /// What the checkers read; `None` if e2fsck's reads could not be seen.
+    /// What the checkers read; `None` if strace could not record e2fsck's reads.
     reads: Option<Reads>,
     verdict: Verdict,
 }
@@ -253,8 +253,8 @@ impl PassPlan {
 ///
 /// # Errors
 /// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds
-/// errors. Errors of our checker are in the verdict. They also end the run if e2fsck's reads can be
-/// seen.
+/// errors. What our checker finds is in the verdict. If strace can record e2fsck's reads, our
+/// checker runs once more for its own, and then what it finds ends the run.
 pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<PassRow>, Verdict)> {
     run_kept(plan, &mut Ledger::none(), progress)
 }
@@ -465,7 +465,8 @@ mod tests {
         assert_eq!(figures(), figures());
     }
 
-    /// ext3 does not record unused inodes and maps blocks one by one, so e2fsck reads more.
+    /// ext3 does not record which inodes were never used, and it maps blocks one by one. So e2fsck
+    /// reads more.
     #[test]
     fn ext4_needs_fewer_reads_than_ext3() {
         let plan = PassPlan {

@@ -2,7 +2,7 @@
 //! published ones. One experiment, `yard`, is ours and has no published figures.
 //!
 //! Published rates come from other machines and are in rows and columns marked as published.
-//! Compare how figures change with workers and policies, never a rate with a rate.
+//! Compare how figures change with workers and policies, never our rate with a published one.
 
 use crate::figures::Table;
 use crate::figures::plot::Chart;
@@ -18,8 +18,8 @@ pub enum Experiment {
     Series,
     /// E1 patch by patch, in virtual time.
     Patches,
-    /// E2: the three fio jobs of round-robin allocation (February 2026). `lab run copy` makes its
-    /// maps.
+    /// E2: the three fio jobs of the comparison with round-robin allocation (February 2026). The
+    /// maps of that comparison are those of `lab run copy`.
     Rotation,
     /// `yard` compared with other policies, by every figure that it is judged by.
     Yard,
@@ -74,8 +74,8 @@ impl Experiment {
         }
     }
 
-    /// The same tables, with the states of images next to each other. The tables of `yard` already
-    /// have the states in their rows.
+    /// The same tables, with figures of fresh and aged images next to each other. The tables of
+    /// `yard` already have the states of images in their rows.
     #[must_use]
     pub fn tables_by_state(self, rows: &[Row]) -> Vec<Table> {
         match self {
@@ -90,8 +90,8 @@ impl Experiment {
         self == Self::Series && e1::is_sensitivity(rows)
     }
 
-    /// Charts that show the published figures and ours on one axis. They are of fresh images, as
-    /// the published figures are.
+    /// The charts of the experiment: of E1 with the published figures and ours on one axis, of E1
+    /// patch by patch with ours alone. They show fresh images only, as the published figures do.
     #[must_use]
     pub fn charts(self, rows: &[Row]) -> Vec<Chart> {
         let rows: Vec<Row> = rows.iter().filter(|row| is_fresh(&row.state)).cloned().collect();
@@ -196,7 +196,7 @@ mod tests {
         // are not of four workers but of all CPUs.
         assert_eq!((tables[1].rows.len(), tables[1].heads.len()), (9, 13));
         assert!(tables[1].rows.iter().all(|row| row[2].parse::<f64>().is_ok() && row[11] != "-"));
-        // The table of patch 11, where scanning is switched.
+        // The table of patch 11, where the scan mode is switched.
         assert_eq!(tables[2].rows.len(), 4);
         assert!(!Experiment::Patches.charts(&rows)[0].series.is_empty());
     }
@@ -233,7 +233,8 @@ mod tests {
     fn yard_is_judged_figure_by_figure_and_over_all_cells() {
         let setup = Setup { workers: Some(vec![2]), ..small() };
         let plans = Experiment::Yard.plans(&setup);
-        // Threads and overlap of each workload, both machines, three ageings, two devices.
+        // Each workload in threads and in overlap; both machines; three ageings; each workload on
+        // two devices.
         assert_eq!(plans.len(), 5 + 5 + 2 + 3 + 2 * 5);
         let kept = [0, 5, 10, 16].map(|at| run(&plans[at], |_, _| ()).unwrap().rows).concat();
         let tables = Experiment::Yard.tables_by_state(&kept);
@@ -303,9 +304,8 @@ mod tests {
         let tables = Experiment::Rotation.tables(&rows(Experiment::Rotation));
         let [table] = &tables[..] else { panic!("one table") };
         // Rows with one worker and with two, and one with the published number of workers where a
-        // figure is published.
-        // The six arms that are not published have no row with the published number. The two
-        // further workloads have none under any of the eight arms.
+        // figure is published. The six arms that were not published have no row with the published
+        // number, and the two further workloads have none under any of the eight arms.
         assert_eq!(table.rows.len(), 3 * 2 * 3 + 3 * 2 * 2 + 6 * 6 * 2 + 2 * 8 * 2);
         assert_eq!(table.rows[2][..3], ["seqwrite", "regular (linux-6.18:scan=optimized)", "6"]);
         assert_eq!(cell(table, 2, "published MiB/s"), "497");

@@ -1,5 +1,5 @@
-//! How a tree is copied over itself, in the respects that the published experiment leaves open. The
-//! variations change a few of them.
+//! How a tree is copied over itself, in the respects that the published experiment leaves open, and
+//! variants of a plan that differ in some of them.
 
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use rand::seq::SliceRandom;
@@ -108,8 +108,8 @@ pub(super) struct Turn {
 }
 
 impl CopyPlan {
-    /// The variations: what differs, and the changed plan. The plan itself comes first, without a
-    /// name; it is the only one if the plan asks for no other manners.
+    /// The variants of the plan: what each changes, and the changed plan. The plan itself comes
+    /// first, without a name; it is the only one if the plan asks for no other manners.
     pub(super) fn variants(&self) -> Vec<(&'static str, Self)> {
         let mut variants = vec![("", self.clone())];
         if !self.sensitivity {

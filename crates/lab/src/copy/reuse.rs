@@ -132,7 +132,7 @@ mod tests {
         emit(3, 1);
         reuse.end_transaction();
         let figures = reuse.take();
-        // Three groups, then one.
+        // The first transaction allocated in three groups, the second in one.
         assert_eq!(figures.groups_per_transaction, Some(2.0));
         // Intervals: group 1: 5 and 1; group 2: from 8 to 20, 12; group 3: from 11 to 21, 10.
         assert_eq!(figures.returns, 4);

@@ -1,11 +1,11 @@
 //! The image of a crash state, built step by step, with a hash of its content that is kept up to
 //! date.
 //!
-//! Key decision: states are visited in the order of their bases. A base is the image after the
-//! first so many events of the log, so each base is the previous one plus a few writes. The writes
-//! that a state adds to its base are undone afterwards. The hash is the sum over all pages of a
-//! hash of content and position, so a write costs only the hashes of the pages it touches. Devices
-//! that show the image share its bytes, because images are large.
+//! Key decision: states are visited in the order of their bases. A base is the image with a prefix
+//! of the log's events applied, so each base is the previous one plus a few writes. The writes that
+//! a state adds to its base are undone afterwards. The hash is the sum over all pages of a hash of
+//! content and position, so a write costs only the hashes of the pages it touches. Devices that
+//! show the image share its bytes, because images are large.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;

@@ -26,7 +26,7 @@ use crate::run::e2fsck_program;
 /// The judges available on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judges {
-    /// The program, where e2fsprogs is installed.
+    /// The program e2fsck, if e2fsprogs is installed.
     e2fsck: Option<&'static str>,
     /// Whether the kernel can mount images.
     kernel: bool,
@@ -106,7 +106,7 @@ fn try_kernel(scratch: &Path) -> Result<()> {
     tried
 }
 
-/// The working directory in which one thread has images judged.
+/// One thread's working directory, where the other judges recover and check images.
 pub(super) struct Bench {
     judges: Judges,
     folder: PathBuf,

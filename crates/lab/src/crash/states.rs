@@ -1,10 +1,10 @@
 //! Chooses the crash states of a recording to judge.
 //!
-//! Candidates are all states that the recording enumerates, except those that tear the write of the
-//! superblock itself. Their order is fixed, so a state's number reproduces it. The sample is drawn
-//! with the seed, and its states have distinct contents. It prefers states inside *windows*:
-//! between the first log write of a commit and its commit record, and between the first home write
-//! of a checkpoint and the write of the new tail.
+//! Candidates are all states that [`WriteLog::crash_states`] enumerates, except those that tear the
+//! write of the superblock itself. Their order is fixed, so a state's number reproduces it. The
+//! sample is drawn with the seed, and its states have distinct contents. It prefers states inside
+//! *windows*: between the first log write of a commit and its commit record, and between the first
+//! home write of a checkpoint and the write of the new tail.
 
 use std::collections::HashSet;
 

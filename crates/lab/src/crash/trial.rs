@@ -1,5 +1,5 @@
-//! Judges one image: recovers it, checks the promises, compares with the other judges, and cuts the
-//! recovery itself.
+//! Judges one image: recovers it, checks the promises, compares the result with those of the other
+//! judges, and judges power cuts during the recovery itself.
 
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@ use crate::runner::Limit;
 /// Operations of each worker when no number is given.
 const OPS: u64 = 1000;
 /// The machine for the ratios of the contention table and for append64. The published figures of
-/// these do not name their machine. Of ours, this one's rate with one worker is nearest to the
-/// published rate.
+/// these do not name their machine. Of the built-in machines, this one's rate with one worker is
+/// nearest to the published rate.
 const UNNAMED: &str = Machine::NAMES[0];
 
 /// The same machine with workers far from each other: it is not published on which CPUs the workers

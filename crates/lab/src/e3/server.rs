@@ -37,7 +37,7 @@ const DIRECTORIES: u64 = 64;
 const CACHE_BYTES: usize = 256 << 10;
 /// File sizes are multiples of this many bytes.
 const UNIT: u64 = 64 * KIB;
-/// Units by which a file grows in a call.
+/// Number of units by which a file grows in a call.
 const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
 /// Size of a grown file, and of the largest files that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
@@ -60,7 +60,7 @@ const WRITTEN: u64 = 256;
 const NEWEST: f64 = 4.0;
 /// Fallocates and truncates between two commits.
 const COMMIT_EVERY: u64 = 32;
-/// Processor time of a call, and of each group that it considers.
+/// Processor time of a call, and in addition for each group that it considers.
 const CALL: Duration = Duration::from_micros(100);
 const GROUP: Duration = Duration::from_nanos(500);
 /// The disk model.

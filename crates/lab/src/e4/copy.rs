@@ -96,8 +96,8 @@ impl Copy<'_> {
 }
 
 /// The copy as a trace, so that Linux can replay it, at `scale` of the published tree. A trace has
-/// no write-back of its own. So there is a sync whenever `sync_bytes` or more have been written
-/// since the last one, after the file that is being copied then, and a sync at the end.
+/// no write-back of its own. So there is a sync after each file that brings the bytes written since
+/// the last sync to `sync_bytes` or more, and a sync at the end.
 ///
 /// # Errors
 /// Those of [`PassPlan::check`].

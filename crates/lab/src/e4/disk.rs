@@ -286,7 +286,7 @@ mod tests {
     /// Reads of e2fsck: one before the passes, scattered ones in pass 1, sequential ones in pass 2,
     /// none in passes 3 and 4, and one in pass 5.
     fn reads(scattered: u64, in_order: u64) -> Reads {
-        // Even steps would be in phase with the platter.
+        // Reads at equal distances would all find the platter in the same position.
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let far = (0..scattered).map(|_| (random.random_range(0..8 << 20) * 4096, 4096)).collect();
         let near = (0..in_order).map(|n| ((16 << 30) + n * 4096, 4096)).collect();

@@ -38,7 +38,7 @@ enum PassName {
     Total(&'static str),
 }
 
-/// The figures of [`DiskPass`]; all `None` if e2fsck's reads could not be seen.
+/// The figures of [`DiskPass`]; all `None` if strace could not record e2fsck's reads.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct DiskFigures {
     reads: Option<u64>,

@@ -3,18 +3,18 @@
 use blockyard_inspect::frag::free_space::{Bucket, FreeSpace};
 use serde::{Deserialize, Serialize};
 
-/// The free extents from one power of two of blocks to the next.
+/// The free extents whose lengths in blocks are from one power of two up to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FreeRuns {
-    /// That power of two, the lower bound of their lengths, in KiB.
+    /// The lower bound of these lengths, in KiB.
     pub from_kb: u64,
-    /// Their number.
+    /// Number of these extents.
     pub extents: u64,
     /// Share (0..=1) of the free blocks that are in these and all longer ones.
     pub share_from: f64,
 }
 
-/// All lengths that occur, shortest first.
+/// The free extents for each range of lengths that occurs, shortest first.
 pub(crate) fn by_length(free: &FreeSpace) -> Vec<FreeRuns> {
     let row = |(bucket, of_bucket): (usize, Bucket)| {
         let order = bucket.saturating_sub(1);

@@ -1,7 +1,7 @@
 //! Small charts as SVG: lines over workers on a logarithmic axis, or bars if there is only one
 //! number of workers.
 //!
-//! Of lines that cover each other, the last six stay visible, because earlier ones are wider. Text
+//! Where lines cover each other, the last six stay visible, because earlier lines are wider. Text
 //! takes its colour from the page.
 
 use std::fmt::Write as _;

@@ -50,7 +50,7 @@ pub struct Row {
     /// `fresh`, or the ageing of the image.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
     /// Number of logical CPUs, on which CPU slots, zones and locality groups depend.
     pub cpus: u32,
@@ -91,25 +91,27 @@ pub struct Row {
     pub free_by_length: Vec<FreeRuns>,
     /// Groups that hold file data.
     pub groups_touched: u64,
-    /// Acquisitions of shared locks per operation; `None` if they cannot be counted (the kernel).
+    /// Acquisitions of shared locks per operation; `None` for the kernel, where they cannot be
+    /// counted.
     pub lock_acquisitions: Option<f64>,
-    /// Acquisitions of shared locks and group locks that had to wait, per operation; `None` as
-    /// above.
+    /// Acquisitions of shared locks and group locks that had to wait, per operation; `None` for the
+    /// kernel.
     pub lock_waits: Option<f64>,
-    /// Groups skipped because their lock was held; `None` as above.
+    /// Groups skipped because their lock was held; `None` for the kernel.
     pub groups_skipped_busy: Option<u64>,
-    /// Requests whose result starts exactly at the goal; `None` as above.
+    /// Requests whose result starts exactly at the goal; `None` for the kernel.
     #[serde(default)]
     pub goal_hits: Option<u64>,
     /// Requests of large files that found space in the group of their stream goal, counted apart
-    /// from `goal_hits`; `None` as above, and if the policy's stream goal is not `group-only`.
+    /// from `goal_hits`; `None` for the kernel, and if the policy's stream goal is not
+    /// `group-only`.
     #[serde(default)]
     pub stream_goal_hits: Option<u64>,
-    /// Entries of group indexes that searches visited; `None` as above.
+    /// Entries of group indexes that searches visited; `None` for the kernel.
     #[serde(default)]
     pub index_entries: Option<u64>,
     /// Searches that ended at each criterion, by the names that the kernel's `mb_stats` gives them;
-    /// empty if they cannot be counted.
+    /// empty for the kernel.
     pub hits: BTreeMap<String, u64>,
     /// Fragmentation score (e4defrag -c); `None` without files.
     pub score: Option<f64>,
@@ -119,7 +121,7 @@ pub struct Row {
     /// The modelled machine; `None` unless the cell ran in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// Waits by lock and line; only in virtual time.
+    /// Waits for each lock and cache line; only in virtual time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
     /// Figures of the modelled device. All rates and latencies are in its time. `None` without one.
@@ -164,22 +166,22 @@ impl crate::figures::states::Stated for Row {
     }
 }
 
-/// Time that all CPUs of a modelled machine spent on the locks and lines of one name.
+/// Time that all CPUs of a modelled machine spent on the locks and cache lines of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// The name of the locks or lines.
+    /// The name of the locks or cache lines.
     pub name: String,
-    /// Locks taken.
+    /// Acquisitions of these locks.
     pub taken: u64,
-    /// Locks waited for.
+    /// Acquisitions that had to wait.
     pub waits: u64,
-    /// Nanoseconds of waiting for them.
+    /// Nanoseconds of waiting for these locks.
     pub wait_ns: u64,
-    /// Nanoseconds of work under them.
+    /// Nanoseconds of work while these locks were held.
     pub section_ns: u64,
-    /// Cache lines moved.
+    /// Moves of these cache lines between CPUs.
     pub moved: u64,
-    /// Nanoseconds of moving them, queueing included.
+    /// Nanoseconds that these moves took, queueing included.
     pub moved_ns: u64,
 }
 

@@ -1,12 +1,12 @@
 //! Fresh and aged images next to each other: the tables of all states as columns of one table.
 //!
-//! A table is made from the rows of one state, as if there were no other, so tables need not know
-//! about states. The tables of other states are then joined to the first state's, by title and by
-//! the columns that name rows. Columns that say the same are not repeated.
+//! A table is made from the rows of one state, as if there were no other, so the code that makes
+//! tables ignores states. The tables of other states are then joined to the first state's, by title
+//! and by the columns that name rows. Columns with the same content are not repeated.
 
 use super::Table;
 
-/// The name of fresh images next to aged ones.
+/// The name of the state of an image that was not aged.
 pub const FRESH: &str = "fresh";
 
 /// A row measured on an image in some state.
@@ -18,17 +18,17 @@ pub trait Stated: Clone {
     fn as_fresh(&self) -> Self;
 }
 
-/// The state of rows from versions that knew no other state.
+/// The state of rows that were stored by versions without aged images.
 pub(crate) fn fresh() -> String {
     FRESH.to_owned()
 }
 
-/// Whether a state need not be mentioned.
+/// Whether a state is that of images that were not aged. Names do not mention this state.
 pub(crate) fn is_fresh(state: &str) -> bool {
     state == FRESH
 }
 
-/// The tables of rows, with states next to each other.
+/// The tables of rows, with the figures of different states next to each other.
 pub fn beside<R: Stated>(rows: &[R], tables: impl Fn(&[R]) -> Vec<Table>) -> Vec<Table> {
     let mut states: Vec<&str> = Vec::new();
     for row in rows {

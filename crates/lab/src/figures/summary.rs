@@ -26,7 +26,8 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             continue;
         }
         let runs_as = |way| rows.iter().any(|row| row.workload == first.workload && row.interleave == way);
-        // Next to free threads, overlap has no tables of rates and latencies.
+        // If the workload also ran in free threads, those give the rates and latencies, and overlap
+        // has no tables of them.
         let is_beside = first.interleave == Interleave::Overlap && runs_as(Interleave::Threads);
         if !is_beside {
             tables.push(throughput(&name, &part));
@@ -279,8 +280,8 @@ pub fn csv(rows: &[Row]) -> String {
     table.csv()
 }
 
-/// Median over the repetitions of a cell; `workers` is `None` for any number. `None` if there is no
-/// such row or the figure is missing in one.
+/// Median over the repetitions of a cell. If `workers` is `None`, rows with any number of workers
+/// count. Returns `None` if there is no such row, or if the figure is missing in one.
 #[must_use]
 pub fn median(rows: &[&Row], policy: &str, workers: Option<u32>, value: fn(&Row) -> f64) -> Option<Spread> {
     let values: Vec<f64> = rows
@@ -367,7 +368,7 @@ pub(crate) mod tests {
         assert_eq!(table.rows[1], ["linux-6.16", "500.0 k (500.0 k)", "-"]);
     }
 
-    /// A regression: the page left it to the reader to see what a policy changes.
+    /// A regression: the report had no differences between policies.
     #[test]
     fn policies_are_compared_with_the_first() {
         let rows = [

@@ -10,7 +10,7 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Wid
 
 /// Characters that a column takes in addition to its content: a blank on each side and a line.
 const BESIDE: usize = 3;
-/// The narrowest supported terminal.
+/// Width of the narrowest supported terminal in characters.
 const NARROWEST: usize = 20;
 
 /// A titled table. The first columns name the rows, the others hold figures.
@@ -66,10 +66,12 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    /// Inserts each column of another table's figures after the one with the same head, or at the
-    /// end if there is none; of columns that share a head, the first after the first, and so on.
-    /// Rows are matched by name, and missing ones are added. Published figures are not repeated. A
-    /// column is left out if each of its cells is `-` or equals the cell under the same head.
+    /// Inserts each column of figures of `other` after this table's column with the same head, or
+    /// at the end if there is none, and adds `named` to its head. If several columns share a head,
+    /// the first goes after the first, the second after the second, and so on. Rows are matched by
+    /// the columns that name them, and rows that only `other` has are added. Published figures are
+    /// not repeated. A column is left out if each of its cells is `-` or equals the cell under the
+    /// same head.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];

@@ -30,7 +30,7 @@ enum Way {
     Direct,
 }
 
-/// A file with every version since its last fsync.
+/// A file with every version of its content since its last fsync.
 struct File {
     id: u16,
     path: String,

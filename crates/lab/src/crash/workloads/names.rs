@@ -176,7 +176,8 @@ fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: 
     let block = usize_from_u64(stage.block());
     let lengths = [20, 300, block + 76, 2 * block + 452, 6 * block - 144];
     let length = (*lengths.choose(random).unwrap_or(&1)).min(VALUE_MAX);
-    // Many different values, so that there are hashes of all kinds; and some equal ones.
+    // Most values differ, so that there are many different hashes. Some are equal, so that value
+    // inodes are shared.
     let seed = if choice == 3 { 0 } else { n };
     let value: Vec<u8> =
         (0..length).map(|at| (seed * 31 + u32_from_usize(at) / 5).to_le_bytes()[0]).collect();
