@@ -1,11 +1,10 @@
-//! Random ranges of files. Most of them meet an edge: a place where a block, cluster, page, folio
-//! or group begins, where a map changes its form, where the file ends, or where a range that was
-//! drawn before began or ended.
+//! Random ranges of files. Most of them begin or end at an edge: where a block, cluster, page,
+//! folio or group begins; where the file's map changes its form (such as another level of indirect
+//! blocks); where the file ends; or where an earlier range began or ended.
 //!
-//! Faults live at edges, and offsets drawn evenly almost never lie on one. So a draw first chooses
-//! an edge, and then the byte before, at or after it. A few draws are any byte at all. [`Edges`]
-//! says where the edges of a file are, and [`Ranges`] draws. The same random numbers give the same
-//! ranges.
+//! Bugs show at edges, and uniformly drawn offsets almost never hit one. So a draw first chooses an
+//! edge, and then the byte before, at or after it. A few draws are uniform. [`Edges`] says where
+//! the edges of a file are, and [`Ranges`] draws. The same random numbers give the same ranges.
 //!
 //! ```
 //! use blockyard_ranges::{Edges, Ranges};

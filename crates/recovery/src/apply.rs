@@ -1,5 +1,6 @@
-//! Writing: first blocks go home, then the journal superblock is written, then the superblock
-//! without RECOVER. Each step is durable before the next begins.
+//! Writes the result of a replay: first the replayed blocks to their homes, then the journal
+//! superblock, then the file system's superblock without RECOVER. Each step is durable before the
+//! next begins.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, unescape};
@@ -18,7 +19,7 @@ use crate::superblock_file;
 /// The most bytes gathered into one write.
 const GATHER: usize = 1 << 20;
 
-/// Reads a logged block as it will be written home: unescaped.
+/// Reads a block's copy from the log, and undoes its escaping.
 pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()> {
     log.read(logged.log_block, block)?;
     if logged.is_escaped() {
@@ -27,8 +28,8 @@ pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -
     Ok(())
 }
 
-/// Writes every copy of the plan. `superblock` replaces the logged superblock, and is written in
-/// any case.
+/// Writes every block of the plan to its home, and flushes. `superblock` is always written; if the
+/// plan has a copy of the superblock's block, it replaces the superblock in that copy.
 pub(crate) fn write_home(
     device: &dyn BlockDevice,
     log: &Log<'_>,
@@ -53,8 +54,8 @@ pub(crate) fn write_home(
     Ok(device.flush()?)
 }
 
-/// Marks the log empty. The next transaction will be `next`; the error code and the fast-commit
-/// feature are cleared. The recorded head of the log changes only if `head` is given.
+/// Marks the log empty. `next` is the number of the next transaction. The error code and the
+/// fast-commit feature are cleared. `s_head` changes only if `head` is given.
 pub(crate) fn empty_log(log: &Log<'_>, next: TxnId, head: Option<u32>) -> Result<()> {
     let ring = log.superblock.ring();
     assert!(head.is_none_or(|head| (ring.first()..ring.end()).contains(&head)), "the log's head lies in it");
@@ -83,8 +84,9 @@ pub(crate) fn clear_recover(device: &dyn BlockDevice, superblock: &RawSuperblock
     Ok(device.write_durable_at(PRIMARY_OFFSET, raw.as_bytes())?)
 }
 
-/// The superblock after the plan is carried out, still with RECOVER. It keeps the errors of the
-/// present one, and gets the ERROR state if the journal has an error code or is damaged.
+/// The superblock to write together with the plan's blocks: the plan's copy of it, otherwise
+/// `present`. It still has RECOVER, keeps the errors that `present` records, and gets the ERROR
+/// state if the journal has an error code or is damaged.
 pub(crate) fn superblock_after(log: &Log<'_>, plan: &Plan, present: &RawSuperblock) -> Result<RawSuperblock> {
     let block_size = log.superblock.format().block_size();
     let (block_nr, inside) = superblock_file::place(block_size);
@@ -100,7 +102,8 @@ pub(crate) fn superblock_after(log: &Log<'_>, plan: &Plan, present: &RawSuperblo
     if log.superblock.errno() != 0 || !plan.damage.is_empty() {
         superblock_file::set_error_state(&mut after);
     }
-    // Until the log is marked empty, a run after a crash must replay it again.
+    // RECOVER stays until the log is marked empty: after a crash before that, the log must be
+    // replayed again.
     superblock_file::set_recover(&mut after, true);
     superblock_file::seal(&mut after);
     debug_assert!(after.incompat().contains(Incompat::RECOVER));

@@ -13,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The superblock, a group descriptor or the journal is corrupt, or the file system or the
-    /// journal has something that is not supported.
+    /// journal uses something that is not supported.
     #[error(transparent)]
     Disk(#[from] blockyard_disk::Error),
     /// The journal is on another device, which was not given.
@@ -30,7 +30,7 @@ pub enum Error {
         "the journal holds fast commits for transaction {tid}, which are not supported: mount it with Linux or run e2fsck"
     )]
     FastCommits {
-        /// The transaction they amend.
+        /// The transaction that the fast commits amend.
         tid: TxnId,
     },
     /// The log is not empty although the superblock does not ask for recovery.

@@ -1,8 +1,8 @@
 //! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
-//! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the
-//! superblock's copy of its map and size replaces it, if the copy is usable. The copy also replaces
-//! an inode whose blocks are shared with bitmaps or inode tables, if the copy's are not.
+//! The journal's inode is mapped by extents or indirect blocks. If the inode is unusable, the
+//! superblock's copy of its map and size is used instead, if that is usable. The copy is also used
+//! if the inode's map contains a block of a bitmap or inode table and the copy's map does not.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ use crate::report::JournalSource;
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the inode's map.
 const BACKUP_IN_SUPERBLOCK: u8 = 1;
 
-/// What maps a file: the 60 bytes of `i_block`, how to read them, the size in bytes, and the seed
-/// of its tree blocks' checksums. Without a seed they are not verified.
+/// What maps a file: the 60 bytes of `i_block`, how to read them, the size in bytes, and the
+/// checksum seed for blocks of the extent tree. Without a seed, these checksums are not verified.
 struct FileMap {
     i_block: [u8; 60],
     is_extents: bool,
@@ -37,9 +37,9 @@ struct FileMap {
 pub(crate) struct Found {
     pub(crate) map: JournalMap,
     pub(crate) source: JournalSource,
-    /// Why the journal is refused if there is nothing to replay: it shares a block with a bitmap or
-    /// an inode table, according to the descriptors on the device. Otherwise this does not count,
-    /// because the replay may change those descriptors.
+    /// Set if the journal shares a block with a bitmap or an inode table, according to the
+    /// descriptors on the device. This is an error only if there is nothing to replay, because a
+    /// replay may change those descriptors.
     pub(crate) conflict: Option<Error>,
 }
 
@@ -93,9 +93,9 @@ fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr)
     Ok(FileMap { i_block: *inode.block_field(), is_extents, size: inode.size(), checksum_seed })
 }
 
-/// The bytes of an inode. In the group descriptor, only the position of the inode table is needed,
-/// and only that is checked. A wrong checksum of the descriptor is tolerated, because the log may
-/// hold a newer one.
+/// The bytes of an inode. Of the group descriptor, only the position of the inode table is used and
+/// checked. A wrong checksum of the descriptor is tolerated, because the log may hold a newer
+/// descriptor.
 fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
     let geometry = sb.geometry();
     if number.raw() == 0 || number.raw() > geometry.inodes_count() {
@@ -116,8 +116,8 @@ fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Resu
     Ok(slot)
 }
 
-/// The copy in the superblock, if there is one. Checksums of tree blocks are not verified: their
-/// seed needs the inode.
+/// The superblock's copy of the journal inode's map, if there is one. Checksums of the extent
+/// tree's blocks cannot be verified, because their seed comes from the inode.
 fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
     let raw = sb.raw();
     if raw.s_jnl_backup_type != BACKUP_IN_SUPERBLOCK {
@@ -134,7 +134,7 @@ fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
 
 fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
     let blocks = file.size / u64_from_usize(sb.geometry().block_size());
-    // Log blocks lie in distinct blocks, so there are at most as many as the file system has.
+    // No two log blocks share a block, so the journal cannot have more blocks than the file system.
     if blocks == 0 || blocks > sb.geometry().blocks_count().raw().min(u64::from(u32::MAX)) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }
@@ -185,8 +185,9 @@ impl Mapper<'_> {
         }
     }
 
-    /// Goes through the tree from left to right. A tree block with entries must begin with its
-    /// parent's key, so only an empty leaf can be visited twice.
+    /// Walks the extent tree from left to right. The walk ends even on a corrupt tree: the first
+    /// key of a tree block must equal the key in its parent, so no block with entries is visited
+    /// twice.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();
@@ -219,9 +220,10 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Follows the path of every block. Each indirect block is read once. If it appears again
-    /// later, it is refused here. If two neighbouring pointers name it, the checks of the finished
-    /// map refuse it.
+    /// Looks up every log block in turn, and reads each indirect block once. A pointer to an
+    /// indirect block that was read before is refused here. Only if it directly follows the first
+    /// pointer to that block does it go unnoticed; then blocks are mapped twice, and
+    /// [`JournalMap::new`] refuses the map.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Where the blocks of the journal are: a map that is complete, without overlaps, and fixed before
-//! the log is read.
+//! The map from log blocks to blocks of the device. It has no holes and no overlaps, and does not
+//! change once the log is read.
 
 use std::ops::Range;
 
@@ -71,7 +71,7 @@ impl JournalMap {
         self.overlaps(block, BlockCount::new(1))
     }
 
-    /// Whether one of `count` blocks from `start` on belongs to the journal.
+    /// Whether any of the `count` blocks from `start` on belongs to the journal.
     pub(crate) fn overlaps(&self, start: BlockNr, count: BlockCount) -> bool {
         let end = start.checked_add(count).unwrap_or(BlockNr::new(u64::MAX));
         let before_end = self.by_place.partition_point(|run| run.physical < end);
@@ -84,7 +84,7 @@ impl JournalMap {
     }
 }
 
-/// Fills `buf` from the byte `offset` of a block on.
+/// Fills `buf` with the bytes of the device that begin `offset` bytes after the start of `block`.
 pub(crate) fn read(
     device: &dyn BlockDevice,
     block_size: usize,

@@ -47,7 +47,7 @@ impl JournalPlace {
 }
 
 impl Session<'_> {
-    /// The journal's place; `None` without a journal.
+    /// The journal's place; `None` if the file system has no journal.
     #[must_use]
     pub fn into_journal(self) -> Option<JournalPlace> {
         self.into_log().map(|log| JournalPlace {

@@ -1,21 +1,21 @@
 //! jbd2 journal recovery: scan, revoke, replay, to the device or in memory. This crate writes no
 //! transactions.
 //!
-//! [`inspect`] tells what state the journal is in, [`replay_to_device`] brings committed blocks
-//! home and empties the log, [`replay_into_overlay`] does the same in memory and leaves the device
-//! alone.
+//! [`inspect`] says what state the journal is in. [`replay_to_device`] writes committed blocks to
+//! their homes on the device and empties the log. [`replay_into_overlay`] does the same in memory
+//! and only reads the device.
 //!
 //! Key decisions:
-//! * The log is walked once, and committed transactions are collected. Every copy that will be
-//!   written is verified before the first write. For each block, only the last good copy is
-//!   written, and the blocks are written in ascending order. Only tags and revoke records are
-//!   collected, not copies, so memory use is bounded by the number of descriptor and revoke blocks.
-//! * Order of writes: first the blocks at home, and the superblock with its record of errors; then
+//! * One walk over the log collects the committed transactions: their tags and revoke records, not
+//!   the logged copies of blocks. So the number of descriptor and revoke blocks bounds the memory
+//!   use. Every copy that will be written is verified before the first write. Of each block, only
+//!   the last good copy is written, and the blocks are written in ascending order.
+//! * Order of writes: first the replayed blocks, and the superblock with its record of errors; then
 //!   a flush; then the journal superblock, durably; then the superblock without RECOVER, durably.
-//!   After a power cut at any point the log is still in place or no longer needed, so recovery can
+//!   After a power cut at any point, the log is still in place or no longer needed, so recovery can
 //!   simply run again.
-//! * A damaged log is refused with nothing written, unless the caller asks for the good part
-//!   ([`OnDamage::ReplayGood`]); the file system is then marked as having errors.
+//! * A damaged log is refused and nothing is written, unless the caller asks for the good part of
+//!   the log ([`OnDamage::ReplayGood`]). That marks the file system as having errors.
 
 #![forbid(unsafe_code)]
 
@@ -45,14 +45,14 @@ pub use session::Session;
 ///
 /// # Errors
 /// [`Error::Disk`] when the superblock, the journal, or the group descriptor or inode that leads to
-/// it is corrupt or has something that is not supported; [`Error::ExternalJournal`];
+/// it is corrupt or uses something that is not supported; [`Error::ExternalJournal`];
 /// [`Error::Device`].
 pub fn inspect(device: &dyn BlockDevice) -> Result<JournalStatus> {
     Ok(Session::open(device)?.status().clone())
 }
 
-/// Brings every committed block home, marks the log empty and clears RECOVER. Does nothing without
-/// a journal, or when the journal is clean and holds no error code.
+/// Writes every committed block to its home, marks the log empty and clears RECOVER. Does nothing
+/// without a journal, or when the journal is clean and holds no error code.
 ///
 /// # Errors
 /// Before the first write: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],

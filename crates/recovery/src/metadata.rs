@@ -1,5 +1,5 @@
-//! What a journal must not lie on: superblocks, descriptors, bitmaps and inode tables. A commit
-//! would overwrite them, and a replay would read them as a log.
+//! Checks that a journal shares no block with superblocks, group descriptors, bitmaps or inode
+//! tables. A commit would overwrite them, and a replay would read them as log records.
 
 use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::{BlockCount, BlockNr, Corruption, CorruptionKind, GroupNr, Superblock};
@@ -11,7 +11,7 @@ fn shared(block: BlockNr) -> Corruption {
     Corruption::new(CorruptionKind::JournalMapping).in_block(block)
 }
 
-/// No journal block may be a superblock or a descriptor.
+/// Fails if a journal block holds a superblock (or a copy of it) or group descriptors.
 pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
     let geometry = sb.geometry();
     for run in map.runs() {
@@ -29,9 +29,9 @@ pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Co
     Ok(())
 }
 
-/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum proves
-/// nothing and is passed over. `read_block` reads a block of the file system. The caller chooses
-/// between the device and the log, which may hold newer descriptors.
+/// Fails if a journal block belongs to a bitmap or an inode table. A descriptor with a wrong
+/// checksum is skipped, because its block numbers prove nothing. `read_block` reads a block of the
+/// file system: from the device, or from the log, which may hold newer descriptors.
 pub(crate) fn keep_off_tables(
     sb: &Superblock,
     map: &JournalMap,

@@ -1,7 +1,7 @@
-//! What the caller decides.
+//! The caller's decisions about a replay.
 
-/// What to do with a log that is damaged (for example by a wrong checksum that no crash explains,
-/// or by an impossible target).
+/// What to do with a damaged log: for example, one with a wrong checksum that no crash explains, or
+/// with an impossible target of a logged block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDamage {
     /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged). A log that shares blocks
@@ -21,7 +21,7 @@ pub enum Unflagged {
     Refuse,
     /// Replay it as `e2fsck -y` does.
     Replay,
-    /// Empty it unread, as a Linux mount does.
+    /// Empty it without reading it, as a Linux mount does.
     Discard,
 }
 

@@ -1,5 +1,5 @@
-//! From the committed transactions to the blocks to write: applies revokes, verifies targets and
-//! checksums, and chooses the last good copy of each block.
+//! Turns the committed transactions into a list of blocks to write: applies revokes, verifies
+//! targets and checksums, and chooses the last good copy of each block.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::report::{Damage, note};
 use crate::scan::{LoggedBlock, Scan};
 use crate::superblock_file;
 
-/// What must be written home.
+/// What must be written home, with counts of what the log holds.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// The copy to write, for each block.
@@ -24,7 +24,8 @@ pub(crate) struct Plan {
     pub(crate) damage: Vec<Damage>,
 }
 
-/// Decides about every logged block. `is_possible` says whether a block may be a target.
+/// Decides for every logged copy whether it is written. `is_possible` says whether a block may be
+/// the target of a copy.
 pub(crate) fn plan(log: &Log<'_>, scan: &Scan, is_possible: impl Fn(BlockNr) -> bool) -> Plan {
     let revoked_until = revoke_table(scan);
     let mut plan = Plan { damage: scan.damage.clone(), ..Plan::default() };
@@ -70,8 +71,8 @@ fn revoke_table(scan: &Scan) -> HashMap<BlockNr, TxnId> {
     table
 }
 
-/// What is wrong with a copy; `None` when it is good. The copy is read even if it has no checksum.
-/// So an unreadable copy is found before the first write, and is not a failure between writes.
+/// What is wrong with a copy; `None` when it is good. The copy is read even if it has no checksum,
+/// so that a read error is found before the first write and not between writes.
 fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
     if log.read(logged.log_block, block).is_err() {
         return Some(CorruptionKind::JournalUnreadable);
@@ -80,9 +81,9 @@ fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> 
     if is_good { verify_superblock(logged, block) } else { Some(CorruptionKind::JournalDataChecksum) }
 }
 
-/// What is wrong with the superblock in a copy of its block; `None` for a copy of another block.
-/// Unsupported features or sizes are not damage: the copy stays in the plan, and unless a later
-/// good one replaces it, the log is refused.
+/// What is wrong with the superblock in this copy. `None` if it is good, or if this is a copy of a
+/// block without the superblock. Unsupported features or sizes are not damage: such a copy stays in
+/// the plan, and unless a later good copy replaces it, the whole log is refused.
 fn verify_superblock(logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
     let (place, inside) = superblock_file::place(block.len());
     if logged.tag.target != place {

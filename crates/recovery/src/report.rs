@@ -4,17 +4,17 @@ use std::fmt;
 
 use blockyard_disk::{BlockNr, CorruptionKind, TxnId};
 
-/// What RECOVER and the log's start say together.
+/// The state of a journal, by the superblock's RECOVER flag and by whether the log is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
     /// The file system has no journal.
     None,
     /// RECOVER is clear and the log is empty.
     Clean,
-    /// RECOVER is set and the log is empty, as after a crash right after a checkpoint. The flag
-    /// must be cleared, but no transaction replayed.
+    /// RECOVER is set and the log is empty, as after a crash right after a checkpoint. There is
+    /// nothing to replay; recovery only clears the flag.
     FlagOnly,
-    /// Committed transactions may have to be replayed.
+    /// RECOVER is set and the log is not empty: committed transactions may have to be replayed.
     NeedsReplay,
     /// The log is not empty although RECOVER is clear.
     Unflagged,
@@ -39,8 +39,8 @@ impl JournalState {
 pub enum JournalSource {
     /// By its inode.
     Inode,
-    /// By the copy of its inode's map in the superblock, because the inode is unusable, or because
-    /// it maps bitmaps or inode tables and the copy does not.
+    /// By the copy of its inode's map in the superblock. The inode is unusable, or its map contains
+    /// blocks of bitmaps or inode tables and the copy does not.
     SuperblockBackup,
     /// On the external device that was given.
     External,
@@ -58,12 +58,13 @@ impl JournalSource {
     }
 }
 
-/// The state of a journal. Without one the numbers are 0, and `features` is empty.
+/// What is known of a journal before a replay. Without a journal the numbers are 0, and `features`
+/// is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalStatus {
-    /// State.
+    /// Whether a replay is needed.
     pub state: JournalState,
-    /// How it was found; `None` without a journal.
+    /// How the journal was found; `None` without a journal.
     pub source: Option<JournalSource>,
     /// Names of the journal's features, as dumpe2fs prints them.
     pub features: String,
@@ -73,7 +74,7 @@ pub struct JournalStatus {
     pub sequence: TxnId,
     /// Log block at which the oldest transaction starts; `None` when the log is empty.
     pub start: Option<u32>,
-    /// Error code that a user of the journal left; 0 for none.
+    /// The error code in the journal superblock (`s_errno`); 0 for none.
     pub errno: u32,
 }
 
@@ -82,11 +83,11 @@ pub struct JournalStatus {
 pub struct Damage {
     /// Which check failed.
     pub kind: CorruptionKind,
-    /// The transaction that it is in.
+    /// The transaction in which the damage is.
     pub tid: TxnId,
     /// The log block that failed the check.
     pub log_block: u32,
-    /// Where the logged block belongs, if the damage is about one.
+    /// If the log block is a copy of a block: the number of that block.
     pub target: Option<BlockNr>,
 }
 

@@ -1,12 +1,13 @@
-//! The walk over the log: finds where it ends and collects what committed.
+//! The walk over the log: finds where the log ends, and collects the committed transactions.
 //!
-//! A transaction counts if its descriptor, revoke and commit blocks are good. The log ends at the
-//! first block that is not a record of the expected transaction, or at the first transaction with a
-//! bad commit, descriptor or revoke block. The commit time tells damage from a stale block of an
-//! earlier use of the log: it never goes backwards within one use.
+//! A transaction counts as committed if its descriptor, revoke and commit blocks are good. The log
+//! ends at the first block that is not a record of the expected transaction, or at the first
+//! transaction with a bad commit, descriptor or revoke block. The commit time distinguishes a
+//! damaged transaction from stale blocks of an earlier use of the log: commit times never go
+//! backwards within one use.
 //!
-//! Bound: every step advances by at least one block, and the walk stops when it has gone round the
-//! ring once.
+//! The walk ends: every step advances by at least one block, and it stops when it has gone round
+//! the ring once.
 
 use std::ops::ControlFlow;
 
@@ -24,7 +25,7 @@ use crate::report::{Damage, note};
 /// One logged block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoggedBlock {
-    /// Where the copy is.
+    /// The log block that holds the copy.
     pub(crate) log_block: u32,
     /// Its target block, flags and checksum.
     pub(crate) tag: Tag,
@@ -51,7 +52,7 @@ pub(crate) struct Scan {
     pub(crate) transactions: Vec<Transaction>,
     /// First transaction not to be replayed.
     pub(crate) end: TxnId,
-    /// Log block after the last of these transactions; the start of the walk if there are none.
+    /// Log block after the last collected transaction; the start of the walk if there is none.
     pub(crate) head: u32,
     pub(crate) damage: Vec<Damage>,
 }
@@ -81,19 +82,19 @@ struct Scanner<'a> {
     at: u32,
     /// Blocks of the ring that were not passed yet.
     left: u32,
-    /// The transaction expected here.
+    /// The transaction that the next record must belong to.
     tid: TxnId,
     last_time: CommitTime,
     /// The first descriptor or revoke block of the present transaction that is corrupt.
     suspicious: Option<u32>,
-    /// crc32 over the present transaction (checksum v1).
+    /// crc32 over the blocks of the present transaction, for checksum v1.
     v1: u32,
     pending: Transaction,
     transactions: Vec<Transaction>,
     head: u32,
     end: Option<TxnId>,
-    /// The bad commit that ended the log, while the walk continues to see whether a good one
-    /// follows.
+    /// With ASYNC_COMMIT: the bad commit at which the log ends, while the walk continues to see
+    /// whether a good commit follows.
     doubtful: Option<Damage>,
     damage: Vec<Damage>,
 }

@@ -17,7 +17,7 @@ use crate::report::{JournalSource, JournalState, JournalStatus, Report};
 use crate::scan::{self, Scan};
 use crate::{apply, metadata, superblock_file};
 
-/// A file system whose superblock and journal are verified. Nothing has been written.
+/// A file system whose superblock and journal are verified. Nothing has been written yet.
 pub struct Session<'a> {
     device: &'a dyn BlockDevice,
     superblock: Superblock,
@@ -98,7 +98,7 @@ impl<'a> Session<'a> {
         self.log
     }
 
-    /// Brings every committed block home and marks the log empty. See
+    /// Writes every committed block to its home and marks the log empty. See
     /// [`replay_to_device`](crate::replay_to_device).
     ///
     /// # Errors
@@ -141,8 +141,10 @@ impl<'a> Session<'a> {
         Ok(report)
     }
 
-    /// Plans the replay. The log may hold the superblock of a file system that has grown. Then the
-    /// added blocks are valid targets, too.
+    /// Plans the replay. The log may hold the superblock of a file system that has grown; then the
+    /// added blocks are valid targets, too. So the first plan accepts every block of the device,
+    /// and the superblock in it gives the limit. If a target is beyond the limit, a second plan is
+    /// made with that limit.
     fn plan(&self, log: &Log<'_>, scan: &Scan) -> Result<Plan> {
         let geometry = self.superblock.geometry();
         let on_device = self.device.size() / u64_from_usize(geometry.block_size());
@@ -185,11 +187,13 @@ impl<'a> Session<'a> {
         let sequence = log.superblock.sequence();
         let is_used = log.superblock.errno() != 0 || log.superblock.fast_commit_blocks().is_some();
         match scan {
-            // Committed transactions may stand after the damage.
+            // Committed transactions may follow the damage in the ring, so all their possible
+            // numbers are skipped.
             Some(scan) if !plan.damage.is_empty() => {
                 apply::empty_log(log, after_ring(log, scan.end), Some(scan.head))?;
             }
-            // One number is skipped, so that blocks of the unfinished transaction never match.
+            // One number is skipped, so that no new transaction has the number of the unfinished
+            // one, whose blocks are still in the ring.
             Some(scan) => apply::empty_log(log, scan.end.next(), Some(scan.head))?,
             None if log.superblock.start().is_some() => {
                 apply::empty_log(log, after_ring(log, sequence), None)?;
@@ -201,11 +205,11 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A transaction number after every one that the ring can hold, where `first` is the oldest one
-/// that is not replayed. With a lower number, a new transaction could end where an abandoned one
-/// with the next number begins. The next replay would then replay the abandoned one, too. Each
-/// transaction takes at least one block, so all numbers in the ring are below `first` + blocks of
-/// the ring.
+/// A transaction number above all that the ring can hold. `first` is the oldest transaction that is
+/// not replayed. Each transaction takes at least one block, so all numbers in the ring are below
+/// `first` + the length of the ring in blocks. With a lower number, a new transaction could end
+/// just where an abandoned transaction with the next number begins, and the next replay would
+/// replay the abandoned one, too.
 fn after_ring(log: &Log<'_>, first: TxnId) -> TxnId {
     TxnId::new(first.raw().wrapping_add(log.superblock.ring().len()))
 }
@@ -245,8 +249,8 @@ fn open_external<'a>(fs: &Superblock, journal: &'a dyn BlockDevice) -> Result<Lo
     Ok(log)
 }
 
-/// Refuses when the fast-commit area holds records for `expected`, the transaction after the last
-/// full commit.
+/// Refuses the journal if its fast-commit area holds records for `expected`, the transaction after
+/// the last full commit.
 fn refuse_fast_commits(log: &Log<'_>, expected: TxnId) -> Result<()> {
     if log.superblock.fast_commit_blocks().is_none() {
         return Ok(());

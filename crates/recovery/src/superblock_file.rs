@@ -1,5 +1,5 @@
-//! The file system's superblock during recovery. It may itself be replayed, and must not lose what
-//! is written outside the journal.
+//! The file system's superblock during recovery. A replay may replace it by a logged copy, and must
+//! then keep the errors that were recorded outside the journal.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(crate) fn place(block_size: usize) -> (BlockNr, Range<usize>) {
     (BlockNr::new(u64::from(start == block_size)), inside..inside + RawSuperblock::SIZE)
 }
 
-/// If `before` has errors, copies their record and the ERROR state to `after`: they are written
-/// outside the journal, so a logged copy may lack them.
+/// If `before` records errors, copies the record and the ERROR state to `after`. Both are written
+/// outside the journal, so a logged copy of the superblock may lack them.
 pub(crate) fn carry_errors(before: &RawSuperblock, after: &mut RawSuperblock) {
     let has_error = before.state().contains(FsState::ERROR);
     if before.s_error_count.get() != 0 || has_error {
@@ -62,7 +62,7 @@ pub(crate) fn seal(sb: &mut RawSuperblock) {
     Checksums::of(sb).seal_superblock(sb);
 }
 
-/// The superblock inside a whole block, at the range that [`place`] returns.
+/// Reads and verifies the superblock in a block, at the range that [`place`] returns.
 pub(crate) fn from_block(block: &[u8], inside: Range<usize>) -> Result<Superblock, blockyard_disk::Error> {
     let raw = RawSuperblock::read_from_bytes(&block[inside]).expect("the range has the size of a superblock");
     Superblock::verify(raw)

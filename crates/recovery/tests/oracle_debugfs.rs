@@ -1,4 +1,5 @@
-//! Journals that debugfs wrote, in every format it knows: our replay compared with e2fsck's.
+//! Journals that debugfs wrote, in every format that it supports: our replay compared with
+//! e2fsck's.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,8 +71,7 @@ fn journals_of_debugfs_replay_as_e2fsck_replays_them() {
         let device = FileDevice::open(&ours).unwrap();
         let status = inspect(&device).unwrap();
         assert!(status.features.contains(feature), "{options:?} {open}: {status:?}");
-        // The v1 checksum that debugfs writes for a transaction of revokes is wrong, for e2fsck as
-        // well.
+        // debugfs writes a wrong v1 checksum for a transaction of revokes. e2fsck rejects it, too.
         let is_v1 = status.features.contains("journal_checksum ");
         let choice = if is_v1 { OnDamage::ReplayGood } else { OnDamage::Refuse };
         let report = replay_to_device(&device, &Options { on_damage: choice, ..Options::default() }).unwrap();
@@ -96,7 +96,7 @@ fn journals_of_debugfs_replay_as_e2fsck_replays_them() {
             .filter(|(_, (a, b))| a != b)
             .map(|(number, _)| number)
             .collect();
-        // The superblock's times and the journal's superblock differ between the two.
+        // The superblock (its times) and the journal's superblock differ between the two images.
         assert!(differing.len() <= 2, "{options:?} {open}: 1 KiB blocks {differing:?}");
     }
 }

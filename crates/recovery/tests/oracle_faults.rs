@@ -18,7 +18,8 @@ use blockyard_testkit::{e2fsck_clean, full_matrix, require, run};
 use support::{BLOCK, Image, JOURNAL, NONE, byte, content, has_error, incompat, read_superblock, v1, v3};
 use zerocopy::IntoBytes;
 
-/// Revokes, overwritten blocks, a superblock in the log, a ring that wraps.
+/// An image whose log has revokes, blocks that are logged repeatedly, and a copy of the superblock,
+/// and wraps around the end of the ring.
 fn loaded(features: blockyard_disk::jbd2::JournalFeatures) -> Image {
     let mut image = Image::new(features, support::JOURNAL_BLOCKS - 9, 7);
     for n in 0..4u8 {
@@ -31,7 +32,7 @@ fn loaded(features: blockyard_disk::jbd2::JournalFeatures) -> Image {
 }
 
 /// For each operation of each kind: faults that strike only it, and faults that strike it and all
-/// later ones of its kind. Writes fail with each effect, the others without any.
+/// later ones of its kind. A failing write may have written nothing, a part, or everything.
 fn faults(counts: [(Operation, u64); 3]) -> Vec<Fault> {
     let mut all = Vec::new();
     for (operation, count) in counts {
@@ -110,7 +111,7 @@ fn an_unreadable_copy_costs_only_its_block_when_asked() {
     }
 }
 
-/// debugfs wrote the journal, a fault ended our recovery, and e2fsck recovers the image.
+/// debugfs writes the journal, a fault ends our recovery, and e2fsck still recovers the image.
 #[test]
 fn e2fsck_recovers_after_any_fault() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {

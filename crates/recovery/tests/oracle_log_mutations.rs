@@ -1,9 +1,9 @@
-//! Dirty journals of the kernel with one field of the log changed, mostly with corrected checksums.
-//! Our recovery leaves the same file system as e2fsck, byte for byte but for the differences that
-//! `agree` knows.
+//! Dirty journals that the kernel left, with one field of the log changed and mostly with corrected
+//! checksums. Our recovery must leave the same bytes as e2fsck, except for the differences that the
+//! function `agree` accepts.
 //!
-//! 60 changes of three journals by default, 3,000 of all with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
-//! sets another number, `CASE=name` one journal.
+//! By default 60 changes are tested on three journals, with `BLOCKYARD_FULL=1` 3,000 on all.
+//! `MUTATIONS=n` sets another number, and `CASE=name` chooses one journal.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -49,16 +49,18 @@ const CASES: &[Case] = &[
     case("data", &["-t", "ext4", "-b", "1024"], "data=journal"),
 ];
 
-/// Cases of the sampled run: two formats of tags, and a journal on its own device.
+/// How many of [`CASES`], from the first on, run by default: two formats of tags, and a journal on
+/// its own device.
 const SAMPLE: usize = 3;
 
-/// Where the checksum that covers a field is.
+/// Which checksum covers a field. Positions are byte offsets on the device that holds the journal.
 #[derive(Clone, Debug)]
 enum Seal {
-    /// The end of a descriptor or revoke block.
+    /// The one at the end of this descriptor or revoke block.
     Tail(Range<usize>),
     Commit(Range<usize>),
-    /// A logged block: its tag, and also the tail of the descriptor.
+    /// For a field in a logged block: the one in the block's tag. It is covered in turn by the one
+    /// at the end of the descriptor block.
     Data {
         block: Range<usize>,
         tag: usize,
@@ -98,7 +100,7 @@ struct Base {
     /// The crc32c that checksums of log blocks begin with.
     seed: u32,
     fields: Vec<Field>,
-    /// Pieces of 1 KiB of the image that belong to the journal or the superblock.
+    /// Numbers of the 1 KiB pieces of the image that belong to the journal or the superblock.
     own: BTreeSet<usize>,
 }
 
@@ -295,7 +297,7 @@ fn reseal(base: &Base, log: &mut [u8], seal: &Seal) {
 }
 
 impl Base {
-    /// Changes one field: returns what was done, and the bytes afterwards.
+    /// Changes one field. Returns a description of the change, and the bytes after it.
     fn mutate(&self, random: &mut ChaCha8Rng) -> (String, Bytes) {
         let mut bytes = self.bytes.clone();
         loop {
@@ -330,7 +332,7 @@ impl Base {
         targets.into_iter().any(|target| self.own.contains(&(target.raw() as usize).wrapping_mul(pieces)))
     }
 
-    /// Pieces of 1 KiB outside superblock and journal in which two images differ.
+    /// Numbers of the 1 KiB pieces, outside superblock and journal, in which two images differ.
     fn differences(&self, ours: &[u8], theirs: &[u8]) -> Vec<usize> {
         let pieces = ours.chunks(1024).zip(theirs.chunks(1024)).enumerate();
         let differing = pieces.filter(|(n, (ours, theirs))| ours != theirs && !self.own.contains(n));
@@ -366,16 +368,16 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     if ["orphan", "trying backup", "Corrupt group descriptor"].iter().any(|more| text.contains(more))
         && bytes.journal.is_none()
     {
-        // e2fsck did more than replay. Either the replay stopped early, in the middle of deletions
-        // that e2fsck then finished, or e2fsck took other descriptors than those replayed. debugfs
-        // only replays. It reads the bitmaps first, which may not match their checksums then; `-n`
-        // lets that pass.
+        // e2fsck did more than replay. Either the replay stopped in the middle of deletions, which
+        // e2fsck then finished, or e2fsck used other group descriptors than the replayed ones.
+        // debugfs only replays. But first it reads the bitmaps, which may not match their checksums
+        // before the replay; `-n` makes it ignore that.
         fs::write(&image, &bytes.image).unwrap();
         output = run("timeout", &["60", "debugfs", "-n", "-w", "-R", "jr", image.to_str().unwrap()]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!errors.contains("Filesystem not open"), "{errors}");
     }
-    // The file may be longer now, by targets past the end of the image.
+    // Blocks replayed past the end of the image may have made the file longer.
     let mut after = vec![0; bytes.image.len()];
     fs::File::open(image).unwrap().read_exact(&mut after).unwrap();
     (output.status.code(), text, after)
@@ -399,8 +401,8 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let (report, our_image) = ours(bytes);
     let (code, text, their_image) = theirs(bytes, directory);
     let mut differing = base.differences(&our_image, &their_image);
-    // Targets of damaged copies are not compared. For e2fsck, one beyond all devices wraps to a
-    // block inside the image.
+    // Targets of damaged copies are not compared. In e2fsck, the byte offset of a target wraps, so
+    // that even a target far beyond the device may become a block inside the image.
     let piece = |target: BlockNr| target.raw().wrapping_mul(base.format.block_size() as u64) / 1024;
     let round: Vec<u64> = report
         .iter()
@@ -413,12 +415,12 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let has_written = !base.differences(&their_image, &bytes.image).is_empty();
     let same = match &report {
         _ if differing.is_empty() => true,
-        // These differences do not come from the log: e2fsck could not write a block, or finished
-        // orphans after the replay of an external journal. (An internal one is replayed by
-        // debugfs.)
+        // These differences do not come from the log: e2fsck could not write a block, or processed
+        // orphans after it replayed an external journal. (For an internal journal, debugfs has
+        // replaced e2fsck then.)
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
-        // Targets in the journal: e2fsck overwrites what it has not replayed yet, and notices that
-        // if there are checksums.
+        // A target is in the journal: e2fsck overwrites log blocks that it has not replayed yet,
+        // and notices that if there are checksums.
         Ok(report)
             if base.hits_journal(report)
                 && (text.contains("Invalid checksum recovering") || !base.format.has_block_checksums()) =>
@@ -428,7 +430,7 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
         // A transaction with a bad checksum or an impossible revoke block: e2fsck then replays
         // nothing. Our recovery replays what was committed before.
         Ok(report) if ends_the_log(report) => !has_written,
-        // e2fsck replays the superblock, too, and then cannot use the file system.
+        // e2fsck replays the corrupt superblock, too, and then cannot use the file system.
         Ok(report) if drops_superblock(base, report) => code.is_some_and(|code| code & 8 != 0),
         Ok(_) => false,
         // e2fsck writes a new journal superblock and continues with the file system as it is, where

@@ -1,5 +1,5 @@
-//! Journals that the kernel left dirty: our replay equals e2fsck's, block for block but for the
-//! superblocks of the file system and of the journal, and leaves a clean image.
+//! Journals that the kernel left dirty. Our replay writes the same blocks as e2fsck's, except for
+//! the superblocks of the file system and of the journal, and leaves a clean image.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -92,7 +92,7 @@ fn a_replay_equals_that_of_e2fsck() {
 
         let output = run("e2fsck", &["-y", "-E", "journal_only", theirs.to_str().unwrap()]);
         assert!(output.status.code().unwrap() <= 1, "{output:?}");
-        // The superblock (times, state) and the journal's superblock differ between the two.
+        // The superblock (times, state) and the journal's superblock differ between the two images.
         let differing = differences(&ours, &theirs);
         assert!(differing.len() <= 3, "{}: 1 KiB blocks {differing:?} differ", profile.name);
         println!(

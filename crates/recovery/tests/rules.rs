@@ -1,4 +1,4 @@
-//! One log for each rule of recovery, and exactly what must come out.
+//! One log for each rule of recovery, and the exact result of its replay.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -37,7 +37,8 @@ fn replay(image: &Image, options: &Options) -> Report {
     report
 }
 
-/// The kinds of damage that the default refuses, without writing anything.
+/// Checks that a replay with default options refuses the log and writes nothing. Returns the kinds
+/// of damage that it reports.
 fn refused(image: &Image) -> Vec<CorruptionKind> {
     let before = content(&image.device);
     let result = replay_to_device(&image.device, &Options::default());
@@ -199,8 +200,8 @@ fn a_damaged_descriptor_with_a_commit_is_damage() {
 
 #[test]
 fn leftovers_of_an_older_life_are_no_damage() {
-    // The damage of the tests above, but the commit time is before that of the preceding
-    // transaction.
+    // A damaged descriptor or commit block, as in the tests above. But the commit time is before
+    // that of the preceding transaction.
     for offset in [900usize, 0x12] {
         let mut image = Image::new(v3(), 1, 7);
         image.transaction(&[(2000, 1)]);
@@ -244,7 +245,8 @@ fn impossible_targets_are_damage() {
 
 #[test]
 fn a_log_that_bites_its_tail_ends() {
-    // 1023 blocks of ring: descriptors of one transaction fill it and arrive where they began.
+    // The ring has 1023 blocks. Descriptors of one transaction, with their copies, fill it, so the
+    // walk comes back to where it began.
     let mut image = Image::new(NONE, 1, 7);
     let mut left = 1023usize;
     while left > 0 {
@@ -285,8 +287,8 @@ fn a_logged_superblock_is_verified_first_and_keeps_the_errors() {
     assert!(content(&image.device) == before);
 }
 
-/// Once, the whole log was refused because of a corrupt copy, and a checker then discarded the
-/// rest, too.
+/// A regression test: one corrupt copy of the superblock made recovery refuse the whole log, and
+/// the checker then discarded its good blocks, too.
 #[test]
 fn a_corrupt_superblock_in_the_log_is_the_only_copy_that_is_dropped() {
     let mut logged = superblock();
@@ -305,8 +307,8 @@ fn a_corrupt_superblock_in_the_log_is_the_only_copy_that_is_dropped() {
     assert_eq!(read_superblock(&image.device).s_mnt_count.get(), 55);
 }
 
-/// A new transaction may end where an abandoned one begins. Once, an abandoned transaction that
-/// then had the next number was replayed after the next crash.
+/// A new transaction may end in the ring just where an abandoned one begins. A regression test: if
+/// the abandoned one had the next number, it was replayed after the next crash.
 #[test]
 fn abandoned_transactions_are_not_replayed_after_the_next_crash() {
     let abandoned = |clear: Option<Unflagged>| {
@@ -347,7 +349,8 @@ fn a_file_system_that_shrank_in_the_superblock_keeps_its_bounds() {
     let mut sb = superblock();
     sb.set_blocks_count(BlockCount::new(4000));
     image.write_superblock(&sb);
-    // The log makes the file system 5000 blocks long: then 4999 is a target, and 5000 is not.
+    // The superblock in the log makes the file system 5000 blocks long. So block 4999 is a valid
+    // target, and block 5000 is not.
     sb.set_blocks_count(BlockCount::new(5000));
     let (_, crc) =
         image.blocks(&[(1, sb.as_bytes().to_vec()), (4999, vec![1; BLOCK]), (5000, vec![2; BLOCK])], !0);
@@ -446,8 +449,8 @@ fn the_copy_of_the_map_in_the_superblock_stands_in() {
     assert_eq!(byte(&image.device, 2000), 1);
 }
 
-/// A wrong descriptor, which puts a bitmap into the journal, does not stop a replay that brings the
-/// right one home.
+/// A wrong descriptor on the device, which puts a bitmap into the journal, does not prevent a
+/// replay that replaces it by the right one.
 #[test]
 fn a_log_with_the_right_descriptor_is_replayed() {
     let mut image = Image::new(v3(), 1, 7);
@@ -485,8 +488,8 @@ fn a_journal_on_metadata_is_refused() {
         replay_to_device(&image.device, &checked).unwrap();
         assert!(inspect(&image.device).is_err(), "and it must not be written to afterwards");
     }
-    // The journal's inode in a table whose end is in the journal (128 inodes of 128 bytes are 16
-    // blocks).
+    // An inode table whose last block is in the journal. It begins 15 blocks before the journal and
+    // has 16 blocks: 128 inodes of 128 bytes. The journal's inode is in it.
     let image = Image::new(v3(), 1, 7);
     let mut slot = [0; 128];
     image.device.read_at(5 * BLOCK as u64 + 7 * 128, &mut slot).unwrap();
@@ -497,8 +500,8 @@ fn a_journal_on_metadata_is_refused() {
     assert_eq!(refused(&image), CorruptionKind::JournalMapping);
 }
 
-/// Each state that a cut during recovery leaves recovers to the same image, or is refused if a
-/// superblock is torn.
+/// Every state that a power cut during recovery can leave recovers to the same image, or is refused
+/// because a superblock is torn.
 #[test]
 fn a_cut_during_recovery_is_harmless() {
     for errno in [0, 5] {
@@ -523,7 +526,8 @@ fn a_cut_during_recovery_is_harmless() {
         for state in log.crash_states(&plan) {
             let cut = OverlayDevice::new(&image.device);
             state.build(&log, &cut).unwrap();
-            // The superblocks are written as one sector pair; a torn one is refused, never misread.
+            // Each superblock is written as two sectors. If only one of them arrives, the
+            // superblock is refused and not misread.
             if let Err(error) = replay_to_device(&cut, &Options::default()) {
                 assert!(
                     matches!(error, Error::Disk(_)) && state.steps.iter().any(|step| step.sectors.is_some())
@@ -537,8 +541,8 @@ fn a_cut_during_recovery_is_harmless() {
     }
 }
 
-/// Seeded damage anywhere in journal, superblock, descriptor and inode: recovery always ends with
-/// an answer, and sometimes with a replay.
+/// Seeded damage anywhere in journal, superblock, descriptor and inode: recovery always returns,
+/// and in some rounds it succeeds.
 #[test]
 fn mutated_journals_never_panic_or_hang() {
     let mut seed = blockyard_testkit::seed(0x7EC0);
@@ -562,7 +566,7 @@ fn mutated_journals_never_panic_or_hang() {
                 first * BLOCK as u64 + random() % if first == JOURNAL { 96 } else { count * BLOCK as u64 };
             image.device.write_at(place, &[random() as u8]).unwrap();
         }
-        // A wrong checksum of the journal's superblock would end many rounds early.
+        // Otherwise a wrong checksum of the journal's superblock would end many rounds early.
         let mut journal = read_journal_superblock(&image.device);
         journal.seal();
         image.device.write_at(JOURNAL * BLOCK as u64, journal.as_bytes()).unwrap();

@@ -44,10 +44,10 @@ pub struct Image {
     pub journal: RawJournalSuperblock,
     pub format: LogFormat,
     ring: Ring,
-    /// The next log block.
+    /// The log block to write next.
     pub at: u32,
     pub tid: TxnId,
-    /// Seconds of the next commit.
+    /// Commit time of the next transaction, in seconds.
     pub time: u64,
 }
 
