@@ -50,9 +50,9 @@ pub trait AtomicInt<V: Copy>: Atomic<V> {
     fn fetch_and(&self, value: V, order: Ordering) -> V;
     /// Sets the bits of `value`.
     fn fetch_or(&self, value: V, order: Ordering) -> V;
-    /// Raises to `value` if that is more.
+    /// Raises the number to `value` if `value` is greater.
     fn fetch_max(&self, value: V, order: Ordering) -> V;
-    /// Lowers to `value` if that is less.
+    /// Lowers the number to `value` if `value` is less.
     fn fetch_min(&self, value: V, order: Ordering) -> V;
 }
 

@@ -1,8 +1,8 @@
 //! What a backend must provide: raw locks, a raw condition variable, atomics, and a few functions
 //! about threads.
 //!
-//! Only backends implement the raw traits. Everybody else uses [`crate::Mutex`] and its siblings,
-//! which add ranks and statistics to the raw kind.
+//! Only backends implement the raw traits. All other code uses [`crate::Mutex`], [`crate::RwLock`]
+//! and [`crate::Condvar`], which add ranks and statistics to the raw primitives.
 
 use core::fmt::Debug;
 use core::ops::{Deref, DerefMut};
@@ -47,8 +47,8 @@ pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// Says that all locks and atomics created in `make` lie on one cache line with this name. This
-    /// matters only to a backend that counts the cost of moving lines.
+    /// Says that all locks and atomics created in `make` are on one cache line with this name. This
+    /// matters only to a backend that counts what it costs to move cache lines.
     #[inline]
     fn on_line<R>(name: &'static str, make: impl FnOnce() -> R) -> R {
         let _ = name;

@@ -1,4 +1,4 @@
-//! Counters changed by many threads: sharded by CPU slot, each shard on its own cache line.
+//! Counters that many threads change: sharded by CPU slot, each shard on its own cache line.
 
 use core::fmt;
 
@@ -9,10 +9,10 @@ use crate::backend::Backend;
 use crate::backend::native::Native;
 use crate::slot::CpuSlot;
 
-/// A signed total. A change goes to the caller's shard.
+/// A signed total.
 ///
-/// Adding touches one shard; reading visits all. All accesses are relaxed: a total orders nothing
-/// else.
+/// Adding touches only the shard of the caller's CPU slot; reading visits all shards. All accesses
+/// are relaxed, because a total publishes no other data.
 pub struct ShardedCounter<B: Backend = Native> {
     shards: Box<[CachePadded<B::AtomicU64>]>,
 }
@@ -48,7 +48,7 @@ impl<B: Backend> fmt::Debug for ShardedCounter<B> {
     }
 }
 
-/// A total that is cheap to read but a little late: Linux's per-CPU counter.
+/// A total that is cheap to read but lags a little, like Linux's `percpu_counter`.
 ///
 /// Each slot keeps a private delta that is folded into the central value when its magnitude reaches
 /// the batch, so `|central - total| < slots * batch` (twice that while amounts are taken ahead, see
@@ -65,9 +65,9 @@ pub struct LaggedCounter<B: Backend = Native> {
 /// case in which it may be wrong on the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errs {
-    /// Too low: for a count of what may be used.
+    /// Too low: the safe side for a count of what may still be used.
     Low,
-    /// Too high: for a count of what is promised.
+    /// Too high: the safe side for a count of what is promised.
     High,
 }
 
@@ -103,15 +103,15 @@ impl<B: Backend> LaggedCounter<B> {
     pub fn add(&self, slot: CpuSlot, amount: i64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
         let amount = amount.cast_unsigned();
-        // Relaxed: the values of a counter order nothing else.
+        // Relaxed: the values of a counter publish no other data.
         let now = delta.fetch_add(amount, Ordering::Relaxed).wrapping_add(amount);
         self.fold_from(delta, now, self.batch);
     }
 
     /// Takes `amount` before it is known how much of it is needed. The total falls at once. The
     /// central value changes, as in Linux, only when [`Self::settle`] says how much was used. Until
-    /// then the lag may be twice as much. Only an amount above the batch, or a delta that reaches
-    /// twice the batch, changes the central value at once.
+    /// then the lag may be twice as much. There are two exceptions: an amount above the batch, or a
+    /// delta that reaches twice the batch, changes the central value at once.
     #[inline]
     pub fn take_ahead(&self, slot: CpuSlot, amount: u64) {
         if amount > self.batch {
@@ -123,9 +123,9 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, 2 * self.batch);
     }
 
-    /// Settles `ahead`, an amount taken ahead: `taken` of it was used. Afterwards the total and the
-    /// central value are as if only [`Self::add`] had been called, with `-taken`. The total never
-    /// rises by more than what is left over.
+    /// Settles `ahead`, an amount taken ahead, of which `taken` was used. Afterwards the total and
+    /// the central value are as if only [`Self::add`] had been called, with `-taken`. At no time
+    /// does the total rise by more than `ahead - taken`.
     #[inline]
     pub fn settle(&self, slot: CpuSlot, ahead: u64, taken: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -141,9 +141,10 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
-    /// Adds an amount and takes it away again, as one step for observers: the total stays, and the
-    /// central value is as if [`Self::add`] had been called with `amount` and with `-amount`. If
-    /// another thread of the slot changes the delta meanwhile, the central value stays, too.
+    /// Adds an amount and takes it away again, as one step for observers: the total does not
+    /// change, and the central value is as if [`Self::add`] had been called with `amount` and then
+    /// with `-amount`. If another thread of the slot changes the delta meanwhile, the central value
+    /// does not change either.
     #[inline]
     pub fn pass_through(&self, slot: CpuSlot, amount: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -163,9 +164,9 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// Folds a delta whose value is `now` into the central value if it has reached `limit`. During
-    /// the fold the amount is in both or in neither, whichever errs on the counter's side. The
-    /// release of these accesses pairs with the acquire loads of [`Self::sum`].
+    /// Folds a delta whose value is `now` into the central value if the delta has reached `limit`.
+    /// During the fold the amount is in both or in neither, whichever errs on the counter's side.
+    /// The `AcqRel` accesses pair with the acquire loads of [`Self::sum`].
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -194,16 +195,17 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// The total: exact if nobody is adding. It includes everything added before the call, except
-    /// that an amount folded meanwhile may count twice or not at all, whichever errs on the
-    /// counter's side. (It may err on the other side if several folds within one walk cancel out.)
+    /// that an amount folded during the call may count twice or not at all, whichever errs on the
+    /// counter's side. (It may err on the other side if several folds during one walk over the
+    /// deltas cancel out.)
     #[must_use]
     pub fn sum(&self) -> i64 {
         let mut central = self.central.load(Ordering::Acquire);
         loop {
             let sum = self.deltas.iter().fold(central, |sum, d| sum.wrapping_add(d.load(Ordering::Acquire)));
-            // After a fold that changed the central value meanwhile, the sum may be wrong on either
-            // side, so the walk is repeated. One that changes it earlier or later is seen whole, or
-            // makes the sum err on the counter's side.
+            // If a fold changed the central value during the walk, the sum may be wrong on either
+            // side, so the walk is repeated. A fold that changed it before the walk, or changes it
+            // after, is seen whole or makes the sum err on the counter's side.
             let again = self.central.load(Ordering::Acquire);
             if again == central {
                 return sum.cast_signed();
@@ -269,7 +271,8 @@ mod tests {
         assert_eq!((counter.approximate(), counter.sum()), (0, -463));
     }
 
-    /// With amounts taken ahead, the counter behaves like one that was told only afterwards.
+    /// A counter from which amounts are taken ahead and settled has the same values as a counter to
+    /// which only the used amounts are added.
     #[test]
     fn what_is_taken_ahead_lags_like_what_is_added() {
         let (ahead, plain) =

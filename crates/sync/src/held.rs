@@ -83,8 +83,9 @@ pub fn assert_none_held<B: Backend>(what: &str) {
     let _ = what;
 }
 
-/// The ranks of which the calling thread has taken locks so far, and how often. Shared acquisitions
-/// count, too. `None` in release builds, which do not count.
+/// For each rank, how many times the calling thread has taken a lock of that rank so far. Shared
+/// acquisitions count, too; ranks with none are left out. `None` in release builds, which do not
+/// count.
 #[must_use]
 pub fn locks_taken<B: Backend>() -> Option<Vec<(Rank, u64)>> {
     if !cfg!(debug_assertions) {

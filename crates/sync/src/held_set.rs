@@ -9,8 +9,8 @@ use crate::rank::Rank;
 #[cfg_attr(not(debug_assertions), allow(dead_code))]
 #[doc(hidden)]
 pub struct HeldSet {
-    // Rank, order key and ticket, in order of acquisition. A thread holds only a few, so a scan is
-    // cheapest.
+    // Rank, order key and ticket of each lock, in order of acquisition. A thread holds only a few
+    // locks, so a scan is cheapest.
     pub(crate) locks: Vec<(Rank, u64, u64)>,
     next_ticket: u64,
     // Acquisitions so far, by rank number.

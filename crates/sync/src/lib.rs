@@ -1,12 +1,13 @@
-//! The only source of locks, condition variables and shared atomics, with lock ranks and backends.
+//! Locks, condition variables and shared atomics, with lock ranks and backends. The crates alloc,
+//! device, engine, blockyard and fuse have no other source of them.
 //!
 //! A data structure to be tested under a systematic scheduler, or measured in virtual time, takes
 //! its primitives from a [`Backend`] type parameter: `Mutex<T, B>`, `B::AtomicU64`. Other code
 //! writes `Mutex<T>` and gets [`Native`].
 //!
 //! Every lock has a [`Rank`] from one table ([`rank`], explained in docs/locking.md). Debug builds
-//! keep the set of locks that each thread holds and panic, naming both locks, if a thread would
-//! wait for one out of order. Release builds hold no rank and check nothing.
+//! record which locks each thread holds. If a thread would wait for a lock out of order, they panic
+//! and name both locks. Release builds store no ranks and check nothing.
 
 #![forbid(unsafe_code)]
 

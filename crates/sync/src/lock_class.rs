@@ -6,7 +6,8 @@ use crate::slot::CpuSlot;
 
 /// Counts acquisitions, waits and failed tries of the locks taken through it.
 ///
-/// It observes a protocol without being part of it, so its counters are native under every backend.
+/// Its counters are native under every backend: they only observe the locks, so a backend need not
+/// schedule or charge accesses to them.
 #[derive(Debug)]
 pub struct LockClass {
     name: &'static str,
@@ -51,7 +52,8 @@ impl LockClass {
         self.acquisitions.add(slot, 1);
     }
 
-    /// Counts one acquisition that had to wait. [`Self::count_acquisition`] counts it, too.
+    /// Counts that an acquisition had to wait. The caller counts the acquisition itself with
+    /// [`Self::count_acquisition`].
     #[inline]
     pub fn count_wait(&self, slot: CpuSlot) {
         self.waits.add(slot, 1);

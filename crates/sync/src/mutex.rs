@@ -59,7 +59,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         self.try_lock_ordered(0)
     }
 
-    /// As [`Mutex::try_lock`], recorded with an order key.
+    /// As [`Mutex::try_lock`]. The held lock is recorded with the order key `order`.
     #[inline]
     pub fn try_lock_ordered(&self, order: u64) -> Option<MutexGuard<'_, T, B>> {
         let raw = self.raw.try_lock()?;
@@ -124,7 +124,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
 }
 
 impl<'a, T: Send, B: Backend> MutexGuard<'a, T, B> {
-    /// The parts of the guard, for waiting on a condition variable.
+    /// Splits the guard into its parts, for a wait on a condition variable.
     pub(crate) fn into_parts(self) -> (RawMutexGuard<'a, T, B>, Held<B>) {
         (self.raw, self.held)
     }

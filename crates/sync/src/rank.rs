@@ -50,8 +50,9 @@ macro_rules! ranks {
 ranks! {
     /// Where the next read or write of an open file begins.
     FILE_POSITION = 90;
-    /// State of an instance: whether it is open. Every operation of the library's users holds one
-    /// shard of it shared; closing takes all shards in order of their numbers (the order key).
+    /// Whether an instance (an open file system) is still open. Every operation through the library
+    /// holds one shard of this lock shared; closing takes all shards in order of their numbers (the
+    /// order key).
     INSTANCE = 100;
     /// Renames from one directory to another, one at a time in an instance.
     RENAME = 200;
@@ -70,11 +71,12 @@ ranks! {
     JOURNAL_HANDLE = 400;
     /// The raw inode of one inode, and its mapping: extents or indirect blocks.
     MAPPING = 500;
-    /// Data of one inode that is waiting for the device.
+    /// Data of one inode that waits for write-back.
     WAITING_DATA = 505;
     /// The cached dentries of one directory.
     NAMES = 510;
-    /// Which directories have cached dentries, to choose whose are dropped if there are too many.
+    /// Which directories have cached dentries: a ring that chooses whose dentries are dropped when
+    /// there are too many.
     NAMES_RING = 515;
     /// The orphan list, or a block of the orphan file.
     ORPHANS = 520;
@@ -86,12 +88,12 @@ ranks! {
     PREALLOC_LOCALITY = 610;
     /// Free clusters that are held while the device is told to discard them.
     TRIM = 630;
-    /// The cursor of the file system, where a policy locks it.
+    /// The round-robin cursor of the whole file system, under policies that lock it.
     GOAL = 640;
     /// Inodes of one block group: bitmap, counts.
     GROUP_INODES = 680;
-    /// One block group: bitmap, buddy, counts; several in ascending group number (by the order
-    /// key). Where a policy lets groups share a lock, that lock comes before the group's own.
+    /// One block group: bitmap, buddy, counts; several in ascending group number (the order key).
+    /// Where a policy lets groups share a lock, that lock comes before the group's own.
     GROUP = 700;
     /// Lists that index groups, where a policy keeps them under a lock.
     GROUP_INDEX = 720;
@@ -105,14 +107,14 @@ ranks! {
     CACHE_SHARD = 800;
     /// One metadata buffer.
     BUFFER = 820;
-    /// Committed images of metadata blocks that are not home yet.
+    /// Where the journal has committed copies of blocks that are not written home yet.
     COMMITTED = 840;
     /// Lists of the running and the committing transaction.
     JOURNAL_STATE = 860;
     /// The superblock of an open file system.
     SUPERBLOCK = 870;
-    /// The log of a recording device. Held while the device below works, so that the log's order is
-    /// the true one.
+    /// The log of a recording device. Held during each call to the device below, so that the log
+    /// has the order of the calls.
     DEVICE_LOG = 880;
     /// A block device's own bookkeeping.
     DEVICE = 900;

@@ -10,8 +10,8 @@ use crate::rank::Rank;
 
 /// A reader-writer lock of backend `B`. In release builds it is the backend's bare lock.
 ///
-/// In debug builds, the rank check refuses a second read by the same thread. If a writer came to
-/// wait between the two reads, the thread and the writer would wait for each other.
+/// In debug builds, the rank check refuses a second read lock by the same thread. If a writer began
+/// to wait between the two, the thread and the writer would wait for each other.
 pub struct RwLock<T: Send + Sync, B: Backend = Native> {
     tag: Tag,
     raw: B::RawRwLock<T>,

@@ -1,5 +1,5 @@
-//! Virtual time: lock hand-overs and line moves are counted and cost what is stated. Runs repeat to
-//! the nanosecond.
+//! Virtual time: hand-overs of locks and moves of cache lines are counted, and cost what [`Costs`]
+//! states. Runs repeat to the nanosecond.
 
 #![cfg(feature = "virtual")]
 
@@ -46,7 +46,7 @@ fn on_each(cpus: u32, program: impl Fn(CpuSlot) + Sync) -> Report {
 fn an_uncontended_lock_is_brought_once_and_then_in_cache() {
     let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
     let report = on_each(1, |_| (0..10).for_each(|_| *lock.lock() += 1));
-    // The first of 20 accesses loads the line.
+    // Each of the 20 accesses takes 1 ns; the first also loads the line from memory (100 ns).
     assert_eq!(report.elapsed_ns(), 100 + 20);
     assert_eq!((report.total().lines_moved, report.total().lock_waits), (0, 0));
 }
@@ -81,8 +81,8 @@ fn a_contended_lock_is_handed_over_in_order_at_the_stated_cost() {
     assert_eq!(total.lock_wait_ns, (1212 - 251) + (2273 - 451));
 }
 
-/// CPU 1 uses four lines that CPU 0 has written, then changes a fifth in one access, then takes a
-/// lock that CPU 0 had.
+/// CPU 1 loads and stores four lines that CPU 0 has written, then changes a fifth line with
+/// `fetch_add`, and then takes a lock that CPU 0 had.
 #[test]
 fn moves_that_overlap_take_the_time_of_one() {
     let run = |moves_overlap| {
@@ -110,19 +110,19 @@ fn moves_that_overlap_take_the_time_of_one() {
         let _ = simulate(&Costs { moves_overlap, ..COSTS }, vec![first(), second()]);
         times.into_inner()
     };
-    // Each load moves a line, and so does each store after it. The fifth line moves once. The try
-    // of the lock moves its line to read it, then to write it. Each access takes 1 more, and so
-    // does the release of the lock.
+    // Each of the four loads moves a line (50), and so does each store after it. The fifth line
+    // moves once. The try of the lock moves its line to read it, and again to write it. Each access
+    // takes 1 more, and so does the release of the lock.
     assert_eq!(run(false), [1000 + 8 * 51 + 51, 1459 + 2 * 51 + 1]);
-    // The loads are 2 apart. The last of their lines comes 50 after it was asked for. The lock's
-    // line moves once.
+    // The loads begin 2 apart. The line of the last load arrives 50 after that load began. Then the
+    // fifth line moves (50 + 1). The lock's line moves once.
     assert_eq!(run(true), [1000 + 3 * 2 + 50 + 51, 1107 + 51 + 1 + 1]);
 }
 
 const BARGING: Barging = Barging { pause_ns: 25, yield_ns: 450, wake_ns: 17_000, wake_call_ns: 8000 };
 
-/// Whoever finds a lock free takes it: the CPU that releases it mostly has it again before the
-/// other looks. With locks served in turn, the other CPU gets it.
+/// With barging, the CPU that releases a lock has mostly taken it again before the other CPU looks.
+/// With locks that are served in turn, the other CPU gets it.
 #[test]
 fn a_lock_that_is_not_served_in_turn_stays_with_its_holder() {
     let run = |barging| {
@@ -173,8 +173,8 @@ fn a_cpu_that_waits_long_sleeps_until_a_release_wakes_it() {
     assert_eq!(report.lines[0].held_ns, 2 * (100_000 + 51));
 }
 
-/// For half a millisecond after a hand-over there is no other: a sleeper that is woken looks at the
-/// lock, and sleeps again if another CPU was faster.
+/// For half a millisecond after a hand-over, a release only wakes a sleeper. The sleeper looks at
+/// the lock, and sleeps again if another CPU was faster.
 #[test]
 fn a_lock_is_handed_over_from_time_to_time_only() {
     let order = CachePadded::new(Mutex::<Vec<u64>, Virtual>::new(rank::GROUP, Vec::new()));
@@ -191,13 +191,13 @@ fn a_lock_is_handed_over_from_time_to_time_only() {
     let report = simulate(&Costs { barging: Some(BARGING), ..COSTS }, vec![program(0), program(1)]);
     let order = order.into_inner().into_inner();
     let changes = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    // 80 holds of 50 us are 4 ms, so about eight times half a millisecond.
+    // 80 holds of 50 us are 4 ms: time for about eight hand-overs, half a millisecond apart.
     assert!((2..=18).contains(&changes), "{changes} {order:?}");
     assert!(report.cpus.iter().all(|cpu| cpu.lock_waits > 0), "{report:?}");
 }
 
-/// Readers that sleep behind a writer all get the lock, and so do writers behind readers and those
-/// that wait for a condition.
+/// All sleepers are woken: readers behind a writer, writers behind readers, and CPUs that wait for
+/// a condition.
 #[test]
 fn every_sleeper_is_woken() {
     let (lock, turn) = (RwLock::<u64, Virtual>::new(rank::GROUP, 0), Condvar::<Virtual>::new());
@@ -251,8 +251,8 @@ fn a_release_and_the_load_that_sees_it_are_one_move() {
     assert_eq!(report.total().lock_wait_ns, 1262 - 251);
 }
 
-/// A holder whose stored line is still on its way releases its lock when the line has come, and not
-/// before. A CPU that asks in between waits.
+/// If the line of a holder's store is still on its way, the holder releases its lock only when the
+/// line has arrived. A CPU that asks for the lock in between waits.
 #[test]
 fn a_release_waits_for_the_stores_before_it() {
     let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
@@ -270,15 +270,16 @@ fn a_release_waits_for_the_stores_before_it() {
         })
     };
     let report = simulate(&Costs { moves_overlap: true, ..COSTS }, vec![first(), second()]);
-    // The lock's line is there at 100, the stored one at 201.
+    // CPU 0 has the lock's line at 100, and the line of its store at 201.
     assert_eq!(report.cpus[0].finished_ns, 101 + 100 + 1);
     assert_eq!(report.cpus[1].finished_ns, 202 + 60 + 1);
     assert_eq!(report.total().lock_waits, 1);
 }
 
-/// Eight CPUs want a line all the time. Which one gets it next is drawn: not in turn, and the same
-/// in every run. If a CPU keeps the line for a while, it makes two changes for one move. If
-/// neighbours come first, the run takes less than half the time.
+/// Eight CPUs want one line all the time. Which CPU gets it next is drawn at random: the CPUs do
+/// not take turns, but every run draws the same. If a CPU keeps the line for a while (`keep_ns`),
+/// it makes two changes for one move. If neighbours come first, the run takes less than half the
+/// time.
 #[test]
 fn a_contended_line_goes_to_any_of_those_that_wait() {
     let costs = Costs { levels: vec![Level { cpus: 2, move_ns: 5 }], ..COSTS };
@@ -327,7 +328,7 @@ fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
     assert_eq!(sharded.sum(), 800);
     assert_eq!(apart.total().lines_moved, 0);
     assert_eq!(apart.elapsed_ns(), 100 + 100 + 100 * 20);
-    // Each addition has to move the line, until only one CPU is left.
+    // Nearly each addition has to move the line, until only one CPU still runs.
     assert!((700..800).contains(&together.total().lines_moved), "{together:?}");
     assert!(together.elapsed_ns() >= 700 * 50, "{}", together.elapsed_ns());
 }
@@ -443,8 +444,8 @@ fn runs_repeat_to_the_nanosecond() {
     assert_eq!(run(), run());
 }
 
-/// A CPU looks at a counter and at the lines half way. The look costs nothing. What the rest of the
-/// run adds is the difference of the figures.
+/// Half way through a run, a CPU reads a counter and the figures of the lines. This costs nothing.
+/// The difference from the final figures is what the rest of the run added.
 #[test]
 fn a_look_aside_costs_nothing_and_splits_a_run() {
     let run = |looks: bool| {

@@ -1,10 +1,10 @@
 //! The real machine with mutexes that are served in turn, as Linux's spin locks are. Measurements
 //! on it can be compared with virtual time, whose locks are served in turn, too.
 //!
-//! A thread takes the next ticket, and spins until that ticket is called. So a thread that frees a
-//! lock cannot take it again before those that wait for it. A thread that waits for a mutex never
-//! sleeps: there must be no more threads than CPUs. Everything else, except the condition variable,
-//! is [`Native`].
+//! A thread takes the next ticket, and spins until that ticket is called. So a thread that releases
+//! a mutex cannot take it again before those that already wait for it. A thread that waits for a
+//! mutex never sleeps, so there must be no more threads than CPUs. All else, except the condition
+//! variable, is as in [`Native`].
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -48,7 +48,7 @@ impl Backend for InTurn {
 pub struct TicketMutex<T> {
     /// The ticket that the next thread takes.
     next: atomic::AtomicU32,
-    /// The ticket that has the lock, or may take it.
+    /// The ticket whose thread has the lock or may take it.
     called: atomic::AtomicU32,
     /// Locked only by the thread whose ticket is called, so nobody waits for it.
     value: parking_lot::Mutex<T>,
@@ -58,7 +58,7 @@ pub struct TicketMutex<T> {
 #[derive(Debug)]
 pub struct TicketGuard<'a, T> {
     mutex: &'a TicketMutex<T>,
-    /// `None` only while it is dropped.
+    /// `None` only while the guard is dropped.
     value: Option<parking_lot::MutexGuard<'a, T>>,
 }
 
@@ -80,9 +80,9 @@ impl<T: Send> RawMutex<T> for TicketMutex<T> {
     }
 
     fn lock(&self) -> Self::Guard<'_> {
-        // Relaxed: the ticket only has to be another one than everybody else's.
+        // Relaxed: the ticket only has to be unique.
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
-        // Partner: the release in the guard's drop.
+        // Pairs with the release store in the guard's drop.
         while self.called.load(Ordering::Acquire) != ticket {
             core::hint::spin_loop();
         }
@@ -128,23 +128,23 @@ impl<T> DerefMut for TicketGuard<'_, T> {
 impl<T> Drop for TicketGuard<'_, T> {
     fn drop(&mut self) {
         drop(self.value.take());
-        // Only the thread with the lock changes `called`. Partners: the acquires in `lock` and
-        // `try_lock`.
+        // Only the thread with the lock changes `called`. The release store pairs with the acquire
+        // loads in `lock` and `try_lock`.
         let called = self.mutex.called.load(Ordering::Relaxed);
         self.mutex.called.store(called.wrapping_add(1), Ordering::Release);
     }
 }
 
-/// A condition variable of [`TicketMutex`].
+/// A condition variable for a [`TicketMutex`].
 #[derive(Debug, Default)]
 pub struct TicketCondvar {
-    /// Notifications so far.
+    /// The number of notifications so far.
     epoch: parking_lot::Mutex<u64>,
     notified: parking_lot::Condvar,
 }
 
 impl TicketCondvar {
-    /// Waits for a notification after `epoch`; true if the time ran out.
+    /// Waits until there are more than `epoch` notifications. True if the time ran out.
     fn sleep(&self, epoch: u64, limit: Option<Duration>) -> bool {
         let mut now = self.epoch.lock();
         if *now != epoch {
@@ -222,7 +222,7 @@ mod tests {
         });
         await_tickets(&mutex, 2);
         drop(held);
-        // The other thread was first, and has changed the value.
+        // The other thread got the lock first, and has changed the value.
         assert_eq!(*mutex.lock(), 1);
         waiting.join().unwrap();
         assert_eq!(mutex.try_lock().map(|value| *value), Some(1));

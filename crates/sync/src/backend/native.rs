@@ -18,7 +18,7 @@ forward_atomic_int!(u32, atomic::AtomicU32);
 forward_atomic_int!(u64, atomic::AtomicU64);
 forward_atomic_int!(usize, atomic::AtomicUsize);
 
-/// The source of [`Backend::thread_id`].
+/// How many threads have a number: the next [`Backend::thread_id`].
 static THREADS_SEEN: atomic::AtomicU64 = atomic::AtomicU64::new(0);
 
 thread_local! {

@@ -1,8 +1,8 @@
-//! A systematic scheduler: tests run under it, and every lock and atomic access is a point where
-//! another thread may run.
+//! The backend for tests under shuttle, a scheduler that tries many interleavings of threads. At
+//! every lock and atomic access it may let another thread run.
 //!
-//! Values of this backend must be made and used inside `shuttle::check_*`. Timed waits never time
-//! out.
+//! Locks and atomics of this backend must be made and used inside `shuttle::check_*`. Timed waits
+//! never time out.
 
 use core::cell::RefCell;
 use core::time::Duration;

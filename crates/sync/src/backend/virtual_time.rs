@@ -1,25 +1,25 @@
 //! Logical CPUs in virtual time on one core: how much a machine with many CPUs would spend on locks
 //! and cache lines.
 //!
-//! [`simulate`] runs one program per CPU as coroutines. Each CPU has a clock. The CPU that is
-//! furthest behind runs, and every access to a lock or an atomic adds its cost from [`Costs`]. A
-//! side table records who holds which lock and which CPU's cache has which line. So the code under
-//! test is the code that ships, with [`Virtual`] as its backend.
+//! [`simulate`] runs one program per CPU, each as a coroutine. Each CPU has a clock. The CPU whose
+//! clock is furthest behind runs, and every access to a lock or an atomic adds its cost from
+//! [`Costs`]. A side table records which CPU holds which lock and which CPU's cache has which line.
+//! So the code under test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
 //! - A line is in the cache of the CPU that last wrote it, and in each cache that read it since. To
 //!   read a line, a CPU needs it in its cache. To write it, a CPU must be the only one that has it.
 //!   If not, the line moves, at the cost of the distance to another CPU that has it: the nearest
 //!   for a read, the farthest for a write. If no cache has it, it comes from memory. While a line
-//!   is on its way to a CPU that writes it, and for [`Costs::keep_ns`] more, others wait. Which of
-//!   them gets it next is drawn at random, because caches promise no order
+//!   is on its way to a CPU that writes it, and for [`Costs::keep_ns`] more, other CPUs that want
+//!   it wait. Which of them gets it next is drawn at random, because caches promise no order
 //!   ([`Costs::neighbours_first_percent`]). Moves of different lines are independent. A CPU waits
 //!   for one line after the other, unless [`Costs::moves_overlap`]. Caches have no limit and no
 //!   prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
-//! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
-//!   sleeps. With [`Costs::barging`], whoever finds a lock free takes it, and a CPU that has found
-//!   it taken too often sleeps.
+//! - A contended lock is handed over in order of arrival; the hand-over moves the line. No CPU
+//!   sleeps. With [`Costs::barging`] instead, the first CPU that finds a lock free takes it, and a
+//!   CPU that has found it taken too often sleeps.
 //! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`]
 //!   and what [`Section`] says about a lock's holder.
 //! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the
@@ -64,13 +64,14 @@ pub struct CpuFigures {
     /// Lines moved here from another CPU's cache, including those that came with a lock that was
     /// handed over.
     pub lines_moved: u64,
-    /// Time of these moves, including queueing. Each of several moves that overlap counts whole.
-    /// The time of hand-overs is not included: it counts as waiting for locks. The time of looks at
-    /// a taken lock counts as both.
+    /// Time of these moves, including queueing. Moves that overlap each count with their whole
+    /// time. Hand-overs of locks are not included: their time counts as waiting for locks. If a
+    /// waiting CPU looks whether a lock is free ([`Barging`]), the move of the line counts here and
+    /// as waiting.
     pub lines_moved_ns: u64,
-    /// Locks waited for.
+    /// How often the CPU had to wait for a lock.
     pub lock_waits: u64,
-    /// Time spent waiting for them.
+    /// Time spent waiting for locks.
     pub lock_wait_ns: u64,
 }
 
@@ -79,11 +80,11 @@ pub struct CpuFigures {
 pub struct LineFigures {
     /// The name.
     pub name: &'static str,
-    /// Locks taken.
+    /// How often a lock was taken.
     pub taken: u64,
-    /// Locks waited for.
+    /// How often a CPU had to wait for a lock.
     pub waits: u64,
-    /// Time spent waiting for them.
+    /// Time spent waiting for locks.
     pub wait_ns: u64,
     /// Time of the sections under these locks, see [`Section`].
     pub section_ns: u64,
@@ -92,12 +93,13 @@ pub struct LineFigures {
     pub held_ns: u64,
     /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,
-    /// Time of these moves, including queueing. Each of several moves that overlap counts whole.
+    /// Time of these moves, including queueing. Moves that overlap each count with their whole
+    /// time.
     pub moved_ns: u64,
 }
 
 impl LineFigures {
-    /// What was added after `before`, earlier figures of the same lines.
+    /// What was added since `before`, which are earlier figures of the same lines.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         debug_assert_eq!(self.name, before.name, "figures of different lines");
@@ -157,7 +159,7 @@ pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
     let _installed = scheduler::install(&scheduler);
     let mut coroutines: Vec<_> =
         programs.into_iter().map(|program| Gn::<()>::new_opt(STACK_WORDS, program)).collect();
-    // Dropped before the coroutines, so that unfinished ones unwind without taking turns.
+    // Dropped before the coroutines, so that unfinished coroutines unwind without simulating.
     let _end = scheduler::EndOfTime(&scheduler);
     while let Some(cpu) = scheduler.next() {
         coroutines[cpu].resume();

@@ -15,7 +15,7 @@ fn charge_plain(line: LineId, access: Access) {
     }
 }
 
-/// Charges an access that reads and writes at once.
+/// Charges a read-modify-write.
 #[inline]
 fn charge_exchange(line: LineId) {
     if let Some(scheduler) = scheduler::current() {

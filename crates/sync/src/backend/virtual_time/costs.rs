@@ -1,7 +1,7 @@
 //! What accesses cost, and how far apart CPUs are.
 
-/// Sets of CPUs close to each other. A set has the CPU numbers from one multiple of `cpus` up to
-/// the next.
+/// One level of the machine's topology: sets of CPUs that are close to each other. Each set has
+/// `cpus` consecutive CPU numbers, the first of which is a multiple of `cpus`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     /// CPUs in one set.
@@ -14,12 +14,12 @@ pub struct Level {
 /// with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Name of the line that the lock lies on (see [`crate::Backend::on_line`]).
+    /// Name of the lock's cache line (see [`crate::Backend::on_line`]).
     pub name: &'static str,
     /// Computation each time the lock is held, in nanoseconds.
     pub work_ns: u64,
-    /// Lines of plain data that follow the lock when another CPU takes it, moved one after the
-    /// other even if [`Costs::moves_overlap`]. The first time they come from memory.
+    /// Lines of plain data that move with the lock when another CPU takes it, one after the other
+    /// even if [`Costs::moves_overlap`]. When the lock is first taken, they come from memory.
     pub lines: u64,
 }
 
@@ -32,14 +32,14 @@ pub struct Tick {
     pub costs_ns: u64,
 }
 
-/// Barging locks: whoever finds one free takes it, as with the locks of a library. They are not
-/// served in turn. A CPU that finds such a lock taken looks again after pauses that become longer,
-/// then after yields, and then sleeps.
+/// Costs of locks that are not served in turn, such as those of `parking_lot`: the first CPU that
+/// finds one free takes it. A CPU that finds a lock taken looks again after pauses that become
+/// longer, then after yields, and then sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Barging {
     /// One pause of a spin loop, in nanoseconds.
     pub pause_ns: u64,
-    /// A system call that yields a CPU that nobody else wants, in nanoseconds.
+    /// A system call that yields the CPU when no other thread wants it, in nanoseconds.
     pub yield_ns: u64,
     /// From the release of a lock until the CPU that slept runs again, in nanoseconds.
     pub wake_ns: u64,
@@ -63,26 +63,26 @@ pub struct Costs {
     /// Time from the release of a contended lock until the next holder continues. The move of the
     /// lock's line comes on top. Also the time from a notification until the waiter wakes.
     pub hand_over_ns: u64,
-    /// How long a CPU that writes to a line keeps it from others, after the line came. Accesses of
-    /// this CPU within this time need no second move.
+    /// How long a CPU that writes to a line keeps the line from others after it has arrived.
+    /// Accesses of this CPU within this time need no second move.
     pub keep_ns: u64,
     /// How often a contended line that is in only one cache goes to the nearest CPU that waits for
     /// it, in per cent of such moves. Otherwise it goes to any waiting CPU, all equally likely.
     pub neighbours_first_percent: usize,
     /// Whether moves overlap, as on CPUs that execute out of order:
     /// - A CPU goes on while the lines of its loads and stores are on their way, unless it has to
-    ///   queue for one. It waits for all of them together: at its next lock, release, look at a
-    ///   lock, or access that reads and writes at once.
-    /// - A CPU needs no second move to write to a line that it has loaded and that nobody else has
+    ///   queue for one. It waits for all of them together at its next lock, release, look at a
+    ///   lock, or read-modify-write.
+    /// - A CPU needs no second move to write to a line that it has loaded and that no other CPU has
     ///   asked for since.
     /// - A release that the next holder polls for, and the load that sees it, are one move. (With
     ///   `barging` they are two, because no CPU is next.)
     pub moves_overlap: bool,
-    /// How CPUs get locks that others hold: in turn, without sleeping, if this is `None`.
+    /// How CPUs get locks that others hold. If this is `None`: in turn, without sleeping.
     pub barging: Option<Barging>,
     /// How far a CPU may run ahead of the slowest before it lets that one run.
     pub slack_ns: u64,
-    /// Costs of holding a lock, by the line it lies on. Other locks cost nothing more.
+    /// Costs of holding a lock, by the name of its line. Holding any other lock costs nothing.
     pub sections: Vec<Section>,
     /// Clock interrupts, if any.
     pub tick: Option<Tick>,

@@ -14,7 +14,7 @@ impl Draws {
         usize::try_from((bits ^ (bits >> 31)) & 0xffff_ffff).unwrap_or(0) % count
     }
 
-    /// A time between half of `ns` and half more than that.
+    /// A time between `ns` / 2 and `ns` * 3 / 2.
     pub(super) fn around(&mut self, ns: u64) -> u64 {
         let range = usize::try_from(ns).unwrap_or(usize::MAX - 1) + 1;
         ns / 2 + u64::try_from(self.below(range)).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Which CPU's cache has which line, and what moving it costs.
+//! Which CPU's cache has which line, and what it costs to move a line.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ const WORDS: usize = CPUS_MAX / 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
-    /// Also for an access that reads and writes at once.
+    /// Also a read-modify-write.
     Write,
 }
 
@@ -25,7 +25,7 @@ enum Holders {
     Nobody,
     /// In one cache.
     One(usize),
-    /// In several, one bit per CPU.
+    /// In several caches: one bit per CPU.
     Many(Box<[u64; WORDS]>),
 }
 
@@ -33,13 +33,13 @@ enum Holders {
 #[derive(Debug)]
 struct Line {
     holders: Holders,
-    /// The CPU that it was brought to last, and when it is there.
+    /// The CPU to which the line was brought last, and when it arrives there.
     came_to: Option<(usize, u64)>,
-    /// When the CPU that last wrote it gives it up.
+    /// Until when the CPU that last wrote to the line keeps it.
     free_at: u64,
-    /// The CPUs that wait for it.
+    /// The CPUs that wait for the line.
     requests: Vec<Request>,
-    /// Its name's index in the figures.
+    /// The index of the line's name in the figures.
     name: usize,
 }
 
@@ -48,7 +48,7 @@ struct Line {
 struct Request {
     cpu: usize,
     access: Access,
-    /// When it asked.
+    /// When the CPU asked for the line.
     since: u64,
 }
 
@@ -57,9 +57,10 @@ struct Request {
 pub(super) enum Outcome {
     /// The line is in the CPU's cache.
     Hit,
-    /// It is brought there.
+    /// The line is brought to the CPU's cache.
     Brought(Served),
-    /// The CPU waits. If nobody waited before, it wakes at this time and calls [`Lines::grant`].
+    /// The CPU waits. If it is the only one that waits, it wakes at this time and calls
+    /// [`Lines::grant`].
     Waits { wakes_at: Option<u64> },
 }
 
@@ -67,15 +68,15 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
     pub(super) cpu: usize,
-    /// When it asked.
+    /// When the CPU asked for the line.
     pub(super) since: u64,
-    /// When the line is in its cache.
+    /// When the line is in the CPU's cache.
     pub(super) end: u64,
     /// Whether a cache had the line; otherwise it comes from memory.
     pub(super) is_moved: bool,
 }
 
-/// Who got a line.
+/// The CPUs that got a line.
 #[derive(Debug, Default)]
 pub(super) struct Granted {
     pub(super) served: Vec<Served>,
@@ -84,7 +85,7 @@ pub(super) struct Granted {
 }
 
 impl Line {
-    /// Whether a CPU can use the line as it is.
+    /// Whether a CPU can access the line without a move.
     fn serves(&self, cpu: usize, access: Access) -> bool {
         match access {
             Access::Read => self.is_in(cpu),
@@ -114,7 +115,7 @@ impl Line {
         }
     }
 
-    /// The time to move the line: the nearest cache serves a reader; a writer waits for the
+    /// The time to move the line. A reader gets it from the nearest cache; a writer waits for the
     /// farthest.
     fn move_ns(&self, costs: &Costs, access: Access, cpu: usize) -> u64 {
         match &self.holders {
@@ -177,7 +178,7 @@ impl Lines {
             && let Some((_, there)) = line.came_to.filter(|(holder, _)| *holder == cpu)
             && line.requests.is_empty()
         {
-            // The line came here last. Dropping its copies from other caches costs nothing.
+            // The line came to this CPU last. Removing it from other caches costs nothing then.
             line.holders = Holders::One(cpu);
             line.free_at = line.free_at.max(there.max(now) + costs.keep_ns);
             return Outcome::Hit;
@@ -187,12 +188,12 @@ impl Lines {
             return Outcome::Brought(self.serve(costs, id, request, now));
         }
         line.requests.push(request);
-        // The first one to wait wakes when the line comes free, and lets a CPU have it.
+        // The first CPU that waits wakes when the line comes free, and grants the line.
         Outcome::Waits { wakes_at: (line.requests.len() == 1).then_some(line.free_at) }
     }
 
-    /// Lets CPUs have a line that comes free at `now`. Draws among the waiting CPUs until one that
-    /// writes is drawn, or none is left.
+    /// Grants a line that comes free at `now`. Draws one waiting CPU after the other, until one
+    /// that writes is drawn or none is left; all that are drawn get the line.
     pub(super) fn grant(&mut self, costs: &Costs, id: LineId, now: u64) -> Granted {
         let mut granted = Granted::default();
         while let Some(place) = self.draw(costs, id) {

@@ -1,8 +1,8 @@
 //! Locks and condition variables whose waiting happens in virtual time.
 //!
-//! The scheduler's side table says who holds a lock. The value lies in a real lock, which is
-//! therefore always free when it is taken inside a simulation. Outside of one the real lock does
-//! the work.
+//! The scheduler's side table says which CPU holds a lock. The value is in a real lock, which is
+//! therefore always free when it is taken inside a simulation. Outside of a simulation, only the
+//! real lock is used.
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -57,7 +57,8 @@ pub struct VirtualMutex<T>(parking_lot::Mutex<T>, LockId);
 
 /// Access to the value of a [`VirtualMutex`].
 pub struct VirtualMutexGuard<'a, T> {
-    // Declared before `_hold`, so that the real lock is free before anybody else can want it.
+    // Declared, and so dropped, before `_hold`: the real lock is free before another CPU can take
+    // it.
     real: parking_lot::MutexGuard<'a, T>,
     _hold: Hold,
     lock: &'a VirtualMutex<T>,

@@ -1,11 +1,11 @@
-//! The cache line of a primitive. It is decided at creation and not by address, so a run does not
-//! depend on where the heap puts things.
+//! The cache line of a lock or atomic. It is chosen at creation and does not depend on the address,
+//! so a run does not depend on the heap.
 
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The source of numbers. Relaxed: they only have to differ, and nothing depends on their order.
+/// The next number of a line or lock. Accesses are relaxed: the numbers only have to differ.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -16,7 +16,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineId {
     pub(super) number: u64,
-    /// What lies on it, for reports.
+    /// What is on the line, for reports.
     pub(super) name: &'static str,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn on_line<R>(name: &'static str, f: impl FnOnce() -> R) -> R {
     made
 }
 
-/// Spreads consecutive numbers; nothing more is needed.
+/// A hasher for consecutive numbers, which it only has to spread.
 #[derive(Debug, Default)]
 pub(super) struct NumberHasher(u64);
 

@@ -53,8 +53,8 @@ impl Drop for EndOfTime<'_> {
     }
 }
 
-/// The holders of a lock and the CPUs waiting for it, in order of arrival. If CPUs barge, only
-/// those that sleep are in the queue.
+/// The holders of a lock, and the queue of CPUs that wait for it, in order of arrival. With
+/// [`Costs::barging`], only CPUs that sleep are in the queue.
 #[derive(Debug, Default)]
 struct Lock {
     writer: bool,
@@ -62,21 +62,21 @@ struct Lock {
     queue: VecDeque<(usize, Access)>,
     /// The last holder: plain data under the lock is in that CPU's cache.
     last: Option<usize>,
-    /// When it was last taken.
+    /// When the lock was last taken.
     taken_at: u64,
-    /// Used only if CPUs barge.
+    /// Used only with [`Costs::barging`].
     fairness: barging::Fairness,
 }
 
 impl Lock {
-    /// Whether the lock is free for this access and, for a reader, nobody waits. Without barging, a
-    /// lock that is free for a writer has no queue.
+    /// Whether the lock is free for this access and, for a reader, no CPU waits. For a writer the
+    /// queue need not be checked: without barging, a lock that is free for a writer has no queue.
     fn admits(&self, access: Access) -> bool {
         self.is_free(access) && (access == Access::Write || self.queue.is_empty())
     }
 
-    /// Whether a CPU that barges can have the lock. While a writer sleeps, readers do not join
-    /// other readers: otherwise that writer might never find the lock free.
+    /// With barging: whether a CPU can take the lock. While a writer sleeps, readers do not join
+    /// other readers; otherwise that writer might never find the lock free.
     fn is_open(&self, access: Access) -> bool {
         let joins = access == Access::Read && self.readers > 0;
         let a_writer_sleeps = || self.queue.iter().any(|(_, wanted)| *wanted == Access::Write);
@@ -103,19 +103,20 @@ struct Cpu {
     clock: u64,
     /// Picoseconds beyond the clock, below 1,000.
     beyond_ps: u64,
-    /// Counts wake-ups. A queue entry for an earlier wake-up is stale.
+    /// Counts wake-ups. An entry of [`State::ready`] for an earlier wake-up is stale.
     wake: u64,
     waiting: bool,
-    /// Whether a condition variable woke it, and not its time limit.
+    /// Whether a notification of a condition variable woke the CPU, and not the time limit.
     notified: bool,
     done: bool,
     held: HeldSet,
     figures: CpuFigures,
-    /// When its next clock interrupt comes.
+    /// When the CPU's next clock interrupt comes.
     next_tick: u64,
-    /// False while it waits for a line.
+    /// False while the CPU waits in a line's queue.
     has_line: bool,
-    /// When the last line arrives that it did not wait for ([`Costs::moves_overlap`]).
+    /// When the last of the lines arrives for which the CPU did not wait
+    /// ([`Costs::moves_overlap`]).
     lines_arrive: u64,
 }
 
@@ -128,7 +129,7 @@ impl Cpu {
         }
     }
 
-    /// A line that it waited for is in its cache.
+    /// Counts a line that moved to this CPU, and advances the clock to its arrival.
     fn got_line(&mut self, served: Served) {
         self.count_move(served);
         self.clock = served.end;
@@ -149,11 +150,12 @@ impl Cpu {
 #[derive(Debug, Default)]
 struct State {
     cpus: Vec<Cpu>,
+    /// Wake-ups: the time, the CPU, and the number of the wake-up ([`Cpu::wake`]).
     ready: BinaryHeap<Reverse<(u64, usize, u64)>>,
     lines: Lines,
     locks: HashMap<u64, Lock, ByNumber>,
     conditions: HashMap<u64, VecDeque<usize>, ByNumber>,
-    /// For pauses.
+    /// For the lengths of pauses with barging.
     draws: Draws,
 }
 
@@ -167,7 +169,7 @@ impl State {
         self.wake_at(cpu, clock);
     }
 
-    /// Lets a CPU run from the time `at` on.
+    /// Adds a wake-up of a CPU at the time `at`, which replaces the CPU's earlier ones.
     fn wake_at(&mut self, cpu: usize, at: u64) {
         let record = &mut self.cpus[cpu];
         record.wake += 1;
@@ -186,7 +188,7 @@ impl State {
     }
 
     /// Begins an access to a line. Returns false if the CPU has to wait until the line comes free.
-    /// If the CPU `goes_on`, it does not wait while the line moves.
+    /// With `goes_on`, the CPU does not wait while the line moves.
     fn access(&mut self, costs: &Costs, cpu: usize, (line, access): (LineId, Access), goes_on: bool) -> bool {
         let record = &mut self.cpus[cpu];
         if let Some(tick) = costs.tick
@@ -214,7 +216,7 @@ impl State {
         true
     }
 
-    /// Lets CPUs have a line that came free at `now`.
+    /// Grants a line that came free at `now`, and wakes the CPUs that get it.
     fn grant(&mut self, costs: &Costs, line: LineId, now: u64) {
         let granted = self.lines.grant(costs, line, now);
         for served in granted.served {
@@ -230,7 +232,8 @@ impl State {
         }
     }
 
-    /// A lock was taken: moves what it guards, and adds the work of the section.
+    /// Notes that a lock was taken. Charges the holder for the lock's [`Section`](super::Section):
+    /// for moving plain data, and for computation.
     fn begin_section(&mut self, costs: &Costs, cpu: usize, lock: LockId) {
         let figures = self.lines.figures_of(lock.line.name);
         figures.taken += 1;
@@ -250,7 +253,7 @@ impl State {
         self.cpus[cpu].clock += ns;
     }
 
-    /// A lock was released.
+    /// Notes that a lock was released.
     fn end_section(&mut self, cpu: usize, lock: LockId, access: Access) {
         let Some(record) = self.locks.get_mut(&lock.number) else { return };
         match access {
@@ -286,7 +289,7 @@ impl Scheduler {
                 done: false,
                 held: HeldSet::new(),
                 figures: CpuFigures::default(),
-                // Spread over the period, as in kernels: not all CPUs at once.
+                // The CPUs' first interrupts are spread over the period, as in kernels.
                 next_tick: costs.tick.map_or(0, |tick| tick.every_ns * u64_of(cpu) / u64_of(cpus).max(1)),
                 has_line: true,
                 lines_arrive: 0,
@@ -391,8 +394,8 @@ impl Scheduler {
         switch();
     }
 
-    /// An access to a lock, or one that reads and writes at once, after the lines on their way have
-    /// come. Accesses happen in virtual-time order, up to the slack.
+    /// An access to a lock, or a read-modify-write. First the CPU waits for the lines that are on
+    /// their way to it. Accesses happen in virtual-time order, up to the slack.
     pub(super) fn access(&self, line: LineId, access: Access) {
         self.begin_access(line, access, false);
     }
@@ -419,14 +422,14 @@ impl Scheduler {
             state = self.state.borrow_mut();
             has_line = state.cpus[cpu].has_line;
             if !has_line {
-                // It woke because the line came free.
+                // The CPU woke because the line came free.
                 let now = state.cpus[cpu].clock;
                 state.grant(&self.costs, line, now);
             }
         }
     }
 
-    /// Takes a lock, waiting for it.
+    /// Takes a lock. Waits if the lock is taken.
     pub(super) fn acquire(&self, id: LockId, access: Access) {
         self.access(id.line, Access::Write);
         let cpu = self.cpu();
@@ -464,8 +467,8 @@ impl Scheduler {
         enters
     }
 
-    /// Takes a lock if that needs no waiting. A try reads first. So a try that finds the lock held
-    /// leaves the line in the holder's cache, too.
+    /// Takes a lock if that needs no waiting. A try reads the line before it writes. So if it finds
+    /// the lock held, the line stays in the holder's cache, too.
     pub(super) fn try_acquire(&self, id: LockId, access: Access) -> bool {
         self.access(id.line, Access::Read);
         if !self.state.borrow_mut().locks.entry(id.number).or_default().admits(access) {
@@ -486,8 +489,8 @@ impl Scheduler {
         state.locks.get(&id.number).is_some_and(|lock| lock.writer || lock.readers > 0)
     }
 
-    /// Releases a lock. Unless CPUs barge, hands it to the first CPUs in its queue, as many as can
-    /// hold it now.
+    /// Releases a lock. Without barging, hands it to the CPUs at the front of its queue that can
+    /// hold it now: one writer, or several readers.
     pub(super) fn release(&self, id: LockId, access: Access) {
         if let Some(costs) = &self.costs.barging {
             return self.release_and_wake(costs, id, access);
@@ -532,8 +535,8 @@ impl Scheduler {
         self.access(id.line, Access::Write);
     }
 
-    /// Waits for a condition variable, after releasing a lock with `release`. True if `limit_ns`
-    /// ran out.
+    /// Calls `release`, which releases the mutex, and waits for a condition variable. True if
+    /// `limit_ns` ran out.
     pub(super) fn wait_for_condition(
         &self,
         id: LockId,
@@ -565,7 +568,7 @@ impl Scheduler {
         timed_out
     }
 
-    /// Wakes waiters of a condition variable.
+    /// Wakes up to `count` waiters of a condition variable.
     pub(super) fn notify(&self, id: LockId, count: usize) {
         self.access(id.line, Access::Write);
         let mut state = self.state.borrow_mut();
@@ -593,10 +596,10 @@ fn u64_of(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Returns to the loop in `simulate`, until it resumes this CPU.
+/// Suspends this CPU's coroutine until the loop in `simulate` resumes it.
 ///
-/// The generator's newer interface passes a token down to the code that yields. A lock deep in the
-/// code under test has no such token.
+/// `yield_with` is deprecated, but its replacement needs a token that the coroutine receives at its
+/// start. A lock deep in the code under test has no such token.
 #[allow(deprecated)]
 fn switch() {
     generator::yield_with(());

@@ -1,5 +1,5 @@
-//! Barging: whoever finds a lock free takes it, as with the locks of `parking_lot`. The CPU that
-//! released a lock mostly takes it again before the others have seen that it is free.
+//! Barging: the first CPU that finds a lock free takes it, as with the locks of `parking_lot`. The
+//! CPU that released a lock mostly takes it again before the others have seen that it is free.
 
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
@@ -8,22 +8,22 @@ use crate::backend::virtual_time::Barging;
 /// times after 2, 4 and 8 pauses, then after a yield each.
 const LOOKS: u32 = 10;
 const LOOKS_AFTER_PAUSES: u32 = 3;
-/// A release at least this long after the last hand-over hands the lock over again. `parking_lot`
-/// draws a time of up to twice as much.
+/// A release at least this long after the last hand-over hands the lock over to sleepers again.
+/// `parking_lot` draws this time at random, up to twice as much.
 const FAIR_EVERY_NS: u64 = 500_000;
 
-/// When sleepers get a lock in turn.
+/// When a release hands a lock over to sleepers.
 #[derive(Debug, Default)]
 pub(super) struct Fairness {
-    /// A release from this time on hands the lock over to sleepers.
+    /// The first release from this time on hands the lock over.
     next: u64,
     /// The CPUs that the lock was handed over to, until they run.
     handed_to: Vec<usize>,
 }
 
 impl Scheduler {
-    /// Waits for a taken lock, until the calling CPU has found it free and taken it, or it was
-    /// handed over to this CPU.
+    /// Waits for a taken lock, until the calling CPU has found it free and taken it, or a release
+    /// has handed it over to this CPU.
     pub(super) fn barge(&self, costs: &Barging, id: LockId, access: Access) {
         let mut looks = 0;
         loop {
@@ -34,7 +34,7 @@ impl Scheduler {
                     return;
                 }
             }
-            // Where others sleep already, nobody spins.
+            // If other CPUs already sleep for the lock, this one does not spin.
             if looks == LOOKS || self.has_sleepers(id) {
                 if self.sleep(id, access) {
                     return;
@@ -55,15 +55,15 @@ impl Scheduler {
         self.state.borrow().locks.get(&id.number).is_some_and(|lock| !lock.queue.is_empty())
     }
 
-    /// Pauses for about that long. If pauses were all alike, two CPUs could fall into step and find
-    /// a lock always free, or always taken.
+    /// Pauses for about `about_ns`. If all pauses were equally long, two CPUs could run in step, so
+    /// that one always finds a lock free, or always taken.
     fn pause(&self, about_ns: u64) {
         let ns = self.state.borrow_mut().draws.around(about_ns);
         self.work(ns);
     }
 
     /// Sleeps until a release of the lock wakes the calling CPU, unless the lock is free. True if
-    /// the lock was handed over.
+    /// the release handed the lock over to this CPU.
     fn sleep(&self, id: LockId, access: Access) -> bool {
         // This write marks the lock, so that a release looks for sleepers.
         self.access(id.line, Access::Write);
