@@ -1,9 +1,11 @@
-//! What has been tried: operations x features x block sizes x ways, and by which test.
+//! Which combinations of operation, feature, block size and way of testing are tested, and by which
+//! test.
 //!
-//! Each test in [`TRIED`] asserts that the images of its entries are those of the test's own tables
-//! ([`assert_images`]), and that the operations are those of its tables ([`assert_operations`]) or
-//! those that worked when the test ran ([`assert_done`]). [`page`] makes a part of docs/testing.md
-//! from the entries, and names what no test has tried.
+//! [`TRIED`] lists what each test tries. Every listed test asserts that its entries are true: that
+//! their images are those of the test's own tables ([`assert_images`]), and their operations those
+//! of its tables ([`assert_operations`]) or those that succeeded when the test ran
+//! ([`assert_done`]). From the entries, [`page`] makes a part of docs/testing.md, which also lists
+//! what no test has tried.
 
 mod page;
 mod tried;
@@ -13,7 +15,7 @@ pub use tried::TRIED;
 
 use std::collections::BTreeSet;
 
-/// In which way something was tried.
+/// A way of testing an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// Answers and contents are compared with a model.
@@ -81,7 +83,8 @@ pub const OPERATIONS: [&str; 35] = [
     "write back",
 ];
 
-/// Features of images, or options to open them with. `plain` has none of the others.
+/// Features of images, or options to open them with. `plain` has none of the others. `folios`
+/// imitates how Linux's page cache asks for blocks, and `at once` is Linux's `nodelalloc`.
 pub const FEATURES: [&str; 14] = [
     "plain",
     "no journal",
@@ -114,7 +117,7 @@ pub struct Tried {
     pub letter: char,
     /// The name of the test, or `test: part` for one part of it.
     pub test: &'static str,
-    /// In which ways.
+    /// The ways in which the test tries its operations.
     pub ways: &'static [Way],
     /// The operations, from [`OPERATIONS`].
     pub operations: &'static [&'static str],
@@ -128,7 +131,7 @@ fn said_of(test: &str) -> impl Iterator<Item = &'static Tried> {
 }
 
 /// Asserts that [`TRIED`] and a test's own tables have the same images. `images` are those of the
-/// test: the name and a block size in bytes of each.
+/// test, each with its name and a block size in bytes.
 ///
 /// # Panics
 /// When they differ.

@@ -1,5 +1,5 @@
-//! Images as the kernel leaves them when it stops in the middle of its work: a loop mount under
-//! load by several threads, and three ways to stop it.
+//! Images as the kernel leaves them when it stops in the middle of its work. An image is
+//! loop-mounted, several threads work on it, and the kernel is stopped in one of three ways.
 //!
 //! The load is drawn from one seed. How its threads interleave depends on the machine, so the same
 //! seed makes the same kind of image, but not the same image. A failing test therefore keeps its
@@ -20,9 +20,9 @@ use crate::oracle::{LoopDevice, LoopMount, run};
 /// How the kernel is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The shutdown call while all threads work; what was not committed is lost.
+    /// ext4's shutdown ioctl while all threads work. What was not committed is lost.
     Cut,
-    /// The shutdown call while all threads work, committing the running transaction first.
+    /// ext4's shutdown ioctl while all threads work. It commits the running transaction first.
     CutAfterCommit,
     /// The threads pause, the file system is synced, and the image is copied while it is mounted.
     Copy,
@@ -50,7 +50,7 @@ pub struct CrashImage<'a> {
 /// Threads of the load.
 const THREADS: u64 = 3;
 
-/// Longest time for the load, however slow the machine is.
+/// After this time the kernel is stopped even if the load has not done all its operations.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl CrashImage<'_> {
@@ -132,7 +132,7 @@ pub fn shutdown(root: &Path, stop: Stop) {
     assert!(output.status.success(), "shutdown: {output:?}");
 }
 
-/// What the workers and the thread that started them tell each other. Relaxed accesses are enough:
+/// What the workers share with the thread that started them. Relaxed accesses are enough, because
 /// they publish no other data.
 struct Load {
     done: AtomicU64,
@@ -213,7 +213,7 @@ struct Worker {
     shared: PathBuf,
     thread: u64,
     orphans: bool,
-    /// Files that stay open after a name of theirs was removed. Those without another name are
+    /// Files that stay open after one of their names was removed. Those that have no other name are
     /// orphans after the stop.
     held: Vec<File>,
 }
@@ -228,8 +228,8 @@ impl Worker {
         Self { draw, directory, shared, thread, orphans, held: Vec::new() }
     }
 
-    /// Works until told to stop. Errors are expected: a drawn name does not exist, space runs out,
-    /// or the kernel is stopped.
+    /// Works until `load` is stopped. Errors are expected: a drawn name does not exist, space runs
+    /// out, or the kernel is stopped.
     fn run(&mut self, load: &Load) {
         while !load.stopped.load(Ordering::Relaxed) {
             if load.paused.load(Ordering::Relaxed) {

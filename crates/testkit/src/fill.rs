@@ -1,4 +1,4 @@
-//! Filling a mounted file system with one of everything, the same on every run.
+//! Fills a mounted file system with files and directories of every kind, the same on every run.
 //!
 //! Each function makes one kind of thing, so that a test can pick what the image's features and
 //! size allow. Most functions use a directory of their own. Owners, devices and trusted attributes
@@ -85,8 +85,8 @@ pub fn fragmented(root: &Path, name: &str, block_size: usize, extents: u64) {
     }
 }
 
-/// A file with blocks around the start of each level of a block map: direct, single, double and
-/// triple indirect.
+/// A file with a few blocks around the start of each level of a block map: direct, single, double
+/// and triple indirect.
 pub fn indirect_levels(root: &Path, block_size: u64) {
     let file = std::fs::File::create(root.join("levels")).expect("a file is created");
     let pointers = block_size / 4;
@@ -148,8 +148,9 @@ pub fn owners(root: &Path) {
 }
 
 /// Files with times at the edges of what an inode can hold. `wide` means that the inodes have the
-/// extra time fields. The first and the last time are set without nanoseconds. Linux clears these
-/// at the ends of the range, but a FUSE mount would still show the modification time as it was set.
+/// extra time fields. The first and the last time are set with 0 nanoseconds: at the ends of the
+/// range Linux clears the nanoseconds, but a FUSE mount would still show those of the modification
+/// time as they were set.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];
@@ -167,7 +168,8 @@ pub fn times(root: &Path, wide: bool) {
 
 /// Attributes in the namespaces `user`, `trusted` and `security`: small ones (in the inode), many
 /// (in an attribute block), one of `largest` bytes, one with a long name, equal ones of three files
-/// (in one shared block), and one of a symbolic link. The places hold for inodes of 256 bytes.
+/// (in one shared block), and one of a symbolic link. The places in parentheses are those for
+/// inodes of 256 bytes.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {

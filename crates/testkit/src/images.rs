@@ -1,5 +1,5 @@
-//! Images that mke2fs made and the kernel filled (or mke2fs, if the kernel cannot mount them). Each
-//! combination of features that is worth a test has a profile.
+//! Images made by mke2fs and filled by the kernel, or by mke2fs if the kernel cannot mount them.
+//! Each combination of features that is worth a test has a profile.
 
 mod rare;
 
@@ -18,7 +18,7 @@ pub use rare::RARE_PROFILES;
 /// How an image is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Short name, also of the image file.
+    /// Short name; also the name of the image file.
     pub name: &'static str,
     /// Arguments of mke2fs.
     pub options: &'static [&'static str],
@@ -28,12 +28,13 @@ pub struct Profile {
     pub first: &'static [&'static str],
     /// Shell commands that change the image after it is filled.
     pub last: &'static [&'static str],
-    /// Whether it also gets deep maps and indexes, which takes seconds.
+    /// Whether the image also gets deep extent trees or block maps and a deep directory index,
+    /// which takes seconds.
     pub is_deep: bool,
 }
 
 impl Profile {
-    /// Whether its blocks are larger than a page of 4 KiB. The kernel does not mount such an image.
+    /// Whether the blocks are larger than a page of 4 KiB. The kernel does not mount such an image.
     fn is_beyond_a_page(&self) -> bool {
         let mut words = self.options.iter().skip_while(|option| **option != "-b").skip(1);
         words.next().and_then(|size| size.parse::<u32>().ok()).is_some_and(|size| size > 4096)
@@ -161,7 +162,8 @@ pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     }
     let path = make(profile, directory);
     change(&path, profile.first);
-    // `test_dummy_encryption` encrypts everything. A kernel that refuses it gets a plain mount.
+    // `test_dummy_encryption` encrypts everything. If the kernel refuses the option, the image is
+    // mounted without it.
     let encrypted = profile.has("encrypt");
     let dummy = if encrypted { LoopMount::new(&path, "test_dummy_encryption=v2").ok() } else { None };
     let plain = || LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
@@ -184,7 +186,8 @@ fn change(image: &Path, commands: &[&str]) {
     }
 }
 
-/// Makes an image that the kernel cannot mount: filled by mke2fs, indexed by e2fsck.
+/// Makes an image that the kernel cannot mount: mke2fs fills it, and e2fsck indexes its
+/// directories.
 fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
     let tree = tempfile::tempdir_in(directory).expect("a directory");
     fill(tree.path(), false);
@@ -313,8 +316,8 @@ fn fill_attributes(root: &Path, values: bool) {
     if values {
         set("huge-1", "user.huge", &[b'h'; 9000]);
         set("huge-2", "user.huge", &[b'h'; 9000]);
-        // Beside inline data in an inode of 256 bytes this name does not fit: its entry is then in
-        // a block, and its value in an inode.
+        // With inline data, an inode of 256 bytes has no room for this name. The attribute's entry
+        // is then in a block, and its value in an inode of its own.
         set("hundred-bytes", "user.a-name-that-does-not-fit-there", &[b'i'; 9000]);
     }
 }

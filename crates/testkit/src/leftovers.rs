@@ -1,9 +1,9 @@
-//! What a program that was killed may have left in the system.
+//! What a killed program may have left behind: mounts, loop devices and files.
 
 use std::path::Path;
 
-/// The lines of mounts that name a folder, the files in it that loop devices show, and its entries.
-/// Empty when nothing is left.
+/// What is left in a folder: the lines of `/proc/self/mounts` that name it, the backing files of
+/// loop devices that are in it, and its entries. Empty when nothing is left.
 ///
 /// # Panics
 /// When the folder, the mounts or the devices cannot be listed.

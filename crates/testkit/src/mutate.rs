@@ -1,6 +1,6 @@
 //! Corruptions of a valid image in a single field. Each picks a structure and one of its fields, or
 //! sometimes 1, 2 or 4 adjacent bytes anywhere in it, and changes the value. In three of four cases
-//! it also corrects the checksum. Then the structural check behind the checksum must notice.
+//! it also corrects the checksum, so that only a check of the structure itself can notice.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte
@@ -23,8 +23,8 @@ use rand::seq::IndexedRandom;
 pub use damage::Damage;
 pub use inventory::{Inventory, Kind, Structure};
 
-/// What a structure belongs to; `None` where there is nothing of the kind. A checker should name at
-/// least one of these.
+/// What a structure belongs to; `None` if there is nothing of that kind. A checker that reports a
+/// corruption of the structure should name at least one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// Inode.
@@ -142,7 +142,7 @@ impl Inventory {
     }
 }
 
-/// The bytes of the image with edits. A read returns the bytes with all edits so far.
+/// The bytes of an image, and edits over them. A read returns the bytes with all edits so far.
 pub(crate) struct Overlay<'a> {
     base: &'a [u8],
     edits: Vec<(usize, Vec<u8>)>,

@@ -105,7 +105,7 @@ pub fn e2fsck_clean(image: &Path) {
     );
 }
 
-/// What `e2fsck -fn` says of an image.
+/// What `e2fsck -fn` says about an image.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// Exit code, or 124 when the time ran out; `None` when a signal ended e2fsck.
@@ -123,9 +123,9 @@ impl Verdict {
     }
 }
 
-/// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space. Damaged
-/// directories of `large_dir` have made e2fsck ask for 20 GB. Only a damaged image makes it reach a
-/// limit. The exit code is then not 0, which is the right verdict.
+/// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged
+/// directories with `large_dir` have made e2fsck allocate 20 GB. Only a damaged image makes e2fsck
+/// reach a limit. Its exit code is then not 0, which is the right verdict.
 ///
 /// # Panics
 /// When prlimit cannot be started.
@@ -146,10 +146,10 @@ pub fn e2fsck_bounded_with(image: &Path, more: &[&str]) -> Verdict {
     Verdict { code: output.status.code(), text: String::from_utf8_lossy(&output.stdout).into_owned() }
 }
 
-/// A loop device that shows an image for reading and writing; detached when dropped.
+/// A loop device on an image, for reading and writing; detached when dropped.
 ///
-/// A mount of it with `ro` still replays the journal. `mount -o loop,ro` cannot: its loop device is
-/// read-only.
+/// A mount of this device with `ro` still replays the journal. A mount with `-o loop,ro` cannot,
+/// because its loop device is read-only.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: String,
@@ -186,9 +186,10 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Lets one test at a time look for a free loop device, until the result is dropped. Otherwise two
-/// tests may find the same device free. The kernel refuses the device to the second test. But for a
-/// moment that test has it open exclusively, and the first test's mke2fs would find it in use.
+/// Lets only one test at a time look for a free loop device, until the result is dropped. Otherwise
+/// two tests may find the same device free. The kernel refuses that device to the second test, but
+/// the second test has the device open exclusively for a moment, in which the first test's mke2fs
+/// would find it in use.
 fn one_at_a_time() -> Option<File> {
     let control = File::open("/dev/loop-control").ok()?;
     control.lock().ok()?;
@@ -199,7 +200,7 @@ fn one_at_a_time() -> Option<File> {
 #[derive(Debug)]
 pub struct LoopMount {
     directory: tempfile::TempDir,
-    /// The image, or the loop device that shows it.
+    /// The image, or a loop device on it.
     source: PathBuf,
 }
 
@@ -213,7 +214,7 @@ impl LoopMount {
         Self::mount(image, &all)
     }
 
-    /// Mounts what a loop device shows; `options` must not be empty.
+    /// Mounts a loop device; `options` must not be empty.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -221,7 +222,7 @@ impl LoopMount {
         Self::mount(Path::new(device.path()), options)
     }
 
-    /// Mounts an image of another file system, such as `xfs`.
+    /// Mounts an image of another type of file system, such as `xfs`.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -257,7 +258,7 @@ impl LoopMount {
     }
 }
 
-/// Whether a loop device shows `image`.
+/// Whether `image` is the backing file of a loop device.
 fn is_shown(image: &Path) -> bool {
     std::fs::read_dir("/sys/block").into_iter().flatten().flatten().any(|device| {
         let shown = std::fs::read_to_string(device.path().join("loop/backing_file"));
@@ -265,8 +266,8 @@ fn is_shown(image: &Path) -> bool {
     })
 }
 
-/// Waits up to 5 s until a loop device is detached. The kernel detaches it only when the last
-/// process closes it; a process that scans all devices may have it open.
+/// Waits up to 5 s until a loop device is detached. The kernel detaches the device only when the
+/// last process closes it, and a process that scans all devices may have it open.
 fn wait_while(is_attached: impl Fn() -> bool) {
     for _ in 0..250 {
         if !is_attached() {
@@ -278,7 +279,8 @@ fn wait_while(is_attached: impl Fn() -> bool) {
 
 impl Drop for LoopMount {
     fn drop(&mut self) {
-        // Another thread of the test may be starting a process, which briefly has our files open.
+        // Unmounting may fail at first: if another thread of the test is just starting a process,
+        // that process briefly has our files open.
         for _ in 0..100 {
             let output = Command::new("umount").arg(self.directory.path()).output();
             if output.is_ok_and(|output| output.status.success()) {

@@ -1,4 +1,4 @@
-//! `e2fsck -fy` with the codes of the problems that it found.
+//! Runs `e2fsck -fy` and collects the codes of the problems that it found.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::process::Command;
 /// What a repair did.
 #[derive(Clone, Debug)]
 pub struct Repair {
-    /// Exit code: 0 for nothing to do, 1 for everything corrected; `None` when a signal ended
-    /// e2fsck.
+    /// e2fsck's exit code: 0 if there was nothing to do, 1 if everything was corrected; `None` when
+    /// a signal ended e2fsck.
     pub exit: Option<i32>,
     /// Codes of the problems, such as `0x05000f`.
     pub codes: BTreeSet<String>,
@@ -17,9 +17,9 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Whether e2fsck did only what Linux also leaves to the next recovery: replay the journal,
-    /// finish orphans, add up the two totals in the superblock, which nobody keeps exact, and clear
-    /// the mark of an empty orphan file.
+    /// Whether e2fsck did only what Linux, too, leaves to the next recovery: replay the journal,
+    /// process orphans, correct the superblock's counts of free blocks and free inodes, which are
+    /// not kept exact, and clear the flag of an orphan file that is empty.
     #[must_use]
     pub fn is_recovery_only(&self) -> bool {
         let harmless = ["0x05000f", "0x05000d", "0x000020", "0x06000d"];
@@ -39,8 +39,7 @@ pub fn repair(image: &Path, journal: Option<&Path>) -> Repair {
     let text = format!("[options]\nproblem_log_filename = {}\n", log.display());
     std::fs::write(&config, text).expect("the scratch directory is writable");
     let mut command = Command::new("e2fsck");
-    // Linux leaves extent trees deeper than they need be, and so do we. Flattening them is no
-    // repair.
+    // Linux leaves extent trees deeper than necessary, and so do we. Flattening them is no repair.
     command.args(["-fy", "-E", "no_optimize_extents"]);
     if let Some(journal) = journal {
         command.arg("-j").arg(journal);

@@ -1,4 +1,5 @@
-//! Plain bytes that stay small when they are mostly zeroes: the model of a file of terabytes.
+//! A byte array that takes little memory if it is mostly zeroes: the model of a file of up to
+//! terabytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,13 +7,13 @@ use std::sync::Arc;
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
-/// What a file should hold. Only what was written takes memory; clones share it.
+/// The content that a file should have. Only written bytes take memory, and clones share them.
 ///
 /// Invariants: pieces do not overlap, are not empty, and end at or before `len`.
 #[derive(Clone, Debug, Default)]
 pub struct SparseBytes {
     len: u64,
-    /// By the offset of their first byte.
+    /// Pieces by the offset of their first byte.
     pieces: BTreeMap<u64, Piece>,
 }
 
@@ -82,7 +83,7 @@ impl SparseBytes {
         self.len = self.len.max(len);
     }
 
-    /// Zeroes a range, without growing: bytes past the end stay absent.
+    /// Zeroes a range. The length does not change, even if the range extends past the end.
     pub fn zero(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -152,7 +153,7 @@ impl SparseBytes {
         all
     }
 
-    /// Splits the piece that extends over `at`.
+    /// Splits the piece that extends over `at`, if there is one.
     fn cut(&mut self, at: u64) {
         let Some((&first, piece)) = self.pieces.range(..at).next_back() else { return };
         if first + piece.len() > at {

@@ -40,7 +40,7 @@ pub struct Node {
     pub changed: Time,
     /// Creation; `None` where it is not recorded.
     pub created: Option<Time>,
-    /// What it holds.
+    /// The content, or a hash of it.
     pub content: Content,
     /// Extended attributes by full name.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -64,7 +64,7 @@ pub fn assert_same(ours: &Tree, theirs: &Tree) {
     }
 }
 
-/// What a [`Node`] holds.
+/// The content of a [`Node`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Nothing that is compared: directories, devices, pipes, sockets.
@@ -80,12 +80,12 @@ pub enum Content {
 pub struct ContentHash(std::hash::DefaultHasher);
 
 impl ContentHash {
-    /// Takes more bytes.
+    /// Adds the next bytes of the file.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
 
-    /// The hash of all bytes taken.
+    /// The hash of all bytes added.
     #[must_use]
     pub fn finish(&self) -> u64 {
         self.0.finish()
@@ -188,8 +188,8 @@ pub fn time(at: Timestamp) -> Time {
     (at.seconds, at.nanoseconds)
 }
 
-/// Hash of what `read` returns from ascending offsets, until it returns nothing. The odd buffer
-/// size makes reads begin and end inside blocks.
+/// Hash of a file's bytes. `read` is called with ascending offsets, until it returns 0 bytes. The
+/// odd buffer size makes reads begin and end inside blocks.
 pub fn hash_of(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Content {
     let mut hash = ContentHash::default();
     let mut buf = vec![0; 177_777];

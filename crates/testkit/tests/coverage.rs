@@ -1,5 +1,5 @@
-//! docs/testing.md lists what the tests try, and agrees with the tables in
-//! [`blockyard_testkit::coverage`]. `BLESS=1` rewrites that part of the page.
+//! A part of docs/testing.md lists what the tests try. It must agree with the tables in
+//! [`blockyard_testkit::coverage`]; `BLESS=1` rewrites it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- coverage: begin (BLESS=1 cargo test -p blockyard-testkit --test coverage) -->\n";
 const END: &str = "<!-- coverage: end -->\n";
 
-/// The part of docs/testing.md between the marks is what [`page`] makes of the tables now.
+/// The part of docs/testing.md between the marks must be what [`page`] now makes from the tables.
 #[test]
 fn the_page_says_what_the_tables_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/testing.md");

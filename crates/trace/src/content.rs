@@ -1,10 +1,10 @@
-//! The content of traced files. It is computed from path, offset and seed: a trace stores no data,
-//! and any block can be traced back to where it belongs.
+//! The content of the files of a trace. It is computed from path, offset and seed. So a trace
+//! stores no data, and the content of a block shows to which file and offset it belongs.
 //!
-//! Each aligned 8-byte word mixes the file's key with the word's position. So the content does not
-//! depend on how writes were cut.
+//! Each aligned 8-byte word is a hash of the file's key and the word's position. So the content
+//! does not depend on how it is split into writes.
 
-/// A stream of content.
+/// The content of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     key: u64,
@@ -47,7 +47,7 @@ impl Content {
     }
 }
 
-/// The finaliser of SplitMix64: every input bit reaches every output bit.
+/// The finaliser of SplitMix64: every input bit affects every output bit.
 fn mix(mut x: u64) -> u64 {
     x ^= x >> 30;
     x = x.wrapping_mul(0xBF58_476D_1CE4_E5B9);

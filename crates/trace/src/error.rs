@@ -36,12 +36,12 @@ pub enum LineError {
     /// It is not JSON, or its fields are not those of an operation.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// A comma list has an unknown word.
+    /// A comma-separated list of flags has an unknown word.
     #[error(transparent)]
     Word(#[from] UnknownWord),
 }
 
-/// An unknown word in a comma list.
+/// An unknown word in a comma-separated list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{list} `{word}`: use {known}")]
 pub struct UnknownWord {

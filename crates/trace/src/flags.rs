@@ -1,4 +1,4 @@
-//! The comma lists of `open` and `fallocate`.
+//! The comma-separated flags of `open` and modes of `fallocate`.
 
 use crate::error::UnknownWord;
 
@@ -21,7 +21,7 @@ pub struct OpenFlags {
 }
 
 impl OpenFlags {
-    /// Parses the comma list of [`crate::Op::Open`].
+    /// Parses the comma-separated flags of [`crate::Op::Open`].
     ///
     /// # Errors
     /// Names the unknown word.
@@ -56,14 +56,14 @@ pub struct FallocateMode {
     pub punch_hole: bool,
     /// Makes the range read as zeroes.
     pub zero_range: bool,
-    /// Removes the range, and moves what follows.
+    /// Removes the range, and moves what follows down.
     pub collapse_range: bool,
-    /// Inserts a hole of the range's length, and moves what follows.
+    /// Inserts a hole of the range's length, and moves what follows up.
     pub insert_range: bool,
 }
 
 impl FallocateMode {
-    /// Parses the comma list of [`crate::Op::Fallocate`].
+    /// Parses the comma-separated modes of [`crate::Op::Fallocate`].
     ///
     /// # Errors
     /// Names the unknown word.

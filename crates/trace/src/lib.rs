@@ -8,12 +8,14 @@
 //! {"op":"sync"}
 //! ```
 //!
-//! Every line may carry `worker` (the CPU slot that acts, default 0) and `at` (virtual time in
-//! seconds, which never goes back; without it, the time of the line before). Traces recorded from a
-//! mount also have `us` and `errno` ([`Line`]). A trace holds no content. The player computes the
-//! content from the path by which the file was opened, the offset and the seed ([`content`]). A
-//! failing operation is part of the trace: a player answers it with an errno, so that the answers
-//! of two players can be compared.
+//! Every line may have `worker`, the CPU slot that acts (default 0), and `at`, the virtual time in
+//! seconds. Time never goes back; a line without `at` has the time of the line before. Traces
+//! recorded from a mount also have `us` and `errno` ([`Line`]).
+//!
+//! A trace holds no file content. A player (a program that carries out a trace) computes the
+//! content from the path by which the file was opened, the offset and the seed ([`content`]).
+//! Operations that fail are part of a trace: a player answers each of them with an errno, so that
+//! the answers of two players can be compared.
 
 #![forbid(unsafe_code)]
 

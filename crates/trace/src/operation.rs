@@ -19,8 +19,8 @@ pub struct Line {
     /// mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<u64>,
-    /// The errno that the operation failed with on the recorded mount. `None` if it succeeded, or
-    /// if the trace was not recorded.
+    /// The errno with which the operation failed on the recorded mount. `None` if it succeeded, or
+    /// if the trace was not recorded from a mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }
@@ -53,19 +53,19 @@ pub enum Op {
     },
     /// Opens a file.
     Open {
-        /// The number that later lines use for it.
+        /// The number that later lines use for the open file.
         fd: u32,
         /// The file.
         path: String,
-        /// Comma list of `r`, `w`, `rw`, `create`, `excl`, `trunc`, `append`, `direct`.
+        /// Comma-separated list of `r`, `w`, `rw`, `create`, `excl`, `trunc`, `append`, `direct`.
         flags: String,
     },
     /// Writes computed content.
     Pwrite {
         /// Open file.
         fd: u32,
-        /// First byte. A file opened with `append` is written at its end, with the content of this
-        /// offset.
+        /// First byte. A file opened with `append` is written at its end, but with the content that
+        /// belongs to this offset.
         off: u64,
         /// Bytes.
         len: u64,
@@ -74,7 +74,7 @@ pub enum Op {
     Fallocate {
         /// Open file.
         fd: u32,
-        /// A comma list of `keep_size`, `punch_hole`, `zero_range`, `collapse_range`,
+        /// A comma-separated list of `keep_size`, `punch_hole`, `zero_range`, `collapse_range`,
         /// `insert_range`; empty by default.
         #[serde(default)]
         mode: String,
@@ -115,7 +115,7 @@ pub enum Op {
         /// The directory.
         path: String,
     },
-    /// Renames, and replaces what had the new name.
+    /// Renames a file or directory, and replaces one that has the new name.
     Rename {
         /// Old name.
         from: String,
@@ -161,9 +161,9 @@ pub enum Op {
         /// Bytes of the value.
         len: u64,
     },
-    /// A call to a recorded mount that players skip, because they cannot repeat it. Either traces
-    /// have no operation for it (such as a read), or it needs a path that is not known or a file
-    /// that no line opened, or it failed in a way that would not recur.
+    /// A call to a recorded mount that players skip, because they cannot repeat it. The reason is
+    /// one of these: traces have no operation for the call (such as a read), the path is not known,
+    /// no line opened the file, or the call failed in a way that would not recur.
     Note {
         /// The call: `getattr`, `read`, `chmod` ...
         call: String,

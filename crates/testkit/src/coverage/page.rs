@@ -21,7 +21,7 @@ pub fn page() -> String {
     page
 }
 
-/// Which letter is which test.
+/// Which letter stands for which test.
 fn legend() -> String {
     let mut text = String::from("| letter | test | ways |\n|---|---|---|\n");
     let mut seen = BTreeSet::new();
@@ -34,7 +34,8 @@ fn legend() -> String {
     text
 }
 
-/// Who tried what, for one block size. `-` where it is impossible.
+/// Which tests tried which operation with which feature, for one block size. `-` where the
+/// operation is impossible.
 fn table(kib: u32) -> String {
     let cell = |operation: &str, feature: &str| -> String {
         if !is_possible(operation, feature) {
@@ -65,7 +66,8 @@ fn table(kib: u32) -> String {
     text
 }
 
-/// What was not tried in one way. Features that lack the same operations are listed together.
+/// What was not tried in one way. Features for which the same operations were not tried are listed
+/// together.
 fn empty_cells(way: Way) -> String {
     let mut text = String::new();
     for kib in BLOCKS {

@@ -1,9 +1,9 @@
-//! What each test has tried. A test that gets or loses an operation or an image fails until this
-//! file says so.
+//! What each test tries. When a test gets or loses an operation or an image, it fails until this
+//! file is changed accordingly.
 
 use super::{BLOCKS, Image, Tried, Way};
 
-/// Operations on one file.
+/// Operations of `fsx`, all on one file.
 const FSX: &[&str] = &[
     "create",
     "write",
@@ -25,7 +25,7 @@ const FSX: &[&str] = &[
     "write back",
 ];
 
-/// Operations of the model of Linux's answers.
+/// Operations for which `oracle_model` has a model of Linux's answers.
 const MODEL: &[&str] = &[
     "create",
     "mkdir",
@@ -60,7 +60,7 @@ const MODEL: &[&str] = &[
     "write back",
 ];
 
-/// What eight threads do on images of many kinds.
+/// What the eight threads of `oracle_matrix` do on images of many kinds.
 const MATRIX: &[&str] = &[
     "create",
     "mkdir",
@@ -132,7 +132,7 @@ const FAILING: &[&str] = &[
     "write back",
 ];
 
-/// The images whose device fails.
+/// The images on which a call to the device fails.
 const FAILING_IMAGES: &[Image] = &[
     Image("1k", &[1], &["plain"]),
     Image("2k", &[2], &["plain"]),
@@ -168,7 +168,7 @@ const fn crash(
 /// Block sizes that `lab crash` is run with, in KiB.
 const LAB_BLOCKS: &[u32] = &[1, 4, 64];
 
-/// Workloads with large attributes, by inode size and data mode.
+/// Images of the workloads with large attributes, by inode size and data mode.
 const VALUES_IMAGES: &[Image] = &[
     Image("values-128", LAB_BLOCKS, &["ea_inode", "inodes 128"]),
     Image("values-256", LAB_BLOCKS, &["ea_inode"]),
@@ -215,10 +215,10 @@ const THREADS: &[&str] =
 const CRASH_RECYCLE: &[&str] =
     &["create", "mkdir", "unlink", "rmdir", "write", "truncate", "allocate", "fsync", "write back"];
 
-/// Operations that must be recovered from every kind of log.
+/// Operations that must be recovered from a log of every format.
 const EVERY_LOG: &[&str] = &["create", "mkdir", "unlink", "write", "truncate", "fsync"];
 
-/// What the kernel does before it is stopped.
+/// What the kernel does in `oracle_kernel_crash` before it is stopped.
 const KERNEL: &[&str] = &[
     "create",
     "mkdir",
@@ -291,7 +291,7 @@ const ORPHANS: &[&str] = &[
     "sync",
 ];
 
-/// Everything that was tried.
+/// What each test tries.
 pub const TRIED: &[Tried] = &[
     Tried {
         letter: 'A',

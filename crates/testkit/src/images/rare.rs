@@ -1,5 +1,6 @@
-//! Images of rare shapes, for the long runs: deep maps and indexes, changes by tools before or
-//! after the kernel filled an image, and block sizes that the kernel does not mount.
+//! Rare kinds of images, for the long runs: deep block maps and directory indexes, images that
+//! tools changed before or after the kernel filled them, and block sizes that the kernel does not
+//! mount.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +13,8 @@ const fn rare(name: &'static str, options: &'static [&'static str]) -> Profile {
     profile(name, options)
 }
 
-/// Combinations that are in neither of the other two lists.
+/// Combinations that are neither in [`PROFILES`](super::PROFILES) nor in
+/// [`MORE_PROFILES`](super::MORE_PROFILES).
 pub const RARE_PROFILES: &[Profile] = &[
     Profile {
         is_deep: true,

@@ -1,6 +1,7 @@
 //! Damage as disks, cables and people cause it: blocks zeroed, garbled, swapped or written to the
 //! wrong place, single sectors torn, and image files cut short. Most of the damage is aimed at
-//! structures, because no check looks at the rest of an image: file content and free blocks.
+//! metadata structures, because no check looks at the rest of an image: file content and free
+//! blocks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,7 @@ use rand::seq::IndexedRandom;
 
 use super::inventory::{Inventory, Kind, Structure};
 
-/// Bytes of a sector, the unit that a disk writes whole.
+/// Bytes of a sector, the unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
 /// One damage.
@@ -26,7 +27,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether the file gets shorter.
+    /// Whether the image file gets shorter.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.length.is_some()
@@ -124,7 +125,7 @@ impl Inventory {
         Damage { description: format!("garbage at {at:#x}"), edits: vec![(at, garbage)], length: None }
     }
 
-    /// Two blocks of one kind swapped, or a block overwritten by another of any kind.
+    /// Two blocks of one kind swapped, or a block overwritten by another block of any kind.
     fn swap_or_misdirect(&self, random: &mut impl Rng) -> Damage {
         let (structure, at) = self.pick(random);
         let block = |at: usize| self.bytes[at..at + self.block_size()].to_vec();

@@ -50,7 +50,7 @@ impl Inventory {
         self.structures.iter().filter(|one| is_one(one.kind)).map(|one| one.at).collect()
     }
 
-    /// Byte offsets of the blocks of the primary descriptors.
+    /// Byte offsets of the blocks that hold the primary group descriptors.
     fn descriptors(&self) -> Vec<usize> {
         let size = self.block_size();
         let all = self.structures.iter().filter(|one| one.kind == Kind::GroupDesc);

@@ -88,7 +88,7 @@ impl Inventory {
     /// Reads a valid image.
     ///
     /// # Panics
-    /// When it cannot be read; perhaps when it is not valid.
+    /// When the image cannot be read. It may also panic when the image is not valid.
     #[must_use]
     pub fn read(image: &Path) -> Self {
         let bytes = std::fs::read(image).expect("read image");
@@ -117,8 +117,8 @@ impl Inventory {
         blocks.div_ceil(u64::from(self.sb.s_blocks_per_group.get())) as u32
     }
 
-    /// Byte offset of a group's descriptor. It is in the table after the superblock, or with
-    /// meta_bg in its meta group.
+    /// Byte offset of a group's descriptor. The descriptor is in the table after the superblock,
+    /// or, with meta_bg, in the group's meta group.
     pub(super) fn desc_at(&self, group: u32) -> usize {
         let size = self.block_size();
         let table = if size == 1024 { 2 * size } else { size };
@@ -167,8 +167,8 @@ impl Inventory {
         }
     }
 
-    /// Lists backups of the superblock, and without meta_bg also of the descriptors. A group is
-    /// taken to have them if its first block holds the superblock's magic.
+    /// Lists the backups of the superblock, and without meta_bg also those of the descriptors. A
+    /// group counts as having backups if its first block holds the superblock's magic.
     fn list_backups(&mut self) {
         let per_group = self.sb.s_blocks_per_group.get() as usize;
         for group in 1..self.groups() {
@@ -320,8 +320,8 @@ impl Inventory {
                 } else {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
-                    // 512 blocks of an extent are enough: only data blocks of small files become
-                    // structures, such as those of directories and of the orphan file.
+                    // 512 blocks of an extent are enough: data blocks become structures only if
+                    // their file is small, such as a directory or the orphan file.
                     data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
             }
@@ -375,7 +375,7 @@ impl Inventory {
                 table(RawGroupDesc::FIELDS, 0).filter(|field| field.1 + field.2 <= structure.length).collect()
             }
             Kind::JournalSuperblock => {
-                // With s_errno set, e2fsck -n tries to write, fails, and ends with an arbitrary
+                // With s_errno set, e2fsck -n tries to write, fails, and exits with an arbitrary
                 // code.
                 let fields = table(RawJournalSuperblock::FIELDS, 0)
                     .filter(|field| field.2 <= 16 && field.0 != "s_errno");
@@ -429,7 +429,7 @@ impl Inventory {
         bits.chain(padding.step_by(67).map(|at| ("padding", at, 1))).collect()
     }
 
-    /// Whether the file system keeps crc32c checksums.
+    /// Whether the file system has metadata checksums (crc32c).
     pub(super) fn has_csum(&self) -> bool {
         self.sb.ro_compat().contains(RoCompat::METADATA_CSUM)
     }

@@ -10,8 +10,8 @@ use super::Overlay;
 use super::inventory::{Inventory, Kind, Structure};
 
 impl Inventory {
-    /// Recomputes the checksum of the edited structure, if it has one. If a group descriptor holds
-    /// this checksum (a bitmap's), also recomputes the descriptor's own.
+    /// Recomputes the checksum of the edited structure, if it has one. A bitmap's checksum is in
+    /// the group descriptor, so the descriptor's own checksum is recomputed, too.
     pub(super) fn reseal(&self, structure: &Structure, image: &mut Overlay<'_>) {
         let bytes = image.get(structure.at, structure.length);
         match structure.kind {
@@ -44,8 +44,8 @@ impl Inventory {
             Kind::Indirect | Kind::ResizeMap | Kind::SymlinkTarget | Kind::Value | Kind::Quota => {}
             Kind::JournalSuperblock => {
                 let mut zeroed = bytes;
-                // The features are big-endian. The journal's superblock has a checksum only with
-                // checksums v2 or v3.
+                // 0x2B is the low byte of the big-endian incompatible features, and 0x18 are
+                // checksums v2 and v3. Only with these does the journal's superblock have one.
                 if zeroed[0x2B] & 0x18 != 0 {
                     zeroed[0xFC..0x100].fill(0);
                     let sum = checksum::crc32c_raw(!0, &zeroed);

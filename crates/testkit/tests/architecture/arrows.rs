@@ -1,4 +1,5 @@
-//! Dependencies between crates: those of the manifests, and the table of docs/architecture.md.
+//! Dependencies between crates: those in the manifests, and those that the table in
+//! docs/architecture.md allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +21,7 @@ pub(crate) fn dependencies(manifest: &str) -> BTreeSet<String> {
     lines
         .take_while(|line| !line.starts_with('['))
         .map(|line| line.split(['.', ' ', '=']).next().unwrap())
-        // The library has the name of the whole project.
+        // The library's name is `blockyard`; all other crates have that name as a prefix.
         .filter_map(|name| if name == "blockyard" { Some(name) } else { name.strip_prefix("blockyard-") })
         .map(str::to_owned)
         .collect()
@@ -31,8 +32,8 @@ pub(crate) fn allowed(workspace: &Path) -> BTreeMap<String, BTreeSet<String>> {
     table(&fs::read_to_string(workspace.join("docs/architecture.md")).unwrap())
 }
 
-/// The indented lines `name -> a, b   what it is` of a text; `all` means the names of all lines
-/// above.
+/// Parses the indented lines `name -> a, b   what it is` of a text. `all` stands for the names of
+/// all lines above.
 fn table(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut table: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut everything: Vec<String> = Vec::new();

@@ -1,17 +1,17 @@
-//! What crates/ may look like: no cycle of modules in any crate, and no dependency between crates
-//! that docs/architecture.md does not have.
+//! Two rules for the sources in crates/: modules of a crate form no cycle, and crates have no
+//! dependency on each other that docs/architecture.md does not list.
 //!
 //! A dependency is called an arrow here. An arrow between modules is a path that begins with
 //! `crate::` or `super::`, outside tests. It leads from the module that contains the path to the
-//! module that defines what the path names. A `use` tree counts as several paths, and names that a
-//! module re-exports or imports are followed to where they are defined. Methods and trait
-//! implementations leave no path and no arrow.
+//! module that defines the item that the path names. A `use` tree counts as several paths, and
+//! names that a module re-exports or imports are followed to where they are defined. Calls of
+//! methods and uses of trait implementations need no path, so they make no arrow.
 //!
 //! Cycles are searched for among the modules of one folder, folder by folder, from the crate's root
-//! down. A child stands for everything below it, so an arrow counts once, in the folder where the
-//! paths of its two ends part. A parent never makes a cycle with what is below it: it defines what
-//! its children share (types, constants) and calls them. Children that use each other through the
-//! parent's imports do count.
+//! down. A module in the folder stands for everything below it, so an arrow counts once, in the
+//! folder where the paths of its two ends part. Arrows between a module and the modules below it do
+//! not count: a parent defines types and constants that its children share, and also calls the
+//! children. But children that use each other through the parent's imports do count.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

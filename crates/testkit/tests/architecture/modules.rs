@@ -1,4 +1,4 @@
-//! The modules of a crate as a tree, and where a path leads in it.
+//! The modules of a crate as a tree, and to which module a path leads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ impl Module {
         Self::of_file(root, folder)
     }
 
-    /// A module in a file, whose children lie in a folder.
+    /// The module in `file`. The files of its children are in `folder`.
     fn of_file(file: &Path, folder: &Path) -> Self {
         let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let source = source::read(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));

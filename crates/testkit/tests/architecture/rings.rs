@@ -9,7 +9,7 @@ use crate::modules::Module;
 /// How many places of one arrow are printed.
 const PLACES_SHOWN: usize = 4;
 
-/// Where an arrow occurs.
+/// Where an arrow occurs: files and lines.
 type Places = BTreeSet<(PathBuf, usize)>;
 /// Arrows between the modules of one folder.
 type Arrows = BTreeMap<(String, String), Places>;
@@ -17,7 +17,7 @@ type Arrows = BTreeMap<(String, String), Places>;
 /// Modules of one folder that use each other in a cycle.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// The path of the module whose children they are; empty for the crate's root.
+    /// The path of the module whose children form the cycle; empty for the crate's root.
     folder: Vec<String>,
     pub(crate) modules: Vec<String>,
     arrows: Arrows,

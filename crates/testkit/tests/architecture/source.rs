@@ -1,5 +1,5 @@
-//! One source file as tokens: the modules it declares, what it imports, and the paths it names,
-//! without its tests.
+//! Reads one source file: the modules that it declares, what it imports, and the paths that it
+//! names. Code of tests is left out.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
@@ -10,14 +10,14 @@ pub(crate) struct Named {
     pub(crate) line: usize,
 }
 
-/// A module as one file, or one block of a file, shows it.
+/// What one file, or one inline module in a file, says about a module.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// Modules in files of their own, with the file name if a `path` attribute gives one.
     pub(crate) declared: Vec<(String, Option<String>)>,
-    /// Modules whose body stands in this file.
+    /// Modules whose body is in this file.
     pub(crate) inline: Vec<(String, Source)>,
-    /// Names that `use` brings into the module, with the path they stand for.
+    /// Names that `use` brings into the module, each with the path that it stands for.
     pub(crate) imports: Vec<(String, Vec<String>)>,
     /// Paths that begin with `crate` or `super`.
     pub(crate) named: Vec<Named>,
@@ -123,8 +123,8 @@ impl Source {
     }
 }
 
-/// The leaves of a `use` tree: the name that each brings, and its path. `*` brings no name but has
-/// a path.
+/// Collects the leaves of a `use` tree: the name that each leaf brings into the module, and its
+/// path. A leaf `*` brings no name (it is empty), but has a path.
 fn use_tree(prefix: &[String], tokens: &[TokenTree], leaves: &mut Vec<(String, Named)>) {
     let mut path = prefix.to_vec();
     let mut at = 0;
@@ -164,8 +164,7 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<(&Group, usize)> {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]`, and `cfg` of `all` conditions that begin with `test` (but not
-/// `not(test)`).
+/// Whether an attribute marks code of tests: `#[test]`, `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
 fn is_of_tests(attribute: &Group) -> bool {
     let text: String = attribute.stream().to_string().split_whitespace().collect();
     text == "test" || text == "cfg(test)" || text.starts_with("cfg(all(test,")

@@ -1,4 +1,4 @@
-//! The search for cycles of modules, tried on small crates: it finds each cycle, and nothing else.
+//! The search for cycles of modules, tested on small crates: it finds each cycle, and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::modules::Module;
 use crate::rings::{self, Ring};
 
-/// The cycles in a crate that has these files, by their names and texts.
+/// The cycles in a crate whose files have these names and texts.
 fn rings_of(files: &[(&str, &str)]) -> Vec<Ring> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -51,8 +51,8 @@ fn arrows_one_way_are_no_circle() {
 
 #[test]
 fn names_are_followed_to_where_they_are_defined() {
-    // The root imports both names. `crate::B` in `a` leads to `b::inner`, which defines what it
-    // stands for. The path to `Shared` in `b::inner` leads to `a`.
+    // The root imports both names. `crate::B` in `a` stands for `Deep` and so leads to `b::inner`,
+    // which defines it. The path to `Shared` in `b::inner` leads to `a`.
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::{inner::Deep as B}; use a::Shared;"),
         ("a.rs", "use crate::B; pub struct Shared;"),
@@ -60,7 +60,7 @@ fn names_are_followed_to_where_they_are_defined() {
         ("b/inner.rs", "pub struct Deep; fn f(_: super::super::Shared) {}"),
     ];
     assert_eq!(names(&files), [["a", "b"]]);
-    // A path to what another crate defines makes no arrow, whichever module re-exports it.
+    // A path to an item of another crate makes no arrow, whichever module re-exports the item.
     let foreign = [
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "pub use std::fmt; use crate::b::B;"),

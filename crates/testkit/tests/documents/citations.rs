@@ -1,8 +1,8 @@
-//! Links of pages, and files that pages and comments cite.
+//! Checks the links of pages, and whether the files exist that pages and comments cite.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Pages that blockyard writes, which are not in the repository.
+/// Pages that the program writes and that are therefore not in the repository.
 const WRITTEN: &[&str] = &["report.md"];
 
 /// Links of a page to a page, file or heading that does not exist.
@@ -30,7 +30,7 @@ fn links(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a page has a heading by the name that a link gives it.
+/// Whether a page has the heading that a link names after `#`.
 fn has_heading(page: &Path, wanted: &str) -> bool {
     let text = std::fs::read_to_string(page).unwrap_or_default();
     text.lines().filter(|line| line.starts_with('#')).any(|line| {
@@ -53,8 +53,8 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// What a text cites that does not exist: files below crates/, ci/ and docs/, and pages cited by
-/// their name alone. Of a source, only the comments count.
+/// Citations of files that do not exist: files below crates/, ci/ and docs/, and pages cited by
+/// their name alone. In a source file, only comments are searched.
 pub(crate) fn dangling(root: &Path, page: &str, text: &str) -> Vec<String> {
     let lines = text.lines().enumerate().filter(|(_, line)| page.ends_with(".md") || is_comment(line));
     let mut dangling = Vec::new();
@@ -72,7 +72,7 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with("//")
 }
 
-/// What looks like a path of this repository, or a page, in a line.
+/// The words of a line that look like a path in this repository or the name of a page.
 fn cited(line: &str) -> Vec<String> {
     let is_inside = |c: char| c.is_alphanumeric() || "/._-{},*".contains(c);
     line.split(|c| !is_inside(c))
@@ -86,15 +86,15 @@ fn cited(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// `a/{b,c}` is `a/b` and `a/c`.
+/// Expands `a/{b,c}` to `a/b` and `a/c`.
 fn braces(word: &str) -> Vec<String> {
     let Some((before, rest)) = word.split_once('{') else { return vec![word.to_owned()] };
     let Some((choices, after)) = rest.split_once('}') else { return vec![word.to_owned()] };
     choices.split(',').flat_map(|choice| braces(&format!("{before}{choice}{after}"))).collect()
 }
 
-/// Whether a file exists at its path, in which `*` stands for any text. A name alone is that of a
-/// page, at the root or below docs/.
+/// Whether a cited file exists. In its path, `*` stands for any text. A name without a folder is
+/// the name of a page at the root or below docs/.
 fn exists(root: &Path, cited: &str) -> bool {
     if !cited.contains('/') {
         if WRITTEN.contains(&cited) {

@@ -1,5 +1,5 @@
-//! The pages and comments themselves: lines that fit, links and citations that lead somewhere, and
-//! terms in order.
+//! Checks the pages and comments themselves: lines are not too long, links and citations lead
+//! somewhere, and the glossary is in order.
 //!
 //! Prose has at most 100 columns. Tables, fenced code and lines of one long word are exempt; in
 //! pages, so are indented code, headings and HTML.
@@ -13,7 +13,7 @@ mod workspace;
 use std::collections::BTreeSet;
 use workspace::{pages, root, sources};
 
-/// Columns of a line of prose.
+/// The most columns of a line of prose.
 const COLUMNS: usize = 100;
 
 /// Terms that the glossary must have: readers look these up first.
@@ -77,7 +77,7 @@ fn the_index_names_every_page() {
     assert!(missing.is_empty(), "docs/README.md does not name {missing:?}");
 }
 
-/// The README's picture is what `ci/picture` draws from the table now.
+/// The README's picture must be what `ci/picture` draws now from docs/experiments/append64.md.
 #[test]
 fn the_picture_shows_the_table() {
     let drawn = std::process::Command::new(root().join("ci/picture")).arg("--check").output().unwrap();

@@ -1,4 +1,4 @@
-//! Which lines are prose.
+//! Finds the lines of prose in pages and sources.
 
 /// The numbered lines of a page that are prose: no tables, code, headings or HTML.
 pub(crate) fn of_page(text: &str) -> Vec<(usize, &str)> {

@@ -1,4 +1,4 @@
-//! The files that people read.
+//! The files whose prose is checked.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,8 @@ pub(crate) fn sources() -> Vec<String> {
     sources
 }
 
-/// Files with an extension below a folder, in order, without folders that builds and fuzzing write.
+/// Adds the files with an extension below a folder, in order. Skips the folders that builds and
+/// fuzzing write.
 fn gather(folder: &str, extension: &str, found: &mut Vec<String>) {
     let mut entries: Vec<_> =
         std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap()).collect();
