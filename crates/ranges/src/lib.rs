@@ -1,10 +1,11 @@
-//! Random ranges of files. Most of them begin or end at an edge: where a block, cluster, page,
-//! folio or group begins; where the file's map changes its form (such as another level of indirect
-//! blocks); where the file ends; or where an earlier range began or ended.
+//! Random ranges of files. Most of them begin or end at an edge or next to one: where a block,
+//! cluster, page, folio or group begins; where the file's map changes its form (such as another
+//! level of indirect blocks); where the file ends; or where an earlier range began or ended.
 //!
 //! Bugs show at edges, and uniformly drawn offsets almost never hit one. So a draw first chooses an
-//! edge, and then the byte before, at or after it. A few draws are uniform. [`Edges`] says where
-//! the edges of a file are, and [`Ranges`] draws. The same random numbers give the same ranges.
+//! edge, and then the byte before, at or after it. A few draws ignore the edges. [`Edges`] says
+//! where the edges of a file are, and [`Ranges`] draws. The same random numbers give the same
+//! ranges.
 //!
 //! ```
 //! use blockyard_ranges::{Edges, Ranges};

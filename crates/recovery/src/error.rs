@@ -25,12 +25,13 @@ pub enum Error {
     /// The given device is not the journal of this file system.
     #[error("not the external journal of this file system: {0}")]
     NotTheJournal(&'static str),
-    /// The fast-commit area holds records that amend the log. This crate cannot replay them.
+    /// The fast-commit area holds changes that were made after the last full commit. This crate
+    /// cannot replay them.
     #[error(
         "the journal holds fast commits for transaction {tid}, which are not supported: mount it with Linux or run e2fsck"
     )]
     FastCommits {
-        /// The transaction that the fast commits amend.
+        /// The transaction to which the fast commits belong: the one after the last full commit.
         tid: TxnId,
     },
     /// The log is not empty although the superblock does not ask for recovery.
@@ -56,7 +57,7 @@ impl From<blockyard_disk::Corruption> for Error {
 /// Result of recovery.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A UUID in its usual grouping.
+/// A UUID as text, with its usual hyphens.
 fn uuid_text(uuid: &[u8; 16]) -> String {
     let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

@@ -1,4 +1,4 @@
-//! What was found and what was done.
+//! What recovery found and did.
 
 use std::fmt;
 

@@ -11,10 +11,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Result;
 
-/// The record of the first and the last error.
+/// Byte offsets of the superblock's record of the first and the last error.
 const ERROR_RECORD: Range<usize> = 0x194..0x200;
 
-/// High bytes of the times in that record, and its error codes.
+/// Byte offsets of the rest of that record: the high bytes of its times, and its error codes.
 const ERROR_RECORD_MORE: Range<usize> = 0x278..0x27C;
 
 /// Reads and verifies the primary superblock.

@@ -56,11 +56,11 @@ const SAMPLE: usize = 3;
 /// Which checksum covers a field. Positions are byte offsets on the device that holds the journal.
 #[derive(Clone, Debug)]
 enum Seal {
-    /// The one at the end of this descriptor or revoke block.
+    /// The checksum at the end of this descriptor or revoke block.
     Tail(Range<usize>),
     Commit(Range<usize>),
-    /// For a field in a logged block: the one in the block's tag. It is covered in turn by the one
-    /// at the end of the descriptor block.
+    /// For a field in a logged block: the checksum in the block's tag. The checksum at the end of
+    /// the descriptor block covers the tag.
     Data {
         block: Range<usize>,
         tag: usize,

@@ -67,7 +67,7 @@ ranks! {
     COMMIT = 380;
     /// The ring of the journal: which transactions are in it, its tail.
     JOURNAL_RING = 390;
-    /// Membership in the running transaction.
+    /// Membership of handles in the running transaction.
     JOURNAL_HANDLE = 400;
     /// The raw inode of one inode, and its mapping: extents or indirect blocks.
     MAPPING = 500;

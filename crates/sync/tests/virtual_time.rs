@@ -328,7 +328,7 @@ fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
     assert_eq!(sharded.sum(), 800);
     assert_eq!(apart.total().lines_moved, 0);
     assert_eq!(apart.elapsed_ns(), 100 + 100 + 100 * 20);
-    // Nearly each addition has to move the line, until only one CPU still runs.
+    // Nearly every addition has to move the line, until only one CPU still runs.
     assert!((700..800).contains(&together.total().lines_moved), "{together:?}");
     assert!(together.elapsed_ns() >= 700 * 50, "{}", together.elapsed_ns());
 }

@@ -48,8 +48,8 @@ pub fn sizes(root: &Path, block_size: usize) {
     }
 }
 
-/// Files of `size` bytes with holes: inside, at the end, everywhere. Also two files with
-/// unwritten extents: one inside, one beyond the end.
+/// A file of `size` bytes that is one hole, and one with holes in it and at its end. Also two files
+/// with unwritten extents, one inside the file and one beyond its end.
 pub fn sparse(root: &Path, size: u64) {
     let at = folder(root, "sparse");
     let create = |name: &str| std::fs::File::create(at.join(name)).expect("a file is created");
@@ -236,7 +236,7 @@ pub fn access_lists(root: &Path) {
     write(&at.join("inherits"), b"inherits");
 }
 
-/// Names of every length, in several scripts, and one that is not UTF-8.
+/// Files with names of every length, in several scripts, and one whose name is not UTF-8.
 pub fn names(root: &Path) {
     let at = folder(root, "names");
     for length in 1..=255 {

@@ -203,7 +203,7 @@ fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
 /// - files: small, sparse, fragmented, with unwritten extents, with hard links, with a time that
 ///   needs more than 31 bits;
 /// - symbolic links of several lengths, device nodes, a pipe and a socket;
-/// - attributes in inodes and in shared blocks, and if `values`, also in inodes of their own.
+/// - attributes in inodes and in shared blocks; with `values`, also in inodes of their own.
 ///
 /// # Panics
 /// When an operation fails.

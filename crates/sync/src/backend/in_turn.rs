@@ -98,7 +98,7 @@ impl<T: Send> RawMutex<T> for TicketMutex<T> {
     }
 
     fn is_locked(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the result is only a hint.
         self.next.load(Ordering::Relaxed) != self.called.load(Ordering::Relaxed)
     }
 

@@ -1,5 +1,5 @@
-//! Logical CPUs in virtual time on one core: how much a machine with many CPUs would spend on locks
-//! and cache lines.
+//! Simulates many CPUs in virtual time on one core, to find out how much time a machine with many
+//! CPUs would spend on locks and cache lines.
 //!
 //! [`simulate`] runs one program per CPU, each as a coroutine. Each CPU has a clock. The CPU whose
 //! clock is furthest behind runs, and every access to a lock or an atomic adds its cost from

@@ -1,4 +1,4 @@
-//! Random numbers that repeat.
+//! Random numbers that are the same in every run.
 
 /// Random numbers (`SplitMix64`) from a fixed seed, so that a simulation repeats.
 #[derive(Debug, Default)]

@@ -311,7 +311,7 @@ impl Scheduler {
         let Reverse((clock, cpu, _)) = state.ready.pop()?;
         let record = &mut state.cpus[cpu];
         record.clock = record.clock.max(clock);
-        // Other entries for this wake-up are stale from now on.
+        // All other entries of this CPU in `ready` are stale from now on.
         record.wake += 1;
         record.waiting = false;
         self.running.set(Some(cpu));
@@ -584,7 +584,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets others run until this CPU is made ready.
+    /// Lets other CPUs run until the calling CPU is made ready.
     fn wait(&self, mut state: std::cell::RefMut<'_, State>) {
         state.cpus[self.cpu()].waiting = true;
         drop(state);
