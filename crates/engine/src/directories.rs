@@ -28,17 +28,17 @@ use std::sync::Arc;
 pub struct DirEntry {
     /// The inode.
     pub inode: InodeNr,
-    /// The type that the entry records; `None` where directories keep none.
+    /// The type that the entry records; `None` if the file system's directories record none.
     pub kind: Option<FileType>,
     /// The name's bytes.
     pub name: Vec<u8>,
-    /// Where to continue after this entry. Stays valid whatever is created or removed. Entries with
-    /// equal positions (their names have the same hash) are always returned together. A caller must
-    /// take all of them: continuing after one skips the others.
+    /// Where to continue after this entry. Stays valid whatever is created or removed. Entries
+    /// whose names have the same hash have the same `next`, and are always returned together. A
+    /// caller must take all of them: continuing after one skips the others.
     pub next: u64,
 }
 
-/// Entries read at a time: at least so many, if the directory has them.
+/// A listing reads at least this many entries at a time, if the directory has them.
 const BATCH: usize = 128;
 
 /// One block of a directory: a buffer, or a synthesised block for a directory that lies in its
@@ -248,8 +248,8 @@ impl Directories {
         }
         let indexed = self.is_indexed(core);
         if !indexed && core.flags().contains(InodeFlags::INDEX) {
-            // The file system has lost `dir_index`: names overwrite the index, as in Linux
-            // (observed on 6.18).
+            // The file system no longer has `dir_index`, so the index is not maintained: new names
+            // overwrite it, as in Linux (observed on 6.18).
             let flags = core.flags().difference(InodeFlags::INDEX);
             core.slot.raw_mut().set_flags(flags);
         }
@@ -290,7 +290,8 @@ impl Directories {
         Ok(known)
     }
 
-    /// Whether the blocks confirm what is known about a name. True if they cannot be read.
+    /// Whether a search of the blocks finds what the dentry cache says of a name: `known`. True if
+    /// the blocks cannot be read.
     pub(super) fn is_in_blocks(
         &self,
         inode: &Arc<Inode>,
@@ -307,8 +308,8 @@ impl Directories {
         self.in_directory(inode, core, |directory| directory.is_empty())
     }
 
-    /// Makes a new directory, without names: in its inode if it may lie there and has room, else in
-    /// its first block, with `.` and `..`.
+    /// Initialises a new directory, without names. If it may lie in its inode and has room there,
+    /// it needs no block. Otherwise it gets its first block, with `.` and `..`.
     pub(crate) fn format_directory(
         &self,
         ctx: &OpContext,
@@ -335,7 +336,8 @@ impl Directories {
 
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
     /// false. A damaged block hides only its own names, and the listing ends with an error. A
-    /// listing that begins behind the damage ends with this error only if an earlier one met it.
+    /// listing that begins behind the damaged block ends with this error only if an earlier listing
+    /// met the damage.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,
@@ -366,8 +368,8 @@ impl Directories {
     }
 
     /// Called at the end of a listing that met no error. If earlier listings met damage, reads
-    /// the whole directory and returns the first error. Without one, the damage is gone, and later
-    /// listings need not look for it.
+    /// the whole directory and returns the first error. If there is none, the damage is gone, and
+    /// later listings need not look for it.
     fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<()> {
         let met = inode.damage.met();
         if met == 0 {
@@ -407,7 +409,7 @@ impl Directories {
             };
             verified.map_err(|found| Error::from(found.in_inode(inode.number()).in_block(block)))?;
             let Role::Index(kind) = role else { return Ok(()) };
-            // Checked once here, so that a lookup need not go through all entries.
+            // All entries are checked here, once, so that a lookup need not do it.
             let checked = Index::parse(bytes, kind, &self.dir_layout(), self.dir_blocks(core));
             checked.map(drop).map_err(|defect| {
                 let found = Corruption::new(defect.into()).in_inode(inode.number());
@@ -416,8 +418,8 @@ impl Directories {
         })
     }
 
-    /// Appends zeroed blocks to a directory, all or none. They are leaves until they get another
-    /// role.
+    /// Appends `count` zeroed blocks to a directory, or none. They are leaves until
+    /// [`DirectoryStore::set_role`] changes that.
     fn append_dir_blocks(
         &self,
         ctx: &OpContext,
@@ -540,9 +542,10 @@ impl Directories {
     }
 }
 
-/// Puts the entries of a changed directory back into its inode, as Linux does while they fit. If
-/// there is no second run yet, and one is needed, it takes all the room that the inode has at this
-/// moment. It never grows later (observed on 6.18). Returns whether the entries fit.
+/// Puts the entries of a changed directory back into its inode, as Linux does while they fit: into
+/// `i_block` and the value of the attribute `system.data`. If the value is empty but is needed now,
+/// it takes all the room that the inode has at this moment; it never grows later (observed on
+/// 6.18). Returns whether the entries fit.
 fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: DirLayout) -> Result<bool> {
     let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
     let tail_len = inline_data::tail_of(core.slot.attribute_area()).map_err(damaged)?.len();
@@ -556,7 +559,8 @@ fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: Di
     }
     let Some(PackedDir { head, tail }) = packed else { return Ok(false) };
     if tail.is_empty() {
-        // An image may lack the empty attribute, and have no room for it.
+        // The attribute is not stored: it may be missing, and the inode may have no room for it,
+        // not even for an empty one.
         *core.root_mut() = head;
     } else {
         core.store_inline(inode.number(), &head, &tail)?;

@@ -9,8 +9,8 @@
 //! their hash ([`tree`]). Without `dir_index`, or with several linear blocks already, the directory
 //! grows by linear blocks ([`linear`]). Blocks are never freed while the directory lives. Names of
 //! a directory of more than one block are cached with their inode numbers ([`dentries`]), so most
-//! lookups need none of its blocks. What the listings of a directory find out about its damage is
-//! remembered ([`damage`]).
+//! lookups need none of its blocks. If a listing finds damage, the directory remembers that
+//! ([`damage`]).
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several
 //! blocks are appended together or not at all. So running out of space leaves the directory as it
@@ -37,8 +37,8 @@ use blockyard_disk::htree::{IndexKind, RootInfo};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Corruption, CorruptionKind, InodeNr, LogicalBlock};
 
-/// Damaged blocks in a row that a search or a listing passes over before it gives up. A damaged
-/// size may give a directory billions of holes.
+/// How many damaged blocks in a row a search or a listing passes over before it gives up. There
+/// must be a limit: a damaged `i_size` may give a directory billions of holes.
 const DAMAGED_MAX: usize = 1024;
 
 /// The role of a directory block. It decides how the block is read and where its checksum lies.
@@ -72,13 +72,13 @@ pub(crate) trait DirectoryStore {
     /// logical numbers; [`Self::blocks`] counts them from then on.
     fn append(&self, count: usize) -> Result<Vec<(u32, Self::Block)>>;
 
-    /// Sets the role of a block from now on.
+    /// Sets the role that a block has from now on.
     fn set_role(&self, block: &Self::Block, role: Role);
 
     /// The dentry cache of this directory; `None` if it has none.
     fn names(&self) -> Option<Names<'_>>;
 
-    /// What listings of this directory remember of its damage.
+    /// What is remembered of damage that listings of this directory found.
     fn damage(&self) -> &ListingDamage;
 }
 
@@ -213,7 +213,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     }
 
     /// Updates the cached names after a change of the blocks. If the change failed, and not for
-    /// lack of space, it may have been made in part, so the names are forgotten.
+    /// lack of space, it may have been made in part, so all cached names are forgotten.
     fn note_change(&self, changed: Result<()>, note: impl FnOnce(Names<'_>)) -> Result<()> {
         match (&changed, self.kept_names()) {
             (_, None) | (Err(Error::NoSpace), _) => {}
@@ -232,7 +232,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         Ok(InodeNr::new(dots.parent))
     }
 
-    /// Makes `..` name another parent.
+    /// Makes `..` point to another parent.
     pub(crate) fn set_parent(&self, parent: InodeNr) -> Result<()> {
         let block = self.load_first()?;
         let layout = self.first_layout();

@@ -1,7 +1,7 @@
 //! The epochs in which metadata is marked as changed.
 
-/// The time between two commits that wrote something. Changes are marked with it; 0 marks what is
-/// unchanged.
+/// The time between two commits that wrote something. Changed objects are marked with the number
+/// of the epoch; 0 marks an unchanged object.
 ///
 /// An object marked with the running epoch may be changed in place. An object marked with an older
 /// epoch belongs to the commit in progress, which may not have copied it yet: a writer first sets
@@ -11,7 +11,7 @@
 pub(crate) struct Epoch(u32);
 
 impl Epoch {
-    /// Marks what has not changed since it was last written.
+    /// Marks an object that has not changed since it was last written.
     pub(crate) const NONE: Self = Self(0);
 
     /// The mark as a number.

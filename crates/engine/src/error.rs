@@ -39,13 +39,14 @@ pub enum Error {
     /// The image uses features that this version cannot open.
     #[error("unsupported incompatible features: {0}")]
     UnsupportedFeatures(String),
-    /// The image cannot be opened, or used further, as asked. The text says why.
+    /// The image cannot be opened, or cannot be used further, in the way the caller asked for. The
+    /// text says why.
     #[error(transparent)]
     Refused(Refusal),
     /// No entry of that name.
     #[error("no such file or directory")]
     NotFound,
-    /// The inode number is free, out of range, or reserved without content, or has passed to
+    /// The inode number is free, out of range, or reserved without content, or it now belongs to
     /// another inode.
     #[error("inode {0} is not in use")]
     StaleInode(InodeNr),
@@ -240,8 +241,8 @@ mod tests {
         }
     }
 
-    /// What the crates below refuse or cannot load becomes a refusal of its own kind, not
-    /// corruption.
+    /// If a crate below refuses something or cannot load a bitmap, the error becomes a
+    /// [`Refusal`] of the matching kind, not corruption.
     #[test]
     fn refusals_keep_their_kind_on_their_way_up() {
         use blockyard_alloc::{AllocError, inode::InodeError};
@@ -270,7 +271,8 @@ mod tests {
             assert_eq!(text, "bitmap of group 3: not there");
         }
         assert!(matches!(journal, Error::Refused(Refusal::Journal(blockyard_recovery::Error::Unflagged))));
-        // The source's own error is kept, without the fact that a bitmap was being read.
+        // If the cause is an error of the engine, that error is returned; that a bitmap was being
+        // read is dropped.
         let full = AllocError::Load { group, source: Box::new(Error::NoSpace) };
         assert!(matches!(Error::from(full), Error::NoSpace));
     }

@@ -2,17 +2,16 @@
 //!
 //! The tree is edited in its on-disk form: the root is the inode's 60-byte `i_block`, other nodes
 //! are blocks of the metadata cache behind [`TreeStore`]. There is no decoded copy that must be
-//! kept equal. A small file, whose extents (at most four) lie in the root, is served without
-//! touching any block.
+//! kept in step. For a small file, whose extents (at most four) lie in the root, no block is read.
 //!
-//! Invariants, after every public call and also after every failed one:
+//! Invariants, after every public call, even if it failed:
 //! * leaf entries are sorted and disjoint; a node's first key equals its parent's key for it;
 //! * a node other than the root is never empty; the root of an empty tree has depth 0;
 //! * `len <= 32768` when written, `<= 32767` when unwritten.
 //!
 //! Failure discipline: each step of a change reads and allocates its tree blocks before it changes
 //! the first byte. So an insertion that runs out of space leaves the mapping as it was, but the
-//! tree may be deeper. A change of a range may have been made for a part of the range.
+//! tree may be deeper. A failed change of a range may have been made for a part of the range.
 
 mod bound;
 mod convert;
@@ -68,8 +67,8 @@ impl Extent {
         if self.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX }
     }
 
-    /// Whether `next` continues this extent logically, physically and in state, and both fit one
-    /// entry.
+    /// Whether `next` continues this extent logically and physically, has the same state, and both
+    /// together fit into one entry.
     const fn joins(&self, next: &Self) -> bool {
         self.unwritten == next.unwritten
             && self.end() == next.logical
@@ -120,8 +119,8 @@ pub(crate) struct Lookup {
     pub(crate) right: Option<Extent>,
     /// The block that holds the leaf, when it is not the root.
     pub(crate) leaf: Option<BlockNr>,
-    /// The first entry of the leaf: the goal's base if nothing lies to the left
-    /// (docs/behaviour/block-allocation.md, "Requests").
+    /// The first entry of the leaf. If no extent lies to the left, the goal of an allocation is
+    /// computed from it (docs/behaviour/block-allocation.md, "Requests").
     pub(crate) first_in_leaf: Option<Extent>,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Files {
     store: DataStore,
     /// Memory for dirty data.
     buffers: Arc<BufferPool>,
-    /// Bytes of dirty file data. Relaxed: a threshold.
+    /// Bytes of dirty file data. Relaxed: only compared with thresholds and reported.
     dirty_bytes: AtomicU64,
 }
 

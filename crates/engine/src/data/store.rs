@@ -7,14 +7,14 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The most bytes of one device read whose result is kept.
+/// The most bytes that one read of the device may add to the kept data.
 const READ_MAX: usize = 2 << 20;
 
 /// The data blocks of a device. Positions are bytes on the device.
 ///
-/// All file data goes through it, except data that is logged or lies in an inode. A block that held
-/// something else becomes file data by a write, which replaces what was kept. So what is kept is
-/// never stale.
+/// All file data is read and written through this store, except data that is logged or lies in an
+/// inode. When a block is reused for other file data, it is first written through this store, and
+/// the write replaces the kept copy. So kept data is never stale.
 pub(crate) struct DataStore {
     device: Arc<dyn BlockDevice>,
     block_bits: u32,
@@ -22,13 +22,13 @@ pub(crate) struct DataStore {
 }
 
 impl DataStore {
-    /// Keeps up to `clean_bytes` of clean data; nothing when that is 0.
+    /// A store that keeps up to `clean_bytes` of clean data; none if that is 0.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, block_bits: u32, clean_bytes: usize) -> Self {
         let clean = (clean_bytes > 0).then(|| CleanBlocks::new(block_bits, clean_bytes));
         Self { device, block_bits, clean }
     }
 
-    /// Blocks that may be read ahead; 0 if nothing is kept.
+    /// How many blocks one read may read ahead; 0 if no data is kept.
     pub(crate) fn ahead_max(&self) -> usize {
         let fits = self.clean.as_ref().map_or(0, |clean| clean.blocks_max() / 4);
         fits.min(READ_MAX >> self.block_bits)
@@ -52,7 +52,7 @@ impl DataStore {
         Ok(())
     }
 
-    /// Fills `buf` from the device, bypassing what is kept.
+    /// Fills `buf` from the device, bypassing the kept data.
     ///
     /// # Errors
     /// Errors of the device.
@@ -60,10 +60,10 @@ impl DataStore {
         Ok(self.device.read_at(place, buf)?)
     }
 
-    /// Fills the beginning of `buf` from the device and keeps what was read: up to the first block
-    /// that is kept already, and at most [`READ_MAX`]. If this fails, fills all of `buf` without
-    /// reading ahead and keeps nothing. The block of `place` is not kept yet. Returns the number of
-    /// bytes filled.
+    /// Fills the beginning of `buf` from the device, and keeps the blocks that were read. Reads
+    /// from the block of `place`, which is not kept yet, to the next block that is kept already,
+    /// but at most [`READ_MAX`] bytes. If this read fails, fills all of `buf` without reading ahead
+    /// and keeps nothing. Returns the number of bytes filled.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
         let last = (place + u64_from_usize(buf.len()) - 1) >> self.block_bits;
@@ -86,10 +86,11 @@ impl DataStore {
         Ok(n)
     }
 
-    /// Writes whole blocks from byte `place` of the device on, the `parts` one behind the other.
+    /// Writes `parts`, which together are whole blocks, one after the other from byte `place` of
+    /// the device on.
     ///
     /// # Errors
-    /// Errors of the device; the content of the blocks is undefined then.
+    /// Errors of the device. The content of the blocks is then undefined.
     pub(crate) fn write(&self, place: u64, parts: &[&[u8]]) -> Result<()> {
         let written = self.device.write_vectored_at(place, parts);
         let Some(clean) = &self.clean else { return Ok(written?) };
@@ -113,7 +114,7 @@ impl DataStore {
         Ok(written?)
     }
 
-    /// Zeroes bytes of one block.
+    /// Zeroes `len` bytes inside one block.
     ///
     /// # Errors
     /// As [`Self::write`].

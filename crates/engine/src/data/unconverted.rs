@@ -3,23 +3,23 @@
 use std::ops::Range;
 
 /// The written pieces that are still mapped as unwritten, in the order of their writes. There are
-/// few: those of one write-back, unless an observer reports the ends of I/O
-/// ([`crate::instruments`]).
+/// few: those of one write-back. If an observer reports the ends of I/O ([`crate::instruments`]),
+/// a piece stays until the observer has reported its end.
 #[derive(Debug, Default)]
 pub(crate) struct Unconverted(Vec<Range<u32>>);
 
 impl Unconverted {
-    /// No pieces.
+    /// An empty list.
     pub(super) const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether there are none.
+    /// Whether there are no such pieces.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a piece that was written.
+    /// Adds a piece whose data was written.
     pub(crate) fn push(&mut self, piece: Range<u32>) {
         debug_assert!(!piece.is_empty(), "no block at {} was written", piece.start);
         self.0.push(piece);
@@ -35,8 +35,8 @@ impl Unconverted {
         self.0.iter().any(|piece| piece.start < range.end && range.start < piece.end)
     }
 
-    /// A block up to which [`Self::covers`] gives the same answer as for `logical`. The answer may
-    /// be the same beyond it, if pieces touch or overlap.
+    /// A block up to which (exclusive) [`Self::covers`] gives the same answer as for `logical`. If
+    /// pieces touch or overlap, the answer may be the same beyond this block, too.
     pub(crate) fn alike_until(&self, logical: u32) -> u32 {
         let ends = |piece: &Range<u32>| if piece.contains(&logical) { piece.end } else { piece.start };
         self.0.iter().map(ends).filter(|&end| end > logical).min().unwrap_or(u32::MAX)

@@ -1,15 +1,16 @@
-//! What the listings of one directory remember of its damage.
+//! What is remembered of damage that the listings of one directory found.
 //!
+//! A listing reads entries in batches, in the order of their positions: the hashes of their names.
 //! A damaged index no longer leads to all leaves, so a listing must search the directory for them.
-//! It does so once, unless another listing begins meanwhile: the first batch that needs the leaves
-//! keeps them here for the batches that follow.
+//! The first batch that needs the leaves does this, and keeps them here for the batches that
+//! follow. So a listing searches once, unless another listing begins meanwhile.
 //!
-//! Names may change between these batches. A listing forgets the leaves when it begins, so its
-//! batches use leaves that were kept later. Whoever searched for them held the inode lock until
-//! they were kept, and names change only under the exclusive lock. So the leaves were right when
-//! they were kept: a name that stays during the listing lies between the first and the last
-//! position of its leaf. Only a split moves names, and it adds a block, which [`Leaves::are_of`]
-//! sees.
+//! Names may change between batches. A listing forgets the leaves when it begins, so its batches
+//! use only leaves that were found later. A search holds the inode lock until it has kept the
+//! leaves here, and names change only under this lock, held exclusively. So the leaves were right
+//! when they were kept: the position of a name that stays during the listing is between the first
+//! and the last position of its leaf. Only the split of a leaf moves names to another leaf. It adds
+//! a block, so [`Leaves::are_of`] rejects the leaves afterwards.
 
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_sync::{AtomicU64, Mutex, Ordering, rank};
@@ -17,15 +18,15 @@ use std::sync::Arc;
 
 /// The damage of one directory, for its listings.
 pub(crate) struct ListingDamage {
-    /// Batches that met damage since the whole directory was last read without any. Relaxed:
-    /// whoever continues a listing got the position from an answer that came after this was
-    /// counted.
+    /// How many batches met damage since the whole directory was last read without meeting any.
+    /// Relaxed: a listing continues from a position that an earlier batch returned, and that batch
+    /// had counted its damage before it returned.
     met: AtomicU64,
     leaves: Mutex<Option<Arc<Leaves>>>,
 }
 
 impl ListingDamage {
-    /// No damage was met yet.
+    /// The state of a directory in which no damage was met yet.
     pub(crate) fn none() -> Self {
         Self { met: AtomicU64::new(0), leaves: Mutex::new(rank::LEAF, None) }
     }
@@ -35,14 +36,15 @@ impl ListingDamage {
         self.met.load(Ordering::Relaxed)
     }
 
-    /// A batch met damage.
+    /// Counts a batch that met damage.
     pub(super) fn note(&self) {
         self.met.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The whole directory was read without damage. `met` is the count from before that. If others
-    /// have met damage meanwhile, the count stays, and a later listing reads the directory again.
-    /// The leaves that they kept are forgotten, so they search once more.
+    /// Notes that the whole directory was read without meeting damage. `met` is what
+    /// [`Self::met()`] returned before that. If the count has risen since, other listings have met
+    /// damage meanwhile: the count stays, and a later listing reads the directory again. The leaves
+    /// that those listings kept are forgotten, so they search once more.
     pub(crate) fn is_gone(&self, met: u64) {
         self.forget_leaves();
         let _ = self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -56,13 +58,13 @@ impl ListingDamage {
         *self.leaves.lock() = Some(Arc::clone(leaves));
     }
 
-    /// Called when a listing begins.
+    /// Forgets the leaves that were found. Called when a listing begins.
     pub(crate) fn forget_leaves(&self) {
         *self.leaves.lock() = None;
     }
 }
 
-/// A block with names, and the positions of the first and the last of them.
+/// A block with names, and the positions of the first and the last of them in hash order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaf {
     pub(super) logical: u32,
@@ -72,11 +74,11 @@ pub(super) struct Leaf {
 
 /// The leaves of a directory that have names, in the order of their first names.
 pub(super) struct Leaves {
-    /// `last` is the greatest of this leaf and of all before it.
+    /// The `last` of each is the greatest position in this leaf and all leaves before it.
     leaves: Box<[Leaf]>,
-    /// Blocks that the directory had.
+    /// How many blocks the directory had when the leaves were found.
     blocks: u32,
-    /// What the positions were computed with.
+    /// The hash function that gave the positions.
     hasher: DirHasher,
 }
 
@@ -92,15 +94,15 @@ impl Leaves {
         Self { leaves: leaves.into_boxed_slice(), blocks, hasher }
     }
 
-    /// Whether these are the leaves of a directory of so many blocks, by the positions that a hash
-    /// function gives to its names.
+    /// Whether the leaves were found while the directory had this many blocks, with positions that
+    /// this hash function gave.
     pub(super) fn are_of(&self, blocks: u32, hasher: &DirHasher) -> bool {
         self.blocks == blocks && self.hasher == *hasher
     }
 
-    /// The leaves that may have names at or behind a position, in groups. The names of a group were
-    /// all before those of the next one. Under a sound index each leaf is a group of its own,
-    /// unless one hash fills several leaves.
+    /// The leaves that may have names at or behind a position, in groups. When the leaves were
+    /// found, all names of a group were before all names of the next group. Under a sound index
+    /// each leaf is a group of its own, unless one hash fills several leaves.
     pub(super) fn groups_from(&self, place: u64) -> impl Iterator<Item = &[Leaf]> {
         let start = self.leaves.partition_point(|leaf| leaf.last < place);
         self.leaves[start..].chunk_by(|leaf, next| leaf.last >= next.first)

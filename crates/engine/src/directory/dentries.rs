@@ -1,17 +1,18 @@
 //! The dentry cache: names of large directories and their inodes, beside the blocks.
 //!
-//! The blocks are the truth. A change of names in them also changes the cache
-//! ([`super::Directory`]), under the directory's exclusive lock. A lookup that found a name in the
-//! blocks enters it here, under the shared lock. So an answer is always what the blocks would say.
+//! What counts is in the blocks. Whoever changes names there also changes the cache
+//! ([`super::Directory`]), and holds the directory's lock exclusively. A lookup that found a name
+//! in the blocks enters it here, under the shared lock. So the cache never contradicts the blocks.
 //! Only directories of more than one block keep names here.
 //!
-//! Names are kept whole, [by their hash](hashed). A part of them is *complete* if it has every name
-//! of at most 57 bytes that belongs there. Then such a name does not exist unless it is here. Only
-//! a cache that was started when the directory outgrew its first block has complete parts.
+//! Names of at most 57 bytes are kept whole, in parts [by their hash](hashed); longer ones are not
+//! kept. A part is *complete* if it has every such name of the directory that hashes to it. If a
+//! name is missing from a complete part, the directory does not have it. Only a cache that was
+//! started when the directory outgrew its first block has complete parts.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
-//! memory forgets some of its names, or all. When memory is short, a directory that was not asked
-//! lately forgets everything. Names of more than 57 bytes are not kept.
+//! memory forgets some of its names, or all. When memory is short, a directory whose names were not
+//! looked up lately forgets all of them.
 
 mod budget;
 mod hashed;
@@ -31,7 +32,7 @@ pub(crate) struct Dentries {
     known: RwLock<Option<Hashed>>,
     /// Whether there may be cached names. Relaxed: a hint that saves small directories the lock.
     any: AtomicBool,
-    /// Asked since the clock's hand passed. Relaxed: a hint.
+    /// Whether a name was looked up since the [clock's hand](budget) last passed. Relaxed: a hint.
     used: AtomicBool,
     directory: InodeNr,
 }
@@ -48,9 +49,9 @@ pub(crate) struct Names<'a> {
 /// What the dentry cache knows about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dentry {
-    /// It stands for this inode.
+    /// The name stands for this inode.
     Inode(InodeNr),
-    /// The directory does not have it.
+    /// The directory does not have the name.
     Absent,
     /// The blocks must be searched.
     Unknown,
@@ -83,15 +84,15 @@ impl Dentries {
         }
         let known = self.known.read();
         let Some(known) = &*known else { return Dentry::Unknown };
-        // A load first, so that the line stays shared between CPUs.
+        // Loads first and stores only if needed, so that CPUs can share the cache line.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         known.ask(name)
     }
 
-    /// Forgets everything, unless the directory was asked lately or its names are locked. Returns
-    /// whether it did.
+    /// Forgets all names, unless one was looked up lately or they are locked. Returns whether it
+    /// forgot them.
     fn give_up(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {
             return false;
@@ -142,7 +143,7 @@ impl Names<'_> {
         }
     }
 
-    /// Forgets everything. Called when nobody knows what a failed change left in the blocks.
+    /// Forgets all names. Called when a failed change may have been made in part.
     pub(super) fn forget(self) {
         *self.directory.known.write() = None;
     }
@@ -241,7 +242,7 @@ mod tests {
             names.start(std::iter::empty());
             let mut map: HashMap<Vec<u8>, u32> = HashMap::new();
             for (step, (op, number, len)) in ops.into_iter().enumerate() {
-                // In order: ascending names are created with ascending inodes.
+                // With `in_order`, ascending names are created with ascending inodes.
                 let counting = in_order && op < 2;
                 let number = if counting { step as u32 % 700 } else { number };
                 let name = match (counting, by_rule) {
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(cache.taken(), 0);
     }
 
-    /// Removing and entering repeatedly leaves no trails that searches would have to follow.
+    /// Names come and go, but only 500 are in the cache at a time. Removed names do not fill it.
     #[test]
     fn churn_does_not_fill_a_segment() {
         let world = World::new(1 << 20);
@@ -333,7 +334,8 @@ mod tests {
         assert!(world.cache.taken() <= 128 << 10, "{} bytes for 500 names", world.cache.taken());
     }
 
-    /// A directory that nobody asks makes room for another; one that is asked stays.
+    /// When another directory needs memory, a directory in which nobody looks names up gives up
+    /// its own; one in which names are looked up does not.
     #[test]
     fn memory_goes_to_who_is_asked() {
         let world = World::new(120 << 10);
@@ -368,8 +370,8 @@ mod tests {
         assert_eq!(names.directory.ask(b"twice"), Dentry::Unknown);
     }
 
-    /// The cache of a directory, and what its blocks would say. The lock around the latter stands
-    /// for the directory's lock.
+    /// The cached names of a directory, and the names in its blocks. The lock around the latter
+    /// stands for the directory's lock.
     type Both = (Arc<Dentries>, Directory<HashMap<Vec<u8>, u32>>);
 
     /// A random change of one of several directories, or a lookup in it.
@@ -431,7 +433,7 @@ mod tests {
         }
     }
 
-    /// Names outlive the in-memory inode, but not the directory.
+    /// Cached names outlive the in-memory inode, but not the directory.
     #[test]
     fn names_outlive_the_inode_and_go_with_the_directory() {
         let cache = DentryCache::new(1 << 20);

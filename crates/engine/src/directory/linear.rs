@@ -8,8 +8,8 @@ use blockyard_disk::dirblock::{self, Entries, NewEntry, Slot};
 use blockyard_disk::htree::{self, HtreeDefect, IndexEntry, IndexKind, IndexMut};
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// A damaged block does not hide the names of other blocks. If no other block has the name, it
-    /// may be in the damaged one, so the answer is the error.
+    /// Searches all blocks for a name. A damaged block does not hide the names of other blocks. If
+    /// no other block has the name, it may be in the damaged one, so the result is the error.
     pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
         let (mut damage, mut damaged) = (None, 0);
         for logical in 0..self.store.blocks() {
@@ -87,8 +87,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Starts the dentry cache of this directory with the names of its first block. It has no other
-    /// names, except the one that is being added. The caller notes that one afterwards.
+    /// Starts the dentry cache of this directory with the names of its first block. The directory
+    /// has no others, except the name that is being added, which the caller enters afterwards.
     fn start_names(&self, block: &[u8]) {
         let entries = Entries::new(block, self.rules.layout).into_iter().flatten().flatten();
         let names = entries.filter(|entry| entry.inode != 0 && entry.name != b"." && entry.name != b"..");

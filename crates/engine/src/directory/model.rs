@@ -1,4 +1,5 @@
-//! Compares directories with a map of names. Their blocks lie in memory, and space can run out.
+//! Compares directories with a map of names. The blocks of the directories are in memory, and
+//! space can run out.
 
 #![allow(clippy::as_conversions)]
 
@@ -44,7 +45,7 @@ struct Store {
     blocks: RefCell<Vec<Block>>,
     block_size: usize,
     budget: Cell<usize>,
-    /// Blocks that were read.
+    /// How many blocks were loaded.
     loads: Cell<usize>,
 }
 
@@ -78,7 +79,7 @@ impl DirectoryStore for Store {
         let block = self.blocks.borrow()[logical as usize].clone();
         let stored = block.0.borrow().1;
         // If the index is damaged, nodes are read as leaves, too. On a device this fails, because
-        // the checksum of a node lies elsewhere than that of a leaf.
+        // nodes and leaves have their checksums at different offsets.
         if role == Role::Leaf && stored == Role::Index(IndexKind::Node) {
             return Err(Error::Corrupt(Corruption::new(CorruptionKind::BlockTwoKinds)));
         }
@@ -211,7 +212,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (0..400u16).prop_map(Op::Find),
         1 => (1..40u8).prop_map(Op::Read),
         1 => (0..6u8).prop_map(Op::Budget),
-        // Rarely: most runs keep the cached names to the end.
+        // `Forget` is rare, so that most runs keep the cached names to the end.
         1 => (0..40u8).prop_map(|n| if n == 0 { Op::Forget } else { Op::Find(u16::from(n)) }),
     ];
     proptest::collection::vec(op, 1..500)
@@ -428,7 +429,8 @@ fn a_damaged_index_hides_no_name() {
     assert_eq!(names, whole);
 }
 
-/// Each batch of a listing used to search the whole directory if the index was damaged.
+/// A regression test: if the index was damaged, each batch of a listing searched the whole
+/// directory.
 #[test]
 fn a_directory_with_a_damaged_index_is_searched_once() {
     let rules = rules(1024, true, true, false);
@@ -455,8 +457,8 @@ fn a_directory_with_a_damaged_index_is_searched_once() {
     }
 }
 
-/// The last call of a listing meets no damage. To report what earlier calls had met, it used to
-/// search the whole directory again.
+/// A regression test: the last call of a listing meets no damage, but must report the damage that
+/// earlier calls met. For this it searched the whole directory again.
 #[test]
 fn a_listing_in_several_calls_searches_once() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -477,9 +479,9 @@ fn a_listing_in_several_calls_searches_once() {
     fs.close(&ctx).unwrap();
     let mut image = vec![0; 16 << 20];
     device.read_at(0, &mut image).unwrap();
-    // A node begins like an empty block; then it says how many entries it can hold. When nodes are
-    // sorted by the keys of their second entries, the middle one leads to neither the first name
-    // nor the last.
+    // A node begins with an unused directory entry that spans the block. Then come the number of
+    // index entries that fit (126) and their count. When nodes are sorted by the keys of their
+    // second entries, the middle node leads to neither the first name nor the last.
     let is_node = |block: &[u8]| block[..9] == [0, 0, 0, 0, 0, 4, 0, 0, 126] && block[10] > 1;
     let key = |block: &[u8]| u32::from_le_bytes(block[16..20].try_into().unwrap());
     let mut nodes: Vec<_> = image.chunks(1024).enumerate().filter(|(_, block)| is_node(block)).collect();
@@ -514,7 +516,7 @@ fn a_listing_in_several_calls_searches_once() {
     assert_eq!((names, searches.len()), (1502, 1));
 }
 
-/// What a listing remembers of a damaged index serves it while other names come and go.
+/// The leaves that a listing found under a damaged index stay usable while other names come and go.
 #[test]
 fn cookies_survive_changes_beside_a_damaged_node() {
     let rules = rules(1024, true, true, false);
@@ -550,8 +552,8 @@ fn cookies_survive_changes_beside_a_damaged_node() {
     assert_eq!((count, seen.len()), (8000, 8000));
 }
 
-/// Two leaves may share a hash. If a name with this hash entered the first leaf during a listing,
-/// the one in the second leaf was never listed.
+/// A regression test: two leaves may have names with the same hash. If such a name was added to the
+/// first leaf during a listing, the one in the second leaf was never listed.
 #[test]
 fn a_new_name_hides_none_with_the_same_hash() {
     let rules = DirectoryRules { hash_version: HashVersion::Legacy, ..rules(1024, true, true, false) };
@@ -590,7 +592,7 @@ fn a_new_name_hides_none_with_the_same_hash() {
         directory.remove(&comes).unwrap();
         let root = store.blocks.borrow()[0].clone();
         let sound = root.read(<[u8]>::to_vec);
-        // The root is damaged while names are listed, and sound while one is entered.
+        // The root is damaged while names are listed, and sound while a name is added.
         root.write(|bytes| bytes.fill(0));
         let (mut cookie, mut listed) = (0, Vec::new());
         loop {
@@ -611,9 +613,9 @@ fn a_new_name_hides_none_with_the_same_hash() {
     }
 }
 
-/// A damaged index of two levels hides no name, whichever node is damaged. A root may name a hash
-/// function other than that of new roots. When the latter was used for every listing, some names
-/// were listed twice and others not at all.
+/// A damaged index of two levels hides no name, whichever node is damaged. The root may name
+/// another hash function than the one for new roots. When listings always used the one for new
+/// roots, some names were listed twice and others not at all.
 #[test]
 fn a_damaged_node_of_an_index_hides_no_name() {
     for hash_version in [HashVersion::HalfMd4, HashVersion::Tea] {
@@ -649,8 +651,8 @@ fn a_damaged_node_of_an_index_hides_no_name() {
     }
 }
 
-/// A listing used to end after 1,024 damaged blocks in all, and a search of the directory counted
-/// those that its batch had met before. Now only so many in a row count.
+/// A regression test: a listing ended after 1,024 damaged blocks in all, and a search for leaves
+/// also counted the blocks that its batch had met before. Now only damaged blocks in a row count.
 #[test]
 fn many_damaged_blocks_hide_only_their_own_names() {
     let rules = rules(1024, true, true, false);
@@ -707,8 +709,8 @@ fn many_damaged_blocks_hide_only_their_own_names() {
     }
 }
 
-/// More than 1,024 damaged blocks in a row end a listing and a lookup without an index. More in
-/// all, with sound ones between them, end neither.
+/// In a directory without an index, more than 1,024 damaged blocks in a row end a listing and a
+/// lookup. If there are sound blocks between them, more than 1,024 damaged blocks end neither.
 #[test]
 fn only_damaged_blocks_in_a_row_end_a_listing_without_an_index() {
     let rules = rules(1024, true, false, false);
@@ -735,13 +737,14 @@ fn only_damaged_blocks_in_a_row_end_a_listing_without_an_index() {
         let found = directory.lookup(format!("name-{last}").as_bytes());
         (batch.entries.len() - 2, found.is_ok_and(|entry| entry.is_some()))
     };
-    // Of blocks 1 to 2,053: each second one, then 1,024 and 1,025 in a row.
+    // The directory has a first block and blocks 1 to 2,053. Damaged are every second block, then
+    // 1,024 blocks in a row, then 1,025.
     assert_eq!(listed(&|logical| logical % 2 == 0), (1027, true));
     assert_eq!(listed(&|logical| (2..most + 2).contains(&logical)), (1029, true));
     assert_eq!(listed(&|logical| (2..most + 3).contains(&logical)), (1, false));
 }
 
-/// One damaged block once hid every name of its directory.
+/// A regression test: one damaged block hid every name of its directory.
 #[test]
 fn a_damaged_block_hides_only_its_own_names() {
     for may_index in [true, false] {

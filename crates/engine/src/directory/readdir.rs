@@ -2,9 +2,9 @@
 //!
 //! A cookie names the position behind an entry. Reading continues there whatever was created or
 //! removed in between, and every name that stayed is returned exactly once. Directories that have,
-//! or may get, an index are read in hash order, so nothing is lost if the directory grows an index
-//! meanwhile. Other directories are read in byte order. Names that agree in both hash words share a
-//! position and are always returned together.
+//! or may get, an index are read in hash order, so no name is missed if the directory gets an index
+//! meanwhile. Other directories are read in the order of their bytes. Names that agree in both hash
+//! words share a position and are always returned together.
 //!
 //! A damaged block hides only its own names: those of the other blocks are returned, together with
 //! the error. Reading ends at more than [`DAMAGED_MAX`] such blocks in a row.
@@ -35,7 +35,7 @@ pub(crate) struct DirectoryEntry {
     pub(crate) file_type: Option<FileType>,
     /// The name.
     pub(crate) name: Vec<u8>,
-    /// Where to continue behind this entry.
+    /// Where to continue after this entry.
     pub(crate) cookie: u64,
 }
 
@@ -43,18 +43,20 @@ pub(crate) struct DirectoryEntry {
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) entries: Vec<DirectoryEntry>,
-    /// The first error. Names before it are among the entries, and so are names behind it, unless
-    /// reading could not go on.
+    /// The first error. The entries include the names before the place of the error, and those
+    /// behind it unless reading could not go on.
     pub(crate) error: Option<Error>,
     /// Damaged blocks that were passed over since the last block whose names could be read.
     damaged: usize,
 }
 
 impl Batch {
-    /// Passes over damage: it becomes the batch's error, and `None` is returned.
+    /// Returns what was read. If the read met damage, passes over it: notes the error in the batch
+    /// and returns `None`.
     ///
     /// # Errors
-    /// The error is not damage, or there was too much of it.
+    /// The error of the read, if it is not damage, or if [`DAMAGED_MAX`] damaged blocks in a row
+    /// were passed over already.
     fn pass_over<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
         match read {
             Err(error @ Error::Corrupt(_)) if self.damaged < DAMAGED_MAX => {
@@ -69,7 +71,7 @@ impl Batch {
     /// The names of a block that was read; none if it is damaged and passed over.
     ///
     /// # Errors
-    /// The error is not damage, or there was too much of it.
+    /// As [`Self::pass_over`].
     fn names_of(&mut self, read: Result<Vec<DirectoryEntry>>) -> Result<Vec<DirectoryEntry>> {
         let names = self.pass_over(read)?;
         if names.is_some() {
@@ -81,7 +83,8 @@ impl Batch {
 
 impl<S: DirectoryStore> Directory<'_, S> {
     /// The entries from `cookie` on, `.` and `..` included: at least `at_least` of them unless the
-    /// directory ends first or cannot be read further. None at all means one of these two.
+    /// directory ends first or cannot be read further. If there are no entries at all, it has ended
+    /// or cannot be read further.
     pub(crate) fn read(&self, cookie: u64, at_least: usize) -> Batch {
         let mut batch = Batch::default();
         if let Err(error) = self.read_into(&mut batch, cookie, at_least) {
@@ -125,8 +128,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Reads the leaves in index order. The names of leaves that continue one hash are sorted
-    /// together.
+    /// Reads the leaves in index order. If a hash continues in further leaves, the names of all
+    /// these leaves are sorted together.
     fn read_tree(&self, from: u64, at_least: usize, batch: &mut Batch) -> Result<()> {
         let first = major_of_place(from);
         let given = batch.entries.len();
@@ -161,7 +164,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Reads the names of all leaves in index order, although the index is damaged.
+    /// Reads the names of all leaves in hash order, without the index, which is damaged.
     fn read_without_index(
         &self,
         from: u64,
@@ -177,9 +180,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let mut groups = leaves.groups_from(from).peekable();
         let mut start = from;
         while let Some(group) = groups.next() {
-            // Names of this group outside its bounds were entered after the search. They are left
-            // out. Otherwise reading would go on behind the end, and miss names of the next group,
-            // or go back before the start, and repeat names of the last one.
+            // Names of this group with positions outside `start..end` were added after the search.
+            // They are left out. If the cookie of such a name were returned, reading would continue
+            // behind `end` and miss names of the next group, or continue before `start` and repeat
+            // names of the group before.
             let end = groups.peek().map_or(u64::MAX, |next| next[0].first);
             let mut found = Vec::new();
             let group_read = group.iter().try_for_each(|leaf| {
@@ -198,7 +202,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 
     /// Searches the whole directory for leaves, and keeps them for the next batches. If the search
-    /// cannot go on, it returns those that it found, and the error.
+    /// cannot go on, returns the leaves that it has found, and the error.
     fn search_leaves(&self, hasher: &DirHasher) -> (Arc<Leaves>, Result<()>) {
         let blocks = self.store.blocks();
         // The result is kept for other batches, so the damage that this batch has met must not

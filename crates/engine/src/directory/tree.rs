@@ -32,8 +32,8 @@ pub(super) struct Path<B> {
     major: u32,
 }
 
-/// How often an insert may split before the directory counts as damaged. Once is enough for any
-/// sound leaf.
+/// How often the insertion of a name may split a leaf before the directory counts as damaged. One
+/// split is enough for any sound leaf.
 const SPLITS_MAX: usize = 4;
 
 impl<S: DirectoryStore> Directory<'_, S> {
@@ -104,8 +104,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(Some(entry.key))
     }
 
-    /// The entry that leads to the leaf after that of a path, with the level that holds the entry;
-    /// `None` at the last leaf.
+    /// The entry that leads to the leaf after the leaf of a path, and the depth of the level that
+    /// holds this entry; `None` at the last leaf.
     fn next_entry(&self, path: &Path<S::Block>) -> Result<Option<(usize, IndexEntry)>> {
         let Some(turn) = path.levels.iter().rposition(|level| level.position + 1 < level.count) else {
             return Ok(None);
@@ -294,9 +294,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Checks before any change that the new keys belong where the path leads: the key of the new
-    /// leaf, and those that move up when the `full` lowest levels are split. In a damaged index
-    /// they may not belong there.
+    /// Checks before any change that the new keys fit into the order of the path's levels: the key
+    /// of the new leaf, and the keys that move up when the `full` lowest levels are split. In a
+    /// damaged index they may not fit.
     fn check_keys(&self, levels: &[Level<S::Block>], full: usize, leaf_key: u32) -> Result<()> {
         let mut key = leaf_key;
         for (below, level) in levels.iter().rev().enumerate() {

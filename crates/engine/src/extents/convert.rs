@@ -5,8 +5,8 @@ use super::{Extent, Path, Tree, TreeStore, UNWRITTEN_MAX, node};
 use crate::Result;
 use std::ops::Range;
 
-/// Whether a piece at either end of an extent goes to a neighbour in the wanted state without being
-/// split off first.
+/// Whether a piece at either end of an extent may be moved to a neighbour in the wanted state
+/// without being split off first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borders {
     /// Whenever the neighbour can take the piece.

@@ -80,9 +80,9 @@ impl<S: TreeStore> Tree<'_, S> {
         self.set_state(new.logical..new.end(), false)
     }
 
-    /// Maps an extent as an entry of its own. If the entry before it reaches over its start, that
-    /// entry is cut. So splitting an extent is one change, made once all tree blocks that it needs
-    /// are allocated.
+    /// Maps an extent as an entry of its own. If the entry before it reaches beyond `new.logical`,
+    /// that entry is cut there. So splitting an extent is one change, made once all tree blocks
+    /// that it needs are allocated.
     pub(crate) fn insert_separately(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
@@ -107,10 +107,10 @@ impl<S: TreeStore> Tree<'_, S> {
         Err(Error::FileTooLarge)
     }
 
-    /// Extends the entry before or after `new` over it, and joins both if `new` fills the gap
-    /// between them. As in Linux (observed on 6.18), if the entry before `new` grows, it also joins
-    /// the one before itself: a write-back may have separated these two. Returns whether `new` was
-    /// merged.
+    /// Extends the entry before or after `new` to cover `new`. If `new` fills the gap between these
+    /// two, they become one. As in Linux (observed on 6.18), if the entry before `new` grows, it
+    /// also joins the one before itself: a write-back may have separated these two. Returns whether
+    /// `new` was merged.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);
@@ -245,8 +245,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
         let fresh = self.allocate_nodes(depth - ancestor, self.goal_beside(path, new.logical))?;
         let leaf = path.leaf();
-        // An entry that belongs before all others stays with the first one, so no node is left
-        // empty.
+        // If `new` belongs before all entries, the first entry still stays in the old leaf, so no
+        // node is left empty.
         let index = leaf.followed() + 1;
         let appends = index == leaf.count;
         let border = if appends { new.logical } else { self.read(&leaf.at, |bytes| node::key(bytes, index)) };
@@ -355,7 +355,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// At most one node per level, without touching the heap.
+/// At most one node per level, kept without a heap allocation.
 struct NewNodes<N> {
     nodes: [Option<(BlockNr, N)>; DEPTH_MAX],
     len: usize,

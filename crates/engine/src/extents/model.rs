@@ -325,8 +325,8 @@ fn sequential_appends_fill_their_leaves() {
     assert_eq!(world.store.nodes.borrow().len(), 20);
 }
 
-/// Inserts entries in an order that fills leaves badly, until the format's last level is reached
-/// and full.
+/// Inserts entries in an order that leaves nodes half empty, until the tree has the greatest depth
+/// that the format allows and has no more room.
 #[test]
 fn a_tree_grows_to_depth_five_and_no_further() {
     let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
@@ -379,7 +379,7 @@ fn short_rests_of_unwritten_extents_are_initialised_too() {
     assert_eq!(written(7, 6, 7), 6..7);
 }
 
-/// The first block of an unwritten extent behind a written one, in a full root.
+/// Converts the first block of an unwritten extent that follows a written one. The root is full.
 #[test]
 fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     let made = || {

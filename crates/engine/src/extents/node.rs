@@ -1,7 +1,7 @@
 //! One node of an extent tree, edited in place.
 //!
 //! Layout (little-endian): header of 12 bytes `magic, entries, max, depth, generation`, then
-//! entries of 12 bytes. The functions index within `entries <= max`, as [`check_node`] established.
+//! entries of 12 bytes. The functions rely on `entries <= max`, which [`check_node`] has checked.
 //! They do no I/O and allocate nothing.
 
 use super::{DEPTH_MAX, Extent, WRITTEN_MAX};
@@ -13,7 +13,7 @@ const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
 
-/// The `N` bytes from `at` on. The end is checked first, so one comparison serves for all bytes.
+/// The `N` bytes from `at` on. Slicing checks the bounds once for all of them.
 #[inline]
 fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let part = &bytes[at..at + N];

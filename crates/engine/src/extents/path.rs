@@ -126,8 +126,8 @@ impl<N: NodeBlock> Path<N> {
         let next = Self::find(root, store, key)?;
         let leaf = next.leaf();
         let first = (leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0)));
-        // If leaves did not start at the keys that their parents have for them, a walk to the right
-        // by the parents' keys could go back.
+        // A walk from leaf to leaf follows the keys in the parents. If a leaf did not start at its
+        // key, the walk could go backwards.
         if first.is_some_and(|first| first.logical != key) {
             let found = Corruption::new(CorruptionKind::ExtentParentKey);
             return Err(leaf.at.block().map_or(found, |block| found.in_block(block)).into());

@@ -1,12 +1,13 @@
-//! Conversion: what write-back mapped as unwritten becomes written once its data is on the device.
+//! Conversion: blocks that write-back mapped as unwritten become written once their data is on the
+//! device.
 //!
 //! A piece is a run of blocks that write-back maps at once. As in Linux, each piece stays in an
-//! entry of its own until it is converted. These entries can split a full leaf, which stays split.
+//! extent of its own until it is converted. These extents can split a full leaf, which stays split.
 //! Here the device has the data when a write returns, so all pieces are converted once the last is
-//! mapped. In a kernel, I/O ends later, and some threads convert while others already map. No rule
-//! says in which order. If an observer of a kernel reports the ends of I/O
-//! ([`crate::instruments`]), conversions wait for its reports. Even then, an operation that makes
-//! data durable first converts the pieces of this data.
+//! mapped. In a kernel, I/O ends later: some threads convert pieces while others already map new
+//! ones, in no fixed order. To follow a kernel, an observer can report the ends of its I/O
+//! ([`crate::instruments`]); conversions then wait for these reports. Even so, an operation that
+//! makes data durable first converts the pieces of this data.
 
 use super::Files;
 use super::limits::RUN_CREDITS;
@@ -48,8 +49,8 @@ impl LockedFile<'_> {
         self.convert_range(&(0..u32::MAX))
     }
 
-    /// Converts the unconverted pieces in a range. If conversions wait for an observer, the size on
-    /// disk becomes the size that users see once no data of the file waits.
+    /// Converts the unconverted pieces in a range. If conversions wait for an observer and this was
+    /// the last data of the file that waited, the size on disk becomes the size that users see.
     pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
         let pieces = self.inode.waiting().unconverted.within(range);
         for piece in &pieces {
@@ -65,7 +66,8 @@ impl LockedFile<'_> {
                 self.inode.note_remapped(&handle);
                 Ok(())
             })?;
-            // Not earlier: data on the device must not read as zeroes.
+            // Not earlier: until the extent is written, this list keeps reads from returning zeroes
+            // instead of the data on the device.
             self.inode.waiting_mut().unconverted.take(piece);
         }
         let is_last = !pieces.is_empty() && self.inode.waiting().is_empty();

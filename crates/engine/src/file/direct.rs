@@ -1,4 +1,4 @@
-//! Writing straight to the device, as `O_DIRECT` does, with Linux's requests.
+//! Writing straight to the device, as `O_DIRECT` does. Blocks are requested as Linux does it.
 //!
 //! Observed on 6.18: dirty data in the range is written first. Then each request covers one piece
 //! of the mapping, or the rest of a hole, as far as Linux remembers the hole. Behind the end of the
@@ -6,9 +6,9 @@
 //! converted when all data is on the device. A block map has no unwritten blocks: when the write
 //! meets a hole before the end of the file, the rest is written through the cache.
 //!
-//! One handle makes blocks written and raises the size over them, after the device has their data.
-//! So no commit finds written data behind the end. Blocks that the size covers before their data is
-//! there read as zeroes.
+//! When the device has the data of some blocks, one handle makes the blocks written and raises the
+//! size over them. So no commit sees written blocks behind the end of the file. If the size covers
+//! blocks whose data is not there yet, these blocks read as zeroes.
 
 use super::limits::RUN_CREDITS;
 use super::part::Part;
@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries that one piece may add to the mapping: two if it cuts an unwritten extent, and one for
-/// each partly dirty cluster at its ends. Such a cluster was counted as one entry by its
-/// reservation, which ends when the piece is mapped.
+/// each partly dirty cluster at its ends. The reservation of such a cluster counts as one entry,
+/// but it ends when the piece is mapped.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -107,7 +107,8 @@ impl Files {
         Ok(is_possible && self.mapping.lookup_block(file, &core, block)?.found.is_none())
     }
 
-    /// The blocks that are written back together with a range.
+    /// The blocks that are written back together with a range: all blocks of the folios that the
+    /// range touches.
     fn folios_of(&self, data: &FileData, blocks: &Range<u32>) -> Range<u32> {
         if blocks.is_empty() {
             return blocks.clone();
@@ -116,8 +117,8 @@ impl Files {
         data.pages.around(blocks.start, bits).start..data.pages.around(blocks.end - 1, bits).end
     }
 
-    /// Raises the size, in memory and on disk, over the blocks before `end`. The inode has joined a
-    /// handle.
+    /// Raises the size, in memory and on disk, so that it covers the blocks before `end`. The inode
+    /// has joined a handle.
     fn raise_size(&self, core: &mut InodeCore, end: u32) {
         let end = u64_from_u32(end) << self.volume.geometry().block_bits();
         core.size = core.size.max(end);
@@ -125,8 +126,7 @@ impl Files {
         core.slot.raw_mut().set_size(on_disk);
     }
 
-    /// [`Self::raise_size`] over blocks that were already mapped as written, in a handle of its
-    /// own.
+    /// [`Self::raise_size`] in a handle of its own, for blocks that were already mapped as written.
     fn cover(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u32) -> Result<()> {
         if u64_from_u32(end) << self.volume.geometry().block_bits() <= inode.core().slot.raw().size() {
             return Ok(());
@@ -139,8 +139,8 @@ impl Files {
         Ok(())
     }
 
-    /// Changes an unwritten extent. If this needs a node, the node may come from the file system's
-    /// reserve.
+    /// Changes an unwritten extent. If this needs a tree node, its block may come from the file
+    /// system's reserve.
     fn edit_unwritten(
         &self,
         ctx: &OpContext,
@@ -192,8 +192,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Reserves what the dirty data beside a piece at `block` may need because the piece changes
-    /// the mapping.
+    /// A piece at `block` may change the mapping. Reserves what the dirty data beside the piece may
+    /// need in addition because of that.
     fn reserve_beside_piece(&mut self, block: u32) -> Result<()> {
         let here = self.files.mapping.lookup_block(self.inode, &self.inode.core(), block)?;
         if here.found.is_some_and(|extent| !extent.unwritten) {
@@ -231,7 +231,7 @@ impl LockedFile<'_> {
                 let piece = range.start..extent.end().min(range.end);
                 let physical = extent.physical + u64_from_u32(range.start - extent.logical);
                 if extent.unwritten && !behind_end {
-                    // Cut out before the write, converted afterwards.
+                    // The piece becomes an extent of its own now, and is converted after the write.
                     self.files.edit_unwritten(self.ctx, self.inode, |tree| tree.separate(&piece))?;
                 }
                 self.files.write_at_place(all, piece.clone(), physical)?;
@@ -276,8 +276,8 @@ impl LockedFile<'_> {
     /// Chooses blocks for the beginning of `wanted`, a block and a count.
     fn plan_direct(&self, here: &Lookup, wanted: (u32, u32), behind_end: bool) -> Result<Plan<'_>> {
         let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
-        // Beginning a handle makes available what ended transactions have freed. As in Linux this
-        // precedes the choice.
+        // Beginning a handle makes clusters available that ended transactions have freed. As in
+        // Linux, this comes before blocks are chosen.
         let _handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         self.files.mapping.plan_blocks(self.ctx, self.inode, &self.inode.core(), here, wanted, how)
     }

@@ -41,7 +41,7 @@ struct Ahead {
     zero: bool,
 }
 
-/// Bytes of a page, where Linux rounds to pages.
+/// Bytes of a page. Linux rounds the end of some holes to pages.
 const PAGE: u64 = 4096;
 
 /// Where the piece that starts at `at` ends: at the end of the delayed run that contains `at`, or
@@ -152,7 +152,7 @@ impl LockedFile<'_> {
                 Ok(Some(done)) => (at, tries) = (done, 0),
                 Ok(None) => {
                     self.write_back()?;
-                    // The write-back filled pieces that must read as zeroes.
+                    // The write-back may have filled blocks that must read as zeroes: begin anew.
                     at = if ahead.zero { first } else { at };
                 }
                 Err(Error::NoSpace) => {
@@ -183,7 +183,7 @@ impl LockedFile<'_> {
         let waits = some_wait && here.found.is_none() && self.inode.waiting().dirty.block(at).is_some();
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
-        // Mapped blocks only change their state: only nodes of the tree may be allocated.
+        // If the blocks are mapped, only their state changes, and only tree nodes are allocated.
         handle.set_pool(if here.found.is_some() { self.files.volume.rules.zero } else { pool });
         if !zero {
             self.data.pages.note_gaps(core.extent_root());
@@ -203,8 +203,7 @@ impl LockedFile<'_> {
             return Ok(None);
         }
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-        // As in Linux, this gives fdatasync something to commit too, even if all was already
-        // allocated.
+        // As in Linux, fdatasync will commit this transaction, even if all was already allocated.
         self.inode.note_remapped(&handle);
         let done = if let Some(extent) = here.found {
             if zero && !extent.unwritten {
@@ -252,8 +251,8 @@ impl LockedFile<'_> {
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;
         let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));
-        // A hole that goes beyond the end of the file extends to the end of the page: the last
-        // block goes as a whole. A hole that ends exactly at the end of the file does not.
+        // A hole that goes beyond the end of the file extends to the end of the page, so the last
+        // block is freed as a whole. A hole that ends exactly at the end of the file ends there.
         let limit = self.files.size_limit(self.inode.core().map);
         let end = if bytes.end > size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
@@ -293,7 +292,8 @@ impl LockedFile<'_> {
             zeroed?;
         }
         self.forget_pages(all.clone());
-        // This comes last, as in Linux: what it learns about holes must not change the requests.
+        // As in Linux, this comes last: it looks up blocks and remembers holes that it finds, and
+        // these must not change the requests above.
         self.zero_edges(&all)?;
         self.touch_times(Touched::Content)
     }
@@ -305,7 +305,8 @@ impl LockedFile<'_> {
             self.reserve_for_change(entries)?;
             self.files.mark_unwritten(self.ctx, self.inode, blocks.clone())?;
         }
-        // The order matters: while a block is dirty, nobody reads it from the device.
+        // The order matters: while a block is dirty, nobody reads it from the device. Once it is
+        // not, it must not count as unconverted, or readers would get its old data.
         self.inode.waiting_mut().unconverted.take(blocks);
         self.forget_dirty(blocks.clone());
         Ok(())
@@ -332,8 +333,8 @@ impl LockedFile<'_> {
         self.prepare_hole(&blocks)?;
         let _shape = self.inode.change_shape();
         let mut end = blocks.end;
-        // The handle that frees the rest of the range also moves the tail. So a range that one
-        // transaction can free is removed entirely or not at all.
+        // The handle that frees the last part of the range also moves the tail. So if one handle
+        // can free the whole range, a crash leaves the range removed entirely or not at all.
         let (handle, mut core) = loop {
             let handle = self.files.volume.begin(self.ctx, shift.credits + FREE_CREDITS)?;
             handle.set_pool(Pool::Reserve);
@@ -387,7 +388,7 @@ impl LockedFile<'_> {
         let shift = self.files.prepare_shift(self.inode, blocks.start)?;
         let _shape = self.inode.change_shape();
         let handle = self.files.volume.begin(self.ctx, shift.credits)?;
-        // For the node of a split.
+        // The tree node that a split may need can come from the reserve.
         handle.set_pool(Pool::Reserve);
         let mut core = self.inode.core_mut();
         let last = self.files.mapping.lookup_block(self.inode, &core, u32::MAX - 1)?;

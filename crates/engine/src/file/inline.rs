@@ -1,7 +1,8 @@
 //! Files whose content lies in the inode (`inline_data`). As in Linux (docs/format-notes.md,
-//! "Inline data"), the first write of a new file decides: if its end fits into the inode, it goes
-//! there. Content stays there while writes fit, and truncations keep within what it holds. Anything
-//! else moves it to a block, and the file never comes back into the inode.
+//! "Inline data"), the first write to a new file decides: if the end of the write fits into the
+//! inode, the content goes there. It stays there as long as writes fit, and as long as truncations
+//! set no size above the room that the content has already. Otherwise the content moves to a block,
+//! and never comes back into the inode.
 
 use crate::cache::BlockKind;
 use crate::file::Files;
@@ -29,14 +30,14 @@ const CREDITS: usize = 8;
 const INODE_CREDITS: usize = 2;
 
 impl Files {
-    /// The content of an inline inode. As in Linux (observed on 6.18), a file may be longer: what
-    /// lies behind its content reads as zeroes.
+    /// The content of an inline inode. As in Linux (observed on 6.18), a file may be longer than
+    /// its content; the rest reads as zeroes.
     pub(crate) fn inline_content(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
         let tail = self.inline_tail(inode, core)?;
         Ok(InlineData { head: core.root(), tail }.content(usize_from_u64(core.size)))
     }
 
-    /// The part of inline content that lies in the attributes.
+    /// The part of inline content that is the value of the attribute `system.data`.
     fn inline_tail<'c>(&self, inode: &Inode, core: &'c InodeCore) -> Result<&'c [u8]> {
         inline_data::tail_of(core.slot.attribute_area())
             .map_err(|kind| Corruption::new(kind).in_inode(inode.number()).into())
@@ -104,7 +105,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes the inline mark and `system.data`; the map is empty afterwards.
+    /// Clears the inline flag, removes `system.data`, and makes the mapping empty.
     pub(crate) fn clear_inline(&self, core: &mut InodeCore) {
         let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
         let area = &mut core.slot.bytes_mut()[area_at..];
@@ -151,8 +152,8 @@ impl LockedFile<'_> {
         Ok(room.is_some_and(|room| size <= u64_from_usize(room)))
     }
 
-    /// Changes content with `change` and stores it in the inode, where it must fit. The file gets
-    /// this size.
+    /// Changes the content with `change`, stores it in the inode, where it must fit, and sets the
+    /// file's size.
     fn change_inline(&mut self, size: u64, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let handle = self.files.volume.begin(self.ctx, INODE_CREDITS)?;
         let mut core = self.inode.core_mut();
@@ -184,14 +185,15 @@ impl LockedFile<'_> {
         if self.delay_inline(&content)? { Ok(()) } else { self.move_inline(&content) }
     }
 
-    /// As [`Self::leave_inline`], and the block is allocated now, even if there is no content. As
-    /// in Linux (observed on 6.18), fallocate does this with every mode.
+    /// As [`Self::leave_inline`], but allocates the block now, even if there is no content. As in
+    /// Linux (observed on 6.18), fallocate does this with every mode.
     pub(crate) fn leave_inline_now(&mut self) -> Result<()> {
         let content = self.content_to_move()?;
         content.map_or(Ok(()), |content| self.move_inline(&content))
     }
 
-    /// The content of an inline file that is to lie in blocks from now on; `None` if it does.
+    /// The content of an inline file, which must be moved to a block. `None` if the file is not
+    /// inline; from now on it cannot become inline either.
     fn content_to_move(&self) -> Result<Option<Vec<u8>>> {
         let core = self.inode.core();
         if core.map == InodeMap::Inline {
@@ -239,14 +241,15 @@ impl LockedFile<'_> {
         if !content.is_empty() {
             self.add_dirty(0, content);
             self.data.pages.note_kind(0, CachedAs::Delayed);
-            // The disk shows an empty file until the block is written.
+            // On disk the file is empty until the block is written.
             core.slot.raw_mut().set_size(0);
         }
         Ok(true)
     }
 
     /// Truncates an inline file. As in Linux (observed on 6.18), its content moves to a block if
-    /// the new size is larger than what the two parts hold, whatever room there is.
+    /// `i_block` and the present value of `system.data` are together smaller than the new size,
+    /// even if the inode has more room.
     pub(crate) fn truncate_inline(&mut self, size: u64) -> Result<()> {
         let held = {
             let core = self.inode.core();

@@ -1,6 +1,7 @@
-//! File data that goes through the journal: all of it under [`DataMode::Journal`](crate::DataMode),
-//! otherwise that of inodes with the flag `j`. The blocks of such data are metadata buffers: they
-//! are read from the cache, and revoked when they are freed.
+//! File data that goes through the journal: the data of all files under
+//! [`DataMode::Journal`](crate::DataMode), otherwise the data of files with the flag `j`
+//! (`chattr +j`). The blocks of such data are metadata buffers: they are read through the metadata
+//! cache, and revoked when they are freed.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use crate::cache::BlockKind;

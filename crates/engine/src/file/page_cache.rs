@@ -1,5 +1,5 @@
-//! Linux's page cache, step by step: writes go folio by folio, write-back is cut at folios, and
-//! conversions come when the device's I/O has ended, as an observer of a kernel reports it.
+//! Imitates Linux's page cache: writes go folio by folio, write-back is cut at folios, and pieces
+//! are converted when their I/O has ended, as an observer of a kernel reports it.
 
 mod by_folio;
 mod io_ends;
@@ -59,7 +59,7 @@ impl Writing for PageCache {
         Some(file.data.pages.alike(run))
     }
 
-    /// The rest of the folio.
+    /// The rest of the folio that holds the last allocated block.
     fn rest_of_request(&self, file: &LockedFile<'_>, end: u32) -> Range<u32> {
         debug_assert!(end > 0, "a request without blocks");
         end..file.data.pages.around(end - 1, file.files.volume.geometry().block_bits()).end
@@ -76,8 +76,8 @@ impl Writing for PageCache {
         Ok(found.is_some_and(|extent| !extent.unwritten))
     }
 
-    /// Linux always delays this allocation, but reserves space for it only with delayed allocation.
-    /// Here it is delayed only if space is reserved.
+    /// Linux always allocates this block later, but reserves space for it only with delayed
+    /// allocation. Here the block is allocated later only if space is reserved.
     fn delays_inline(&self) -> bool {
         self.delays
     }
@@ -210,7 +210,8 @@ mod tests {
         fs.write(&ctx, file, 0, &[1; 16384]).unwrap();
         fs.write_back_all(&ctx).unwrap();
         let inode = fs.volume.inodes.inode(file).unwrap();
-        // One block of the folio is written again during its I/O, and one block of another folio.
+        // The I/O of the first folio has not ended. A block of this folio is written again, and a
+        // block of another folio.
         inode.waiting_mut().unconverted.push(0..4);
         for block in [1, 10] {
             fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();

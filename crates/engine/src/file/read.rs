@@ -155,7 +155,8 @@ impl Files {
                 let wanted = blocks_left.saturating_add(ahead);
                 let next_dirty = waiting.dirty.first_in(logical..logical.saturating_add(wanted));
                 let most = next_dirty.map_or(wanted, |dirty| dirty - logical);
-                // An unconverted block has its data although the mapping says zeroes.
+                // Blocks of an unconverted piece have their data on the device, although they are
+                // still mapped as unwritten.
                 let alike = waiting.unconverted.alike_until(logical) - logical;
                 (most.min(alike), waiting.unconverted.covers(logical))
             };

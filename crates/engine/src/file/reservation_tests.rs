@@ -193,8 +193,8 @@ fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
 }
 
 /// Zeroing a range may have to write data back midway. This happens if the mapping's reservation
-/// grows from piece to piece and the reserve is used up. Once, the write-back filled blocks that
-/// had just been allocated, so the range kept the data.
+/// grows from piece to piece and the reserve is used up. There was a bug: the write-back filled
+/// blocks that had just been allocated, so the range kept the data.
 #[test]
 fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     const BLOCKS: u64 = 60;
@@ -208,8 +208,8 @@ fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     let fs = open(Arc::<MemoryDevice>::clone(&base));
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
-    // A hole, and behind it extents that are alternately written and unwritten: they need no space
-    // to be zeroed.
+    // A hole, and behind it extents that are alternately written and unwritten. Zeroing these
+    // extents takes no space.
     fs.fallocate(&ctx, inode, Fallocate::Allocate, 1024, BLOCKS * 1024).unwrap();
     (0..BLOCKS).step_by(2).for_each(|block| fs.write(&ctx, inode, 1024 + block * 1024, &[6; 1024]).unwrap());
     fs.close(&ctx).unwrap();

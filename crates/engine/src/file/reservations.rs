@@ -1,5 +1,5 @@
-//! Space reserved for delayed data: the clusters it will get, and the blocks that its mapping may
-//! need.
+//! Space reserved for delayed data: the clusters that the data will get, and the blocks that its
+//! mapping may need.
 //!
 //! Running out of space is reported when data is written, never when it is written back. So, for
 //! each file:
@@ -42,7 +42,7 @@ struct Wants {
 }
 
 impl Wants {
-    /// Clusters that are wanted.
+    /// How many clusters are wanted.
     fn clusters(&self) -> u64 {
         self.clusters.iter().map(|clusters| u64_from_usize(clusters.len())).sum()
     }
@@ -238,7 +238,7 @@ impl LockedFile<'_> {
         self.settle_mapping_reservation();
     }
 
-    /// Gives back what is reserved for the mapping once no data is dirty.
+    /// If no data is dirty, gives back what is reserved for the mapping.
     pub(crate) fn settle_mapping_reservation(&mut self) {
         if self.inode.waiting().dirty.is_empty() {
             let clusters = self.data.take_mapping_reservation();
@@ -264,7 +264,7 @@ impl Files {
         Ok(())
     }
 
-    /// What these blocks may need at write-back, beyond what is reserved for `data`.
+    /// What these blocks may need at write-back, beyond the reservations that `data` has already.
     fn wants(&self, inode: &Inode, core: &InodeCore, data: &FileData, blocks: &Range<u32>) -> Result<Wants> {
         let mut wants = Wants { blocks: usize_from_u32(blocks.end - blocks.start), ..Wants::default() };
         let mut logical = blocks.start;
@@ -320,7 +320,7 @@ impl Files {
         Ok(())
     }
 
-    /// Clusters still to be reserved for the mapping.
+    /// How many clusters must still be reserved for the mapping.
     fn missing_for_mapping(&self, inode: &Inode, core: &InodeCore, data: &FileData, wants: &Wants) -> u64 {
         match core.map {
             InodeMap::Extents => {}

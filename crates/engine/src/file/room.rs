@@ -9,15 +9,15 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_sync::Ordering;
 use std::ops::Range;
 
-/// Half of the limit may be dirty before anybody is held up.
+/// Up to 1 / `FREE_SHARE` of the limit, a half, may be dirty before a writer must write back.
 const FREE_SHARE: u64 = 2;
 
-/// A file does not count as a heavy writer while its dirty data, with what it is about to write, is
-/// at most this fraction of the limit.
+/// A file need not write back early as long as its dirty data, including the data that is about to
+/// be written, is at most 1 / `FILE_SHARE` of the limit.
 const FILE_SHARE: u64 = 8;
 
-/// When dirty data reaches its limit, this fraction of the limit is freed. Freeing just enough for
-/// the next file would write back one file for each new one, and file data and new directories
+/// When dirty data reaches its limit, 1 / `ROOM_SHARE` of the limit is freed. Freeing just enough
+/// for the next file would write back one file for each new one, and file data and new directories
 /// would alternate on the disk.
 const ROOM_SHARE: u64 = 4;
 
@@ -53,9 +53,9 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Writes back data of a file that would have more dirty data than its share: twice as much as
-    /// is about to be written, or a whole request if that is more. A request counts as no more than
-    /// the share.
+    /// If the file would have more dirty data than its share, writes some of it back: twice as much
+    /// as is about to be written, or a whole request if that is more. A request is [`RUN_MAX`]
+    /// blocks, but at most the share.
     fn write_back_excess(&mut self, more: usize, limit: u64) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let files = self.files.volume.inodes.table.dirty_files_len().max(1);
@@ -132,9 +132,9 @@ mod tests {
         fs.volume.inodes.table.dirty_files().map(|inode| inode.number()).collect()
     }
 
-    /// Once, a file that was written back to make room stayed in the order. So each write beyond
-    /// the limit looked at every file written before, and at all inodes in memory to find these
-    /// files.
+    /// A regression test: a file that was written back to make room stayed on the list of dirty
+    /// files. So each write beyond the limit looked at every file written before, and at all inodes
+    /// in memory to find these files.
     #[test]
     fn who_makes_room_finds_the_oldest_file_first_and_takes_it_out_of_the_order() {
         let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -168,8 +168,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// Once, each file beyond the limit had one other file written back. A copied tree then had its
-    /// directories' blocks in three times as many runs as Linux leaves.
+    /// A regression test: each new file beyond the limit wrote back one other file. A copied tree
+    /// then had its directories' blocks in three times as many runs as under Linux.
     #[test]
     fn room_is_made_for_many_files_at_a_time() {
         let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -204,8 +204,8 @@ mod tests {
         fs.files.dirty_bytes.load(Ordering::Relaxed)
     }
 
-    /// Once, a heavy writer wrote back everything, other files too, in one call when it met the
-    /// limit.
+    /// A regression test: when a heavy writer reached the limit, it wrote back everything in one
+    /// call, other files too.
     #[test]
     fn who_writes_much_pays_for_itself_a_little_each_time() {
         let (fs, ctx) = open(8 << 20, None);
@@ -230,8 +230,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// The dirty blocks of a sparse file lie in many short runs. Its writer pays its share all the
-    /// same.
+    /// The dirty blocks of a sparse file lie in many short runs. Its writer, too, must write back
+    /// what exceeds the share.
     #[test]
     fn who_writes_here_and_there_pays_too() {
         let (fs, ctx) = open(1 << 20, None);

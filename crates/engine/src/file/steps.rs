@@ -1,4 +1,5 @@
-//! Changes of long ranges, cut or sized to fit into a transaction.
+//! Changes of long ranges. They are cut into steps that fit into a transaction, or, if that is not
+//! possible, get a transaction that is large enough.
 
 use super::limits::RUN_CREDITS;
 use crate::cache::Buffer;
@@ -38,8 +39,8 @@ impl Files {
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;
             for extents in 0..EXTENTS_MAX {
-                // Each extent may be the only one of its leaf. `RUN_CREDITS` is for the ends of the
-                // range, where extents may be split.
+                // Each extent may be the only one of its leaf, which takes one credit. `RUN_CREDITS`
+                // is for the ends of the range, where extents may be split.
                 if end >= range.end || (extents > 0 && !handle.extend(RUN_CREDITS + extents)) {
                     break;
                 }

@@ -1,10 +1,10 @@
 //! The directories with cached names, and the memory limit for all of them.
 //!
-//! Names outlive the in-memory inode, so this cache has no influence on which inodes are evicted:
-//! the placement of new inodes depends on that. Names are dropped with the directory itself, or
-//! when memory is short. In the latter case the hand of a clock goes round the directories, and one
-//! that was not asked since the last pass forgets everything. The hand does not wait: it passes
-//! over names whose lock somebody holds.
+//! Cached names outlive the in-memory inode. So this cache has no influence on which inodes are
+//! evicted, on which the placement of new inodes depends. Names are dropped with the directory
+//! itself, or when memory is short. In the latter case the hand of a clock goes round the
+//! directories. A directory in which no name was looked up since the last pass forgets all its
+//! names. The hand does not wait: it passes over names whose lock somebody holds.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;
@@ -14,7 +14,7 @@ use blockyard_sync::{Atomic, AtomicU64, Mutex, Ordering, rank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Directories that the hand looks at per request.
+/// How many directories the hand looks at, at most, when memory is requested.
 const STEPS: usize = 8;
 
 /// All directories with cached names. The [module](self) says how their memory is bounded.
@@ -25,7 +25,7 @@ pub(crate) struct DentryCache {
     ring: Mutex<Ring>,
 }
 
-/// Directories with cached names. Both fields hold the same directories.
+/// Directories with cached names, by inode number. Both fields hold the same directories.
 #[derive(Default)]
 struct Ring {
     directories: HashMap<u32, Arc<Dentries>, NumberHasher>,
@@ -51,7 +51,7 @@ impl DentryCache {
         known.unwrap_or_else(|| Arc::new(Dentries::new(directory)))
     }
 
-    /// Removes a deleted directory: another one may get its number next.
+    /// Removes a deleted directory, because a new one may get its number.
     pub(crate) fn remove(&self, directory: InodeNr) {
         let mut ring = self.ring.lock();
         if ring.directories.remove(&directory.raw()).is_some() {
@@ -67,8 +67,8 @@ impl DentryCache {
         }
     }
 
-    /// Takes bytes. If too few are left, takes them from directories that were not asked lately.
-    /// `None` if that fails. The caller may hold the lock of one directory's names.
+    /// Takes bytes. If too few are left, takes them from directories in which no name was looked up
+    /// lately. `None` if that fails. The caller may hold the lock of one directory's names.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
         let count = u64_from_usize(bytes);
         let fits = count <= self.bytes_max && (self.take(count) || self.make_room(count));
@@ -80,8 +80,8 @@ impl DentryCache {
         Atomic::update(&*self.bytes, Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Moves the hand past at most [`STEPS`] directories, until `count` bytes are taken. False if
-    /// there are still too few.
+    /// Moves the hand past at most [`STEPS`] directories, until `count` bytes can be taken, and
+    /// takes them. False if there are still too few.
     fn make_room(&self, count: u64) -> bool {
         let mut ring = self.ring.lock();
         for _ in 0..STEPS.min(ring.order.len()) {

@@ -1,9 +1,9 @@
 //! Names of one directory and their inodes, by hash.
 //!
-//! Names are in [segments](super::segment). A segment is doubled until it fills one huge page. From
-//! then on it is split in two by one more bit of the hash, so entering a name moves a bounded
-//! number of others, whatever the directory's size. A directory that gets no more memory empties
-//! the full segment. Names whose hashes were chosen to collide are not kept.
+//! Names are in [segments](super::segment). A full segment is doubled until it fills one huge page.
+//! From then on it is split in two by one more bit of the hash, so entering a name moves a bounded
+//! number of others, whatever the directory's size. If there is no memory for this, the full
+//! segment is emptied. If many names were chosen so that their hashes collide, some are not kept.
 
 use super::budget::Reserved;
 use super::lines::{HUGE, LINE};
@@ -36,7 +36,8 @@ struct Part {
     segment: Segment,
     /// How many upper bits the hashes of all its names share.
     depth: u32,
-    /// Whether it has every short name of the directory that hashes to this part.
+    /// Whether it has every short name (at most 57 bytes) of the directory that hashes to this
+    /// part.
     complete: bool,
     _memory: Reserved,
 }
@@ -89,7 +90,7 @@ impl Hashed {
             part.segment.clear();
             part.complete = false;
         }
-        // The name may still be here with its old inode.
+        // The table may still have the name with its old inode.
         self.remove(name);
         let number = self.part_of(hash);
         self.parts[number].complete = false;
@@ -181,7 +182,7 @@ impl Part {
 }
 
 /// A hash of a name, for in-memory tables only: one multiplication for each eight bytes. Both
-/// halves of the product count.
+/// halves of the product go into the hash.
 fn hash(name: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |state: u64, word: u64| {

@@ -1,7 +1,7 @@
 //! Names and their inodes, in a hash table whose buckets are CPU cache lines.
 //!
-//! A line holds whole entries one after the other, so a name is compared where it is found: an
-//! answer is exact, and usually costs one line. A line holds three names of 13 bytes.
+//! A line holds whole entries one after the other. A search compares whole names, so its answer is
+//! exact, and it usually reads one line. A line holds three names of 13 bytes.
 //!
 //! ```text
 //! line   passed: u8, used: u8, entries, unused bytes
@@ -9,14 +9,14 @@
 //! ```
 //!
 //! The hash of a name chooses its home line. The name goes to the first line with room among the
-//! [`REACH`] lines from there on. `passed` counts the names that found no room in the line and went
-//! past it. It stops at 255 and stays there. A search ends at a line that nothing passed. Names are
-//! unique within a segment.
+//! [`REACH`] lines from there on. `passed` counts the names that found no room in the line and are
+//! in a line behind it. Once it is 255, it stays 255. A search ends at a line whose `passed` is 0.
+//! Names are unique within a segment.
 
 use super::lines::{LINE, Lines};
 use blockyard_disk::num::{low8, u32_from_usize, u64_from_usize, usize_from_u64};
 
-/// Lines that may hold a name, from its home line on.
+/// How many lines may hold a name: its home line and those behind it.
 const REACH: usize = 32;
 /// Offset of the count of names that went past the line.
 const PASSED: usize = 0;
@@ -45,7 +45,7 @@ impl Segment {
         Self { lines: Lines::zeroed(count), count, taken: 0 }
     }
 
-    /// Lines.
+    /// How many lines the segment has.
     pub(super) const fn count(&self) -> usize {
         self.count
     }

@@ -1,5 +1,5 @@
-//! Writes folio by folio, as Linux's page cache does: each folio is delayed, or allocated at once
-//! when space gets short. Without delayed allocation, each folio is written back at once.
+//! Writes folio by folio, as Linux's page cache does. The blocks of a folio are allocated later, or
+//! at once when space gets short. Without delayed allocation, each folio is written back at once.
 //!
 //! Where Linux's page cache is not imitated, the engine reserves all that a write and its mapping
 //! can need before the write changes anything. Under Linux's rules it is not possible to reserve
@@ -61,9 +61,9 @@ impl PageCache {
         }
     }
 
-    /// Linux zeroes some blocks of a folio that does not fit: unwritten ones inside the file,
+    /// Linux zeroes some blocks of a folio that does not fit: unwritten blocks inside the file,
     /// before the first unallocated block. With delayed allocation, this function makes the same
-    /// blocks dirty.
+    /// blocks dirty, filled with zeroes.
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
@@ -143,7 +143,8 @@ fn allocate_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
         let plan = files.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
         debug_assert_eq!(plan.extent.len, 1, "one block was asked for");
         if !how.unwritten {
-            // A block map cannot say that a block reads as zeroes: its old content would show.
+            // A block map has no unwritten blocks: until the data is written, readers would see
+            // the old content of the block.
             let block_size = u64_from_usize(files.volume.block_size());
             files.store.write_zeroes(plan.extent.physical * block_size, block_size)?;
             inode.note_written(&files.volume.flushes);

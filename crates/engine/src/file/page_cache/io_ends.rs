@@ -1,5 +1,4 @@
-//! Converts unwritten extents when their I/O has ended. An observer of a kernel reports when that
-//! is.
+//! Converts unwritten extents when their I/O has ended, as an observer of a kernel reports it.
 
 use super::PageCache;
 use crate::file::{Files, LockedFile};
