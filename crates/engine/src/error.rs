@@ -99,7 +99,7 @@ pub enum Error {
     /// The length of an attribute's name or value is outside the limits of Linux's calls.
     #[error("{what} has {bytes} bytes, but {possible} are possible")]
     Range {
-        /// What is outside: the name or the value.
+        /// What has this length: the name or the value.
         what: &'static str,
         /// Its length in bytes.
         bytes: usize,

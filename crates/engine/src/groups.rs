@@ -1,10 +1,10 @@
 //! Block groups as the journal sees them: descriptors and on-disk bitmaps.
 //!
-//! The truth about a descriptor is the 64 raw bytes in its [`GroupState`], under the group's own
-//! lock. A commit encodes descriptor blocks from it. Bitmaps are blocks of the metadata cache,
-//! pinned in the group's state while they have changes that no commit has copied. The allocator has
-//! its own, larger view (preallocations and pending frees count as used); this module holds what
-//! the disk will say.
+//! The current content of a descriptor is the 64 raw bytes in its [`GroupState`], under the group's
+//! own lock. A commit encodes descriptor blocks from these bytes. Bitmaps are blocks of the
+//! metadata cache, pinned in the group's state while they have changes that no commit has copied.
+//! The allocator has its own bitmaps, in which preallocations and pending frees count as used. This
+//! module holds the bitmaps as they will be on disk.
 
 mod blocks;
 mod freeze;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub(crate) struct Groups {
     sb: Superblock,
     cache: Arc<MetaCache>,
-    /// Positions of bitmaps and tables; never change.
+    /// Positions of bitmaps and tables, which never change.
     places: Box<[Places]>,
     zones: SystemZones,
     states: Box<[Mutex<GroupState>]>,
@@ -45,7 +45,7 @@ struct Places {
     inode_table: BlockNr,
 }
 
-/// One group under its lock.
+/// The state of one group, which the group's lock guards.
 pub(crate) struct GroupState {
     raw: RawGroupDesc,
     /// The flags that mean something on this file system.

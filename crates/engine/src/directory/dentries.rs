@@ -1,6 +1,6 @@
 //! The dentry cache: names of large directories and their inodes, beside the blocks.
 //!
-//! What counts is in the blocks. Whoever changes names there also changes the cache
+//! The blocks are authoritative. Whoever changes names in them also changes the cache
 //! ([`super::Directory`]), and holds the directory's lock exclusively. A lookup that found a name
 //! in the blocks enters it here, under the shared lock. So the cache never contradicts the blocks.
 //! Only directories of more than one block keep names here.
@@ -129,7 +129,7 @@ impl Names<'_> {
     /// Notes that a name was found in the blocks. The caller holds the directory's lock, shared or
     /// exclusively.
     pub(super) fn found(self, name: &[u8], inode: InodeNr) {
-        // Only a hint: do not wait for the lock if others hold it.
+        // Caching the name is optional, so this does not wait for the lock.
         if let Some(mut known) = self.directory.known.try_write() {
             self.enter(&mut known, name, inode);
         }

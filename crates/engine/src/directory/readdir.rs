@@ -156,7 +156,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
                     Err(error) => break Err(error),
                 }
             };
-            // What was found is given even if reading cannot go on.
+            // Even if reading cannot go on, the names found so far are returned.
             give(&mut found, at_least, &mut batch.entries);
             if next?.is_none() || batch.entries.len() >= at_least {
                 return Ok(());
@@ -191,7 +191,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
                 Ok::<_, Error>(())
             });
             start = end;
-            // What was found is given even if reading cannot go on.
+            // Even if reading cannot go on, the names found so far are returned.
             give(&mut found, at_least, &mut batch.entries);
             group_read?;
             if batch.entries.len() >= at_least {
@@ -269,7 +269,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             let mut names = Vec::new();
             for entry in Entries::new(bytes, layout)? {
                 let entry = entry?;
-                // A caller may join the name to a path.
+                // A caller may join the name to a path, so the name must be valid.
                 entry.check_name()?;
                 if entry.inode == 0 || entry.name == b"." || entry.name == b".." {
                     continue;

@@ -72,7 +72,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(Path { levels, leaf: below, hasher, major })
     }
 
-    /// An index block with a position in it, and the block that the entry there leads to.
+    /// The level of a path for an index block, at the position that `choose` returns; and the block
+    /// to which the entry at this position leads.
     fn level(
         &self,
         block: S::Block,

@@ -1,10 +1,11 @@
 //! Writing straight to the device, as `O_DIRECT` does. Blocks are requested as Linux does it.
 //!
 //! Observed on 6.18: dirty data in the range is written first. Then each request covers one piece
-//! of the mapping, or the rest of a hole, as far as Linux remembers the hole. Behind the end of the
-//! file the blocks are allocated as written. Before the end they are allocated as unwritten, and
-//! converted when all data is on the device. A block map has no unwritten blocks: when the write
-//! meets a hole before the end of the file, the rest is written through the cache.
+//! of the mapping, or the rest of a hole, as far as Linux remembers the hole ([`crate::requests`]).
+//! Behind the end of the file the blocks are allocated as written. Before the end they are
+//! allocated as unwritten, and converted when all data is on the device. A block map has no
+//! unwritten blocks: when the write meets a hole before the end of the file, the rest of the data
+//! is written as by an ordinary write.
 //!
 //! When the device has the data of some blocks, one handle makes the blocks written and raises the
 //! size over them. So no commit sees written blocks behind the end of the file. If the size covers
@@ -202,7 +203,7 @@ impl LockedFile<'_> {
         self.reserve_for_change(PIECE_ENTRIES)
     }
 
-    /// Writes the rest of a direct write as other writes do, and then writes it back.
+    /// Writes the rest of a direct write as an ordinary write does, and then writes it back.
     fn write_through_cache(&mut self, rest: Part<'_>) -> Result<usize> {
         let done = self.write_what_fits(rest.offset, rest.bytes)?;
         let written = Part { offset: rest.offset, bytes: &rest.bytes[..done] };

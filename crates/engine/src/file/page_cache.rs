@@ -1,5 +1,5 @@
 //! Imitates Linux's page cache: writes go folio by folio, write-back is cut at folios, and pieces
-//! are converted when their I/O has ended, as an observer of a kernel reports it.
+//! are converted when their I/O has ended, as an observer of a kernel reports it ([`IoEnds`]).
 
 mod by_folio;
 mod io_ends;
@@ -28,7 +28,7 @@ impl PageCache {
         Self { io_ends, delays }
     }
 
-    /// Who reports the ends of I/O, if allocation is delayed.
+    /// The observer that reports the ends of I/O, if there is one and allocation is delayed.
     fn told(&self) -> Option<&IoEnds> {
         self.io_ends.as_ref().filter(|_| self.delays)
     }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(first_run_not_busy((&pages, &waiting), 20, 100, 12), None);
     }
 
-    /// I/O that does not end until somebody waits for it.
+    /// An observer that never reports an end of I/O.
     struct Endless;
 
     impl IoEndSource for Endless {

@@ -59,9 +59,10 @@ struct Pools {
 
 impl LockedFile<'_> {
     /// Reserves space for blocks that are about to become dirty, all or nothing. If there is no
-    /// room, writes data back, this file's first: write-back shows what the data really takes. In
-    /// the last attempt, what the mapping may need can come from the file system's own reserve, as
-    /// tree nodes do in Linux. By Linux's rules the first attempt is the only one.
+    /// room, writes data back, this file's first, and tries once more: write-back replaces the
+    /// estimate for that data by what the data really takes. In the second attempt, clusters for
+    /// the mapping can come from the file system's own reserve, as tree nodes do in Linux. By
+    /// Linux's rules there is no second attempt.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; errors of reading the mapping, and of this file's write-back.

@@ -23,11 +23,10 @@ const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
     /// Call before `more` bytes become dirty. If more than half of the limit would then be dirty,
-    /// gives the notice that the options ask for, and writes some of this file's data back if the
+    /// calls `on_much_dirty_data` of the options, and writes some of this file's data back if the
     /// file has more than its share. If the bytes then do not fit under the limit, more data is
     /// written back: first all of this file, then other files that nobody uses now. This ends when
-    /// the bytes fit and a share of the limit is free too ([`ROOM_SHARE`]), or no such file is
-    /// left.
+    /// the bytes fit and a part of the limit is free too ([`ROOM_SHARE`]), or no such file is left.
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;

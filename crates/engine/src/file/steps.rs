@@ -39,8 +39,8 @@ impl Files {
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;
             for extents in 0..EXTENTS_MAX {
-                // Each extent may be the only one of its leaf, which takes one credit. `RUN_CREDITS`
-                // is for the ends of the range, where extents may be split.
+                // Each extent may be the only one of its leaf, and then takes one credit.
+                // `RUN_CREDITS` is for the ends of the range, where extents may be split.
                 if end >= range.end || (extents > 0 && !handle.extend(RUN_CREDITS + extents)) {
                     break;
                 }

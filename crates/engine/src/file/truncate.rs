@@ -43,8 +43,8 @@ impl Files {
         self.locked(ctx, &inode, &mut data).truncate_locked(size)
     }
 
-    /// Sets the size of a file that is truncated or extended. The handle of a truncation also
-    /// begins to free the blocks.
+    /// Sets the size of a file that is truncated or extended. If it is truncated, the same handle
+    /// also begins to free the blocks.
     fn set_new_size(&self, ctx: &OpContext, inode: &Inode, core: &mut InodeCore, size: u64) {
         debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
         if size != core.size {
@@ -79,8 +79,8 @@ impl Files {
     }
 
     /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can. The
-    /// handle has `beside` more credits for something else. Returns the end of what is left of the
-    /// range: its start if nothing is left.
+    /// handle has `beside` more credits, which other changes need. Returns the end of the part of
+    /// the range that is left: the start of the range if nothing is left.
     pub(crate) fn free_mapped(
         &self,
         ctx: &OpContext,
@@ -101,9 +101,10 @@ impl Files {
         Ok(start)
     }
 
-    /// Loads the bitmaps for removing the last mapped part of `range`. Returns where this part
-    /// starts (the start of `range` if nothing is mapped before it), or `None` if nothing is
-    /// mapped. The handle has `beside` credits for something else.
+    /// Loads the bitmaps that are needed to free the last mapped part of `range`, as much as one
+    /// handle can. Returns where this part starts (the start of `range` if nothing is mapped before
+    /// it), or `None` if nothing is mapped. The handle has `beside` credits that other changes
+    /// need.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
@@ -175,8 +176,8 @@ impl LockedFile<'_> {
             self.files.set_new_size(self.ctx, self.inode, &mut core, size);
             drop(core);
             if self.files.volume.rules.imitates_memory() {
-                // As in Linux (observed on 6.18), pages behind the new end are dropped. A zeroed
-                // range may have made some.
+                // As in Linux (observed on 6.18), pages behind the new end are dropped. Zeroing a
+                // range may have created some.
                 self.forget_pages(size..u64::MAX);
             }
             return Ok(());
@@ -243,8 +244,8 @@ impl LockedFile<'_> {
 
     /// Zeroes the rest of the last block, behind the file's end, so that a larger size shows
     /// zeroes. Zeroes the dirty copy and the block on the device, because the size may reach the
-    /// device before the dirty copy does. Images of other systems may have anything behind the end,
-    /// and a crash can leave what was cut off.
+    /// device before the dirty copy does. Other systems may have left anything behind the end, and
+    /// after a crash the bytes that a truncation cut off may still be there.
     pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
         let size = self.inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
@@ -311,8 +312,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Frees all blocks of a range, dirty and mapped ones, in as many handles as needed. A
-    /// truncation that needs more than one is recorded as an orphan meanwhile.
+    /// Frees all blocks of a range, dirty and mapped ones, in as many handles as needed. If a
+    /// truncation needs more than one, the file is recorded as an orphan meanwhile.
     pub(crate) fn free_range(&mut self, range: Range<u32>, why: Why) -> Result<()> {
         debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
         // A hole may need a new tree block; cutting off the tail needs none.
@@ -332,7 +333,7 @@ impl LockedFile<'_> {
         loop {
             let handle = self.files.volume.begin(self.ctx, FREE_CREDITS)?;
             if why == Why::Hole {
-                // For the node of a split.
+                // The tree node that a split may need can come from the reserve.
                 handle.set_pool(Pool::Reserve);
             }
             let mut core = self.inode.core_mut();

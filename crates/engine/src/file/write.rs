@@ -1,4 +1,4 @@
-//! Writing into the dirty blocks, with space reserved first.
+//! Writing: reserves space, then copies the bytes into dirty blocks in memory.
 
 use super::part::Part;
 use crate::data::DirtyBlocks;
@@ -24,7 +24,7 @@ const CREDITS: usize = 2;
 /// Flags of files whose content cannot be written.
 const FIXED: InodeFlags = InodeFlags::VERITY.union(InodeFlags::ENCRYPT).union(InodeFlags::EA_INODE);
 
-/// Blocks by number, as they were before a partial write.
+/// Blocks that a write covers in part: their numbers, and their content before the write.
 type Edges = SmallVec<[(u32, Box<[u8]>); 2]>;
 
 impl Files {
@@ -79,8 +79,8 @@ impl Files {
         self.file_without(FIXED | InodeFlags::IMMUTABLE, inode)
     }
 
-    /// A regular file that accepts bytes. An immutable file does too if the caller caches writes:
-    /// programs wrote the bytes before the file became immutable.
+    /// A regular file that may be written to. If the caller caches writes, an immutable file may be
+    /// written to as well: programs wrote the bytes before the file became immutable.
     fn written_file(&self, ctx: &OpContext, inode: InodeRef) -> Result<Arc<Inode>> {
         if ctx.caches_writes { self.file_without(FIXED, inode) } else { self.writable_file(inode) }
     }
@@ -139,8 +139,9 @@ impl Files {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
 
-    /// Changes the content with `put`, then raises the size that users see and sets the times. What
-    /// can fail comes before `put`. As in Linux an unchanged inode joins no transaction.
+    /// Changes the content with `put`, then raises the size that users see and sets the times.
+    /// Every step that can fail comes before `put`. As in Linux, an inode whose size and times stay
+    /// the same joins no transaction.
     pub(super) fn note_written(
         &self,
         ctx: &OpContext,
@@ -214,7 +215,7 @@ impl LockedFile<'_> {
         Ok(done)
     }
 
-    /// Returns the number of bytes written.
+    /// Writes bytes with the content lock held. Returns the number of bytes written.
     fn write_locked(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
         let (map, in_inode) = {
             let core = self.inode.core();
@@ -233,8 +234,8 @@ impl LockedFile<'_> {
             if self.write_inline(all)? {
                 return Ok(bytes.len());
             }
-            // Linux gets the first page before it sees that the bytes do not fit into the inode.
-            // (Observed on 6.18: the folio there has a single page.)
+            // Linux allocates the first page before it finds that the bytes do not fit into the
+            // inode. So the folio there has a single page (observed on 6.18).
             self.data.pages.note_page(0);
             self.leave_inline()?;
         }
@@ -263,9 +264,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Writes one piece: reserves, reads the rest of partial blocks, joins a transaction, then
-    /// copies and raises the size. What can fail comes first, and concurrent readers see no size
-    /// without its bytes.
+    /// Writes one piece: reserves space, reads the rest of partial blocks, joins a transaction,
+    /// then copies the bytes and raises the size. The steps that can fail come first, and
+    /// concurrent readers never see the new size before the bytes.
     pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
         debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
         let bits = self.files.volume.geometry().block_bits();
@@ -285,7 +286,8 @@ impl LockedFile<'_> {
         written
     }
 
-    /// Copies a piece into dirty blocks, with the old bytes around it in blocks that were clean.
+    /// Copies a piece into dirty blocks. `edges` has the old content of clean blocks that the piece
+    /// covers in part.
     fn put(&self, piece: Part<'_>, edges: &Edges) {
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         let inside = usize_from_u64(piece.offset) % self.files.volume.block_size();
@@ -330,7 +332,7 @@ impl LockedFile<'_> {
     }
 }
 
-/// The part of a write below the largest size of its file. The rest is left out.
+/// The part of a write that lies below `limit`, the largest size of its file.
 ///
 /// # Errors
 /// [`Error::FileTooLarge`] when no byte is below that size.
@@ -355,7 +357,7 @@ fn all_or_none(done: usize, bytes: &[u8]) -> Result<()> {
     if done == bytes.len() { Ok(()) } else { Err(Error::NoSpace) }
 }
 
-/// A relaxed subtraction. The counter must be at least `by`.
+/// Subtracts `by` from a counter, which must be at least `by`. Relaxed.
 pub(crate) fn lower(counter: &AtomicU64, by: u64) {
     let before = counter.fetch_sub(by, Ordering::Relaxed);
     debug_assert!(before >= by, "{by} taken off {before}");

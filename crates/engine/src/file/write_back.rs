@@ -2,8 +2,8 @@
 //!
 //! Runs are written in ascending order of logical block, at most 2048 blocks at a time
 //! (docs/behaviour/block-allocation.md). Write-back happens on request (fsync, sync, close, tick),
-//! when much data is dirty, when space is short, and before operations that need the data in its
-//! place (such as direct I/O). Without delayed allocation it is part of each write.
+//! when much data is dirty, when space is short, and before operations that need the data on the
+//! device (such as direct I/O). Without delayed allocation it is part of each write.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
@@ -53,7 +53,7 @@ impl Files {
     }
 
     /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) unless
-    /// it is durable, and flushes what no commit has flushed.
+    /// it is durable, and flushes data of the inode that no commit has flushed.
     fn make_durable(&self, ctx: &OpContext, inode: &Arc<Inode>, changed: &AtomicU64) -> Result<()> {
         if self.volume.is_opened_read_only() {
             // A read-only instance has nothing dirty. Linux succeeds here, too.
@@ -222,8 +222,8 @@ impl Files {
         Ok(later)
     }
 
-    /// Zeroes what becomes written together with `piece` of an unwritten extent. Returns the whole
-    /// range.
+    /// Zeroes the blocks around `piece` of an unwritten extent that become written together with it
+    /// ([`Tree::initialised_with`]). Returns the whole range that becomes written.
     fn zero_around(&self, inode: &Inode, piece: Range<u32>, physical: u64) -> Result<Range<u32>> {
         let bits = self.volume.geometry().block_bits();
         let mut core = inode.core_mut();
@@ -241,7 +241,8 @@ impl Files {
         Ok(written)
     }
 
-    /// Raises the size on disk over the blocks before `end`, at most to the size that users see.
+    /// Raises the size on disk so that it covers the blocks before `end`, but at most to the size
+    /// that users see.
     pub(super) fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
         let written = u64::from(end) << self.volume.geometry().block_bits();
         let on_disk = core.slot.raw().size();
@@ -336,13 +337,14 @@ impl LockedFile<'_> {
                 };
                 let written = self.write_run(run);
                 if let Err(Error::NoSpace) = written {
-                    // This must precede the commit that comes before the next try.
+                    // Pieces whose I/O has ended must be converted before `patiently` commits for
+                    // the next try.
                     self.end_io_beside()?;
                 }
                 written
             });
             match written {
-                // Nothing was mapped, or the data is logged. The walk goes on as before.
+                // No mapping was changed, or the data is logged. `search.rest` stays as it is.
                 Ok(None) => {}
                 Ok(Some(end)) => {
                     search.rest = self.files.writing.rest_of_request(self, end);
@@ -354,14 +356,14 @@ impl LockedFile<'_> {
                 }
             }
         }
-        // Blocks whose data is on the device must not go on reading as zeroes.
+        // Even after an error, blocks whose data is on the device must not stay unwritten.
         let converted = if self.files.writing.is_told_of_io() { Ok(()) } else { self.convert_all() };
         result.and(converted)
     }
 
-    /// The dirty blocks to request after a request that found no space. The walk decides which
-    /// folios are busy. I/O that ends after the walk and before the request does not change that:
-    /// Linux maps what its walk has found.
+    /// The dirty blocks to request after a request that found no space. `next_run` stands for
+    /// Linux's walk over dirty folios, which decides which of them are busy. I/O that ends between
+    /// the walk and the request does not change that: Linux maps the folios that its walk found.
     fn run_again(&mut self, search: &Search) -> Result<Option<Range<u32>>> {
         self.end_io_beside()?;
         self.files.writing.note_walks_again();
@@ -450,14 +452,15 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Drops dirty blocks.
+    /// Drops the dirty blocks of a range.
     pub(crate) fn forget_dirty(&mut self, blocks: Range<u32>) {
         self.data.pages.forget_kinds(&blocks);
         let dropped = self.inode.waiting_mut().dirty.drop_range(blocks);
         lower(&self.files.dirty_bytes, u64_from_usize(dropped * self.files.volume.block_size()));
     }
 
-    /// Forgets the pages of a byte range. Dirty data in the range was dropped or does not matter.
+    /// Forgets the pages of a byte range, even if they have dirty data. A folio that is only partly
+    /// in the range and has dirty data outside it stays.
     pub(crate) fn forget_pages(&mut self, bytes: Range<u64>) {
         let bits = self.files.volume.geometry().block_bits();
         self.data.forget_pages(bytes, bits, &self.inode.waiting().dirty);

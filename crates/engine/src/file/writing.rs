@@ -1,5 +1,5 @@
-//! From written data to requests for blocks: the steps that differ between the two ways of
-//! [`crate::requests`].
+//! From written data to requests for blocks: the steps that differ between the two ways of writing
+//! that [`crate::requests`] describes.
 
 use super::limits::RUN_MAX;
 use super::part::Part;
@@ -24,7 +24,8 @@ pub(super) enum Busy {
 pub(super) struct Search {
     /// The blocks to look through.
     pub(super) range: Range<u32>,
-    /// The rest of a folio after the last request, if any.
+    /// The rest of the folio in which the last newly mapped piece ended: a request that begins
+    /// there ends there. Empty if there is no such limit.
     pub(super) rest: Range<u32>,
     /// How to treat folios with I/O in progress.
     pub(super) busy: Busy,
@@ -44,8 +45,7 @@ pub(super) trait Writing: Send + Sync {
     /// the range is left to request.
     fn next_run(&self, file: &LockedFile<'_>, search: &Search) -> Option<Range<u32>>;
 
-    /// The blocks to which the next request is limited after blocks up to `end` were allocated;
-    /// empty if it is not limited.
+    /// [`Search::rest`] after blocks up to `end` were mapped.
     fn rest_of_request(&self, _file: &LockedFile<'_>, _end: u32) -> Range<u32> {
         0..0
     }
@@ -61,7 +61,7 @@ pub(super) trait Writing: Send + Sync {
         Ok(false)
     }
 
-    /// Whether content that leaves its inode is allocated later.
+    /// Whether the block for content that leaves its inode is allocated later.
     fn delays_inline(&self) -> bool {
         false
     }
@@ -84,12 +84,12 @@ pub(super) trait Writing: Send + Sync {
     /// Tells the observer that write-back has mapped a piece.
     fn note_piece_mapped(&self) {}
 
-    /// Tells the observer that a write-back which found no space looks again for what to write.
+    /// Tells the observer that a write-back found no space and looks for dirty blocks again.
     fn note_walks_again(&self) {}
 }
 
-/// The engine's own way: a write reserves all it needs in advance, and runs are written as they
-/// are.
+/// The engine's own way: a write reserves all the space it can need, and write-back requests whole
+/// runs of dirty blocks.
 pub(super) struct Whole;
 
 impl Writing for Whole {

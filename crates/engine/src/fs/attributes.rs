@@ -23,8 +23,8 @@ pub struct Attributes {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Allocated space in 512-byte units. As in the kernel, delayed blocks count, and so does a
-    /// file's data in the inode.
+    /// Allocated space in 512-byte units. As in the kernel, delayed blocks count, and so does the
+    /// inline data of a file.
     pub sectors: u64,
     /// Time of the last access.
     pub accessed: Timestamp,
@@ -136,9 +136,9 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
 const OF_DIRECTORIES: InodeFlags =
     InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
 
-/// Flags that Linux refuses to set (observed on 6.18), and flags that this version cannot set (data
-/// of one file in the journal, names without case). Flags that are neither here nor in [`SETTABLE`]
-/// belong to the file system. Requests for them are ignored.
+/// Flags that Linux refuses to set (observed on 6.18), and flags that this version cannot set
+/// (`JOURNAL_DATA`, `CASEFOLD`). Flags that are neither here nor in [`SETTABLE`] belong to the file
+/// system. Requests for them are ignored.
 const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::HUGE_FILE)
@@ -149,8 +149,9 @@ const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::from_bits_retain(0x8080_0000));
 
-/// The flags of an inode with which Linux refuses DAX (observed on 6.18): journaled data, and data
-/// of a file in the inode. A directory in its inode may have it, for the files that inherit it.
+/// If an inode has one of these flags, Linux refuses to set the DAX flag (observed on 6.18):
+/// journaled data and, in files, inline data. An inline directory may get the DAX flag, because new
+/// files inherit it.
 const fn excludes_dax(kind: FileType) -> InodeFlags {
     match kind {
         FileType::Directory => InodeFlags::JOURNAL_DATA,
@@ -177,7 +178,7 @@ impl FileSystem {
             return Err(Error::StaleInode(inode.number()));
         }
         let raw = core.slot.raw();
-        // The kernel counts a file's data in the inode as if it were on the device.
+        // The kernel counts a file's inline data as if it were in blocks on the device.
         let inline = match (core.map, inode.kind()) {
             (InodeMap::Inline, FileType::Regular) => core.size.div_ceil(512),
             _ => 0,
@@ -229,8 +230,9 @@ impl FileSystem {
         let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
         if let Some(permissions) = changes.permissions {
-            // A separate transaction adapts the list, and sets the mode bits that the list holds
-            // too. So list and mode agree after this transaction and after the next one.
+            // A handle of its own changes the list, and also sets the mode bits that the list
+            // repeats. So list and mode agree whether or not a commit comes between this handle and
+            // the next one.
             self.xattrs.fit_access_list(ctx, &inode, permissions)?;
         }
         let handle = self.volume.begin(ctx, CREDITS)?;
@@ -273,8 +275,9 @@ impl FileSystem {
         }
     }
 
-    /// Notes that a file or directory was read. The access time becomes now if `rule` says so.
-    /// Files with the flag `A`, and everything in a read-only instance, keep theirs.
+    /// Notes that a file or directory was read. Sets its access time to the present if `rule` says
+    /// so. An inode with the flag `A` (`chattr +A`) keeps its access time, and so does every inode
+    /// of a read-only instance.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
@@ -305,9 +308,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for an inode that is neither a file nor a directory (the kernel
-    /// takes an immutable symbolic link for damaged), for flags of directories on files, for new
-    /// flags that nobody may set, and for direct access (`x`) to data in the inode or the journal;
-    /// [`Error::ReadOnly`]; as [`FileSystem::attributes`].
+    /// treats an immutable symbolic link as damaged), for flags of directories on files, for
+    /// setting flags that nobody may set, and for direct access (`x`) to data in the inode or the
+    /// journal; [`Error::ReadOnly`]; as [`FileSystem::attributes`].
     pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;

@@ -1,5 +1,6 @@
-//! Finishes what operations left unfinished. Opening an image for writing finishes the inodes that
-//! its orphan records name. Closing it finishes what open references or errors held up.
+//! Finishes deletions and truncations. When an image is opened for writing, those of the inodes
+//! that its orphan records name are finished. When it is closed, those are finished that open
+//! references or errors held up.
 
 use super::FileSystem;
 use crate::inode::Inode;
@@ -16,12 +17,12 @@ use std::sync::Arc;
 /// An inode found in an orphan record.
 pub(super) type FoundOrphan = Arc<Inode>;
 
-/// Reads the orphan records, newest of the list first, then the slots of the orphan file. Writes
-/// nothing.
+/// Reads the orphan records: those of the orphan list, newest first, then those in the orphan file.
+/// Writes nothing.
 ///
 /// # Errors
 /// [`Error::Orphan`] when a record names an inode that cannot be an orphan, or the list has a loop;
-/// corruption, device.
+/// [`Error::Corrupt`], [`Error::Device`].
 pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphans, Vec<FoundOrphan>)> {
     let mut search = Search { volume, seen: BTreeSet::new() };
     let mut found = Vec::new();
@@ -31,7 +32,7 @@ pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphan
         next = InodeNr::new(inode.core().slot.raw().i_dtime.get());
         found.push(inode);
     }
-    // Without a journal, orphan records are not worth keeping.
+    // Without a journal, no orphan records are kept.
     let mut orphans = Orphans::new(volume.journal.is_durable());
     // The oldest is pushed first, so that the list has the same order as on disk.
     for inode in found.iter().rev() {
@@ -120,9 +121,8 @@ impl FileSystem {
         self.files.locked(ctx, inode, &mut data).truncate_locked(size)
     }
 
-    /// Finishes what operations left unfinished. Deletes inodes without links that are still open
-    /// (the references end with the instance), and inodes whose deletion failed midway. Finishes
-    /// truncations.
+    /// Deletes inodes without links that are still open (the references end with the instance), and
+    /// inodes whose deletion failed midway. Finishes truncations that failed midway.
     pub(super) fn end_references(&self, ctx: &OpContext) -> Result<()> {
         for inode in self.volume.inodes.table.all() {
             let (used, unfinished) = {

@@ -10,7 +10,7 @@ impl FileSystem {
     /// nothing else.
     ///
     /// # Errors
-    /// [`Error::IsDirectory`], [`Error::Invalid`] for anything else but a regular file,
+    /// [`Error::IsDirectory`], [`Error::Invalid`] for anything else that is no regular file,
     /// [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
     pub fn read(
         &self,
@@ -46,9 +46,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::FileTooLarge`], [`Error::NotPermitted`],
-    /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading. After [`Error::NoSpace`]
-    /// nothing has changed, with two exceptions: if the data fits but its mapping does not, or if
-    /// others take the space meanwhile, the beginning of a long write may have been written.
+    /// [`Error::ReadOnly`], and as [`FileSystem::read`]. After [`Error::NoSpace`] nothing has
+    /// changed, with two exceptions: if the data fits but its mapping does not, or if others take
+    /// the space meanwhile, the beginning of a long write may have been written.
     pub fn write(
         &self,
         ctx: &OpContext,
@@ -118,11 +118,12 @@ impl FileSystem {
     /// Changes the allocation of `len` bytes at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range, for one to collapse that reaches the end of the file,
-    /// for one to insert at or behind the end, and for either if it is not aligned;
-    /// [`Error::NotSupported`] for anything but [`Fallocate::PunchHole`] in a file without extents,
-    /// and for moving more extents than the journal can take at once; as [`FileSystem::write`].
-    /// What was allocated or zeroed before an error stays.
+    /// [`Error::Invalid`] for an empty range, for collapsing a range that reaches the end of the
+    /// file, for inserting a range at or behind the end, and for collapsing or inserting a range
+    /// that is not aligned to clusters; [`Error::NotSupported`] for anything but
+    /// [`Fallocate::PunchHole`] in a file without extents, and for moving more extents than the
+    /// journal can take at once; as [`FileSystem::write`]. What was allocated or zeroed before an
+    /// error stays.
     pub fn fallocate(
         &self,
         ctx: &OpContext,
@@ -136,7 +137,7 @@ impl FileSystem {
     }
 
     /// Where the bytes of a file lie from byte `from` on: at most `most` pieces in ascending order,
-    /// without holes. Dirty data is shown at its old position, if it has one.
+    /// without holes. Dirty data is shown at the blocks to which it is mapped already, if any.
     ///
     /// # Errors
     /// As [`FileSystem::read`].

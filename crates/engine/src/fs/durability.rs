@@ -165,8 +165,8 @@ impl FileSystem {
 }
 
 impl Drop for FileSystem {
-    /// Closes the file system unless it was closed or abandoned. The time of closing is that at
-    /// which the running transaction began.
+    /// Closes the file system unless it was closed or abandoned. As the present time is not known
+    /// here, the time at which the running transaction began is used.
     fn drop(&mut self) {
         if self.has_ended {
             return;

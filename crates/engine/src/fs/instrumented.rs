@@ -1,4 +1,4 @@
-//! What only an instrument asks of an open file system; see [`crate::instruments`].
+//! Operations on an open file system that only instruments need; see [`crate::instruments`].
 
 use crate::{FileSystem, OpContext, Result};
 
@@ -39,9 +39,9 @@ impl Instrumented<'_> {
         self.0.files.end_io(ctx)
     }
 
-    /// As [`FileSystem::commit`], but freed clusters wait for [`Self::release_frees`] or the next
-    /// commit. So a run can follow a file system whose operations continue while it writes a
-    /// transaction.
+    /// As [`FileSystem::commit`], but freed clusters cannot be allocated before
+    /// [`Self::release_frees`] or the next commit. So a run can follow a kernel whose operations
+    /// continue while it writes a transaction.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].

@@ -8,7 +8,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`]; [`Error::Invalid`] for
-    /// an empty name and for one with `/` or NUL; [`Error::StaleInode`], corruption, device.
+    /// an empty name and for one with `/` or NUL; [`Error::StaleInode`], [`Error::Corrupt`],
+    /// [`Error::Device`].
     pub fn lookup(&self, parent: impl Into<InodeRef>, name: &[u8]) -> Result<InodeNr> {
         let _operation = self.volume.watch();
         self.namespace.lookup(parent.into(), name)
@@ -24,10 +25,10 @@ impl FileSystem {
         self.namespace.find(parent.into(), name)
     }
 
-    /// The identity of the inode that has a number now, and its type.
+    /// The identity and the type of the inode that has a number now.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] if no inode has it; corruption, device.
+    /// [`Error::StaleInode`] if no inode has the number; [`Error::Corrupt`], [`Error::Device`].
     pub fn identify(&self, inode: impl Into<InodeRef>) -> Result<Found> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;
@@ -57,10 +58,11 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`],
     /// [`Error::NameTooLong`], [`Error::NotDirectory`], [`Error::NotPermitted`],
-    /// [`Error::ReadOnly`]; [`Error::Invalid`] for `.`, `..` and what is no name, for a symbolic
-    /// link, and for a device without a valid number; [`Error::NotFound`] for a parent that was
-    /// removed and is still open; [`Error::AttributeRoom`] when access control lists that are
-    /// inherited do not fit; [`Error::StaleInode`], corruption, device. Nothing has changed then.
+    /// [`Error::ReadOnly`]; [`Error::Invalid`] for `.`, `..` and bytes that are no valid name, for
+    /// a symbolic link, and for a device without a valid number; [`Error::NotFound`] for a parent
+    /// that was removed and is still open; [`Error::AttributeRoom`] when access control lists that
+    /// are inherited do not fit; [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
+    /// After an error nothing has changed.
     pub fn create(
         &self,
         ctx: &OpContext,
@@ -184,7 +186,7 @@ impl FileSystem {
     /// [`Error::NotFound`], [`Error::Exists`] (no-replace), [`Error::NotEmpty`],
     /// [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::Invalid`] (a directory into
     /// itself), [`Error::TooManyLinks`], [`Error::CrossDevice`], and as [`FileSystem::create`].
-    /// Nothing has changed then.
+    /// After an error nothing has changed.
     pub fn rename(
         &self,
         ctx: &OpContext,
@@ -199,8 +201,8 @@ impl FileSystem {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the inode is no symbolic link; [`Error::StaleInode`], corruption,
-    /// device.
+    /// [`Error::Invalid`] if the inode is no symbolic link; [`Error::StaleInode`],
+    /// [`Error::Corrupt`], [`Error::Device`].
     pub fn read_link(&self, inode: impl Into<InodeRef>) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.namespace.read_link(inode.into())

@@ -1,4 +1,4 @@
-//! Opening: a volume, its orphan records, and the parts above it.
+//! Opening a file system: its volume, its orphan records, and the parts that work on the volume.
 
 use super::FileSystem;
 use super::cleanup::find_orphans;
@@ -56,7 +56,7 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// The parts above a volume.
+    /// A file system on a volume, with the parts that work on it.
     fn over(volume: Arc<Volume>) -> Self {
         let mapping = Arc::new(Mapping::new(&volume));
         let files = Arc::new(Files::new(&volume, &mapping));

@@ -39,8 +39,8 @@ impl Groups {
         self.for_groups(first, blocks, |group, _| self.pin_block_bitmap(handle, group))
     }
 
-    /// Marks whole clusters as used on disk. The range starts at a cluster boundary, and the
-    /// allocator handed it out.
+    /// Marks whole clusters as used on disk. The range starts at a cluster boundary, and is claimed
+    /// in the allocator.
     ///
     /// # Errors
     /// Corruption when a bit was set already, or the group counts too few free clusters. The disk
@@ -96,12 +96,14 @@ impl Groups {
         had_none
     }
 
-    /// Free clusters on disk: a hint for placement, because they may change at once.
+    /// Free clusters of the group on disk. Only a hint for placement: the number can change at any
+    /// time.
     pub(crate) fn free_clusters_hint(&self, group: GroupNr) -> u32 {
         self.lock(group).raw.free_clusters()
     }
 
-    /// Calls `f` with each group and the bits of the blocks in it.
+    /// Calls `f` for each group that has some of these blocks, with the bits of these blocks in its
+    /// bitmap.
     fn for_groups(
         &self,
         first: BlockNr,

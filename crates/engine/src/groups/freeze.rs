@@ -1,5 +1,5 @@
-//! What a commit takes from the groups: bitmap checksums and descriptor blocks. While it freezes
-//! the bitmaps and descriptors, the gate is open, and handles of the next epoch change groups.
+//! What a commit takes from the groups: bitmap checksums and descriptor blocks. While the commit
+//! freezes (copies) them, the gate is open, and handles of the next epoch change groups.
 
 use super::{GroupState, Groups};
 use crate::cache::{BlockKind, Buffer, Copied};
@@ -11,18 +11,18 @@ use blockyard_disk::{BlockNr, GroupNr};
 use std::collections::BTreeSet;
 
 impl Groups {
-    /// Whether a descriptor has changed. The gate is closed.
+    /// Whether a descriptor has changed. Call with the gate closed.
     pub(crate) fn has_changes(&self) -> bool {
         !self.dirty.lock().is_empty()
     }
 
-    /// Takes the groups whose descriptor changed. The gate is closed.
+    /// Takes the groups whose descriptor changed. Call with the gate closed.
     pub(crate) fn take_dirty(&self) -> Vec<GroupNr> {
         std::mem::take(&mut *self.dirty.lock())
     }
 
-    /// Stores the checksum of a bitmap, as of the end of `epoch`, in the group's descriptor. Unpins
-    /// the bitmap if nobody has changed it since. Does nothing for other blocks.
+    /// If the block is a bitmap, stores its checksum, as of the end of `epoch`, in the group's
+    /// descriptor, and unpins the bitmap if nobody has changed it since.
     pub(crate) fn freeze_bitmap(&self, epoch: Epoch, buffer: &Buffer, copied: &Copied) {
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
         match copied.kind() {
@@ -51,7 +51,7 @@ impl Groups {
     }
 
     /// Encodes the descriptor blocks that begin with the groups `firsts`, as of the end of `epoch`.
-    /// The bitmaps are frozen.
+    /// The bitmaps must be frozen already, because their checksums are in the descriptors.
     pub(crate) fn freeze_descriptors(&self, epoch: Epoch, firsts: &BTreeSet<u32>, images: &mut Vec<Image>) {
         images.extend(firsts.iter().map(|&first| self.descriptor_block(epoch, first)));
     }

@@ -1,10 +1,10 @@
 //! The directories with cached names, and the memory limit for all of them.
 //!
-//! Cached names outlive the in-memory inode. So this cache has no influence on which inodes are
-//! evicted, on which the placement of new inodes depends. Names are dropped with the directory
-//! itself, or when memory is short. In the latter case the hand of a clock goes round the
-//! directories. A directory in which no name was looked up since the last pass forgets all its
-//! names. The hand does not wait: it passes over names whose lock somebody holds.
+//! The placement of new inodes depends on which inodes are evicted. So caching names must have no
+//! influence on evictions, and cached names outlive the in-memory inode of their directory. They
+//! are dropped when the directory is deleted or memory is short. In the latter case the hand of a
+//! clock goes round the directories. A directory in which no name was looked up since the last pass
+//! forgets all its names. The hand does not wait: it passes over names whose lock somebody holds.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;

@@ -1,4 +1,5 @@
-//! Converts unwritten extents when their I/O has ended, as an observer of a kernel reports it.
+//! Converts unwritten extents when their I/O has ended, as an observer of a kernel reports it
+//! ([`crate::instruments::IoEnds`]).
 
 use super::PageCache;
 use crate::file::{Files, LockedFile};
