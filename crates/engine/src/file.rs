@@ -1,8 +1,8 @@
 //! Regular files: reading, writing, and the operations that change which blocks a file has.
 //!
 //! Data goes first, metadata second: a delayed block gets a claim, its data is written to the
-//! claimed clusters, and only then a handle marks the clusters, maps them and raises the size on
-//! disk. So nobody can ever read what the clusters held before, and no handle is open while
+//! claimed clusters, and only then a handle marks the clusters as used, maps them and raises the
+//! size on disk. So nobody can ever read what the clusters held before, and no handle is open while
 //! write-back or a direct write waits for data I/O.
 //!
 //! [`Files`] is the entry point: it finds the inode and takes its content lock. It also has the

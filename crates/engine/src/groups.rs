@@ -1,4 +1,4 @@
-//! Block groups as the journal sees them: descriptors and on-disk bitmaps.
+//! The on-disk state of block groups, as transactions change it: descriptors and bitmaps.
 //!
 //! The current content of a descriptor is the 64 raw bytes in its [`GroupState`], under the group's
 //! own lock. A commit encodes descriptor blocks from these bytes. Bitmaps are blocks of the

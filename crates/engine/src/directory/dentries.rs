@@ -187,7 +187,8 @@ mod tests {
         name
     }
 
-    /// Names that follow a rule, with some exceptions.
+    /// Names as in real directories: numbered photos, hexadecimal numbers, numbered files; and some
+    /// names of [`name`].
     fn ruled(number: u32, len: u8) -> Vec<u8> {
         match len {
             0..40 => format!("IMG_{number:06}.jpg").into_bytes(),

@@ -7,7 +7,7 @@
 //! words share a position and are always returned together.
 //!
 //! A damaged block hides only its own names: those of the other blocks are returned, together with
-//! the error. Reading ends at more than [`DAMAGED_MAX`] such blocks in a row.
+//! the error. Only more than [`DAMAGED_MAX`] damaged blocks in a row end the reading.
 
 use super::damage::{Leaf, Leaves};
 use super::{DAMAGED_MAX, Directory, DirectoryStore, Role};

@@ -177,7 +177,7 @@ pub(super) fn move_tail(bytes: &mut [u8], index: usize, to: &mut [u8]) {
 /// Position of the last entry whose key is at most `logical`; `None` if there is none.
 pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
     let (mut low, mut high) = (0, count(bytes));
-    // Most files grow at their end.
+    // The last entry is tried first, because most files grow at their end.
     if let Some(last) = high.checked_sub(1).filter(|&last| key(bytes, last) <= logical) {
         return Some(last);
     }

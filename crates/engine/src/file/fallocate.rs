@@ -26,9 +26,9 @@ pub enum Fallocate {
     ZeroRange,
     /// As [`Fallocate::ZeroRange`]; the size stays.
     ZeroRangeKeepSize,
-    /// Remove the range: what follows moves down. Whole clusters only.
+    /// Remove the range, which must be whole clusters: what follows moves down.
     CollapseRange,
-    /// Insert a hole: what follows moves up. Whole clusters only.
+    /// Insert the range, which must be whole clusters, as a hole: what follows moves up.
     InsertRange,
 }
 

@@ -23,10 +23,11 @@ use blockyard_disk::{BlockNr, Corruption, Incompat};
 use blockyard_sync::Ordering;
 use std::sync::Arc;
 
-/// Metadata blocks that a conversion touches.
+/// Metadata blocks that change when content leaves its inode, not counting those of its new
+/// mapping.
 const CREDITS: usize = 8;
 
-/// Metadata blocks that a change inside the inode touches.
+/// Metadata blocks that change when content inside the inode changes.
 const INODE_CREDITS: usize = 2;
 
 impl Files {

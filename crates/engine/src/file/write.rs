@@ -15,7 +15,8 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks per part of a write, if space for the worst case of its mapping could not be reserved.
+/// If space for the worst case of a write's mapping cannot be reserved, the write is made in parts
+/// of this many blocks.
 const PART_BLOCKS: u64 = 64;
 
 /// Metadata blocks that a change of size and times touches.

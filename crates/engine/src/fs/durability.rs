@@ -21,9 +21,9 @@ impl FileSystem {
     /// Writes everything, marks the image clean and releases the device.
     ///
     /// # Errors
-    /// Errors of the device; [`Error::ReadOnly`] if the instance has failed. After these the image
-    /// is as after a crash. Data that cannot be written is an error too, but then everything else
-    /// is written and the image is clean.
+    /// Errors of the device; [`Error::ReadOnly`] if the instance has failed. After such an error
+    /// the image is as after a crash. Data that cannot be written is an error too, but then
+    /// everything else is written and the image is clean.
     pub fn close(mut self, ctx: &OpContext) -> Result<()> {
         self.has_ended = true;
         self.end(ctx)

@@ -120,7 +120,8 @@ impl Groups {
         self.geometry().inodes_per_group() - self.unused(&state)
     }
 
-    /// Loads the inode bitmap, so that marking inodes reads nothing.
+    /// Loads the inode bitmap and joins it to the transaction, so that marking inodes reads
+    /// nothing.
     pub(crate) fn pin_inode_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);

@@ -42,7 +42,8 @@ impl PageCache {
     /// one would free clusters, or at once if a cluster could be claimed.
     fn write_folio(&self, file: &mut LockedFile<'_>, folio: Part<'_>) -> Result<()> {
         let bits = file.files.volume.geometry().block_bits();
-        // As in Linux this is decided once, however often the write is tried.
+        // As in Linux, it is decided once whether allocation is delayed, however often the write is
+        // tried.
         let delays = self.delays && !self.leaves_delayed_allocation(file)?;
         let mut tries = 0;
         loop {
