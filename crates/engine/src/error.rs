@@ -271,8 +271,8 @@ mod tests {
             assert_eq!(text, "bitmap of group 3: not there");
         }
         assert!(matches!(journal, Error::Refused(Refusal::Journal(blockyard_recovery::Error::Unflagged))));
-        // If the cause is an error of the engine, that error is returned; that a bitmap was being
-        // read is dropped.
+        // If the cause is an error of the engine, that error is returned. It does not say that a
+        // bitmap was being read.
         let full = AllocError::Load { group, source: Box::new(Error::NoSpace) };
         assert!(matches!(Error::from(full), Error::NoSpace));
     }

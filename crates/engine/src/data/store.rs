@@ -13,8 +13,8 @@ const READ_MAX: usize = 2 << 20;
 /// The data blocks of a device. Positions are bytes on the device.
 ///
 /// All file data is read and written through this store, except data that is logged or lies in an
-/// inode. When a block is reused for other file data, it is first written through this store, and
-/// the write replaces the kept copy. So kept data is never stale.
+/// inode. If a block is reused for file data, whatever it held before, the new data is first
+/// written through this store, and the write replaces any kept copy. So kept data is never stale.
 pub(crate) struct DataStore {
     device: Arc<dyn BlockDevice>,
     block_bits: u32,

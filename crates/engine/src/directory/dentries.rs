@@ -335,8 +335,8 @@ mod tests {
         assert!(world.cache.taken() <= 128 << 10, "{} bytes for 500 names", world.cache.taken());
     }
 
-    /// When another directory needs memory, a directory in which nobody looks names up gives up
-    /// its own; one in which names are looked up does not.
+    /// A directory that needs memory gets that of a directory whose names nobody looks up. A
+    /// directory whose names are looked up keeps its memory.
     #[test]
     fn memory_goes_to_who_is_asked() {
         let world = World::new(120 << 10);

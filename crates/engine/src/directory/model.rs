@@ -737,8 +737,8 @@ fn only_damaged_blocks_in_a_row_end_a_listing_without_an_index() {
         let found = directory.lookup(format!("name-{last}").as_bytes());
         (batch.entries.len() - 2, found.is_ok_and(|entry| entry.is_some()))
     };
-    // The directory has a first block and blocks 1 to 2,053. Damaged are every second block, then
-    // 1,024 blocks in a row, then 1,025.
+    // The directory has a first block and blocks 1 to 2,053. The three calls damage every second
+    // block, 1,024 blocks in a row, and 1,025 blocks in a row.
     assert_eq!(listed(&|logical| logical % 2 == 0), (1027, true));
     assert_eq!(listed(&|logical| (2..most + 2).contains(&logical)), (1029, true));
     assert_eq!(listed(&|logical| (2..most + 3).contains(&logical)), (1, false));

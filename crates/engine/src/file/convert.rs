@@ -49,9 +49,9 @@ impl LockedFile<'_> {
         self.convert_range(&(0..u32::MAX))
     }
 
-    /// Converts the unconverted pieces in a range. If conversions wait for an observer, and the file
-    /// then has neither dirty nor unconverted blocks left, the size on disk becomes the size that
-    /// users see.
+    /// Converts the unconverted pieces in a range. If conversions wait for an observer, and the
+    /// file then has neither dirty nor unconverted blocks left, the size on disk becomes the size
+    /// that users see.
     pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
         let pieces = self.inode.waiting().unconverted.within(range);
         for piece in &pieces {

@@ -388,7 +388,7 @@ impl LockedFile<'_> {
         let shift = self.files.prepare_shift(self.inode, blocks.start)?;
         let _shape = self.inode.change_shape();
         let handle = self.files.volume.begin(self.ctx, shift.credits)?;
-        // The tree node that a split may need can come from the reserve.
+        // If a split needs a tree node, its block may come from the file system's reserve.
         handle.set_pool(Pool::Reserve);
         let mut core = self.inode.core_mut();
         let last = self.files.mapping.lookup_block(self.inode, &core, u32::MAX - 1)?;

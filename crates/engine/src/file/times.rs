@@ -14,8 +14,8 @@ pub(super) enum Touched {
 }
 
 impl LockedFile<'_> {
-    /// Sets the times that a change of content sets. If no data is dirty, also sets the size on
-    /// disk to the size that users see.
+    /// Sets the modification and change times, unless the caller keeps times itself. If no data is
+    /// dirty, also sets the size on disk to the size that users see.
     pub(super) fn touch_times(&self, touched: Touched) -> Result<()> {
         if touched == Touched::Times {
             let core = self.inode.core();

@@ -333,7 +333,7 @@ impl LockedFile<'_> {
         loop {
             let handle = self.files.volume.begin(self.ctx, FREE_CREDITS)?;
             if why == Why::Hole {
-                // The tree node that a split may need can come from the reserve.
+                // If a split needs a tree node, its block may come from the file system's reserve.
                 handle.set_pool(Pool::Reserve);
             }
             let mut core = self.inode.core_mut();

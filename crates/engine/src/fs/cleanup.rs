@@ -1,6 +1,6 @@
-//! Finishes deletions and truncations. When an image is opened for writing, those of the inodes
-//! that its orphan records name are finished. When it is closed, those are finished that open
-//! references or errors held up.
+//! Finishes deletions and truncations. Opening an image for writing finishes those of the inodes
+//! that its orphan records name. Closing it finishes those that were held up by open references or
+//! errors.
 
 use super::FileSystem;
 use crate::inode::Inode;
