@@ -1,5 +1,5 @@
-//! The fast-commit area: records that amend the last full commit. They are little-endian, unlike
-//! the rest of the journal.
+//! The fast-commit area: records of the transaction after the last full commit. They are
+//! little-endian, unlike the rest of the journal.
 //!
 //! This module has only what is needed to see whether the area holds records, and to name them.
 
@@ -10,7 +10,7 @@ use crate::layout::on_disk;
 use crate::units::TxnId;
 
 on_disk! {
-    /// Head of every record: its value follows.
+    /// Head of every record. The record's value follows.
     pub struct RawRecordHead[4] {
         /// [`RecordKind`].
         0 fc_tag: U16,

@@ -64,10 +64,11 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Converts the part `piece` of `extent`. If the piece lies at an end, next to a neighbour in
-    /// the wanted state, and `borders` allows it, moves the boundary; otherwise splits. Then pulls
-    /// the only leaf into the root if it fits there: as in Linux, after each extent, even if the
-    /// tree must grow again for the next one. As in Linux, too, a boundary that moves at write time
-    /// leaves the leaf where it is (observed on 6.18).
+    /// the wanted state, and `borders` allows it, moves the boundary; otherwise splits.
+    ///
+    /// Then pulls the only leaf into the root if it fits there. As in Linux, this happens after
+    /// each extent, even if the tree must grow again for the next one, but not if a boundary moved
+    /// at write time (observed on 6.18).
     fn convert_piece(
         &mut self,
         extent: &Extent,
