@@ -1,7 +1,7 @@
 //! An open file system that records which operations were done on it.
 //!
-//! Tests and tools use it to say what they tried, because a list written by hand can lack an
-//! operation. Only successful operations are recorded, by the names of docs/testing.md.
+//! Tests and tools use it to report which operations they tried: a list written by hand could miss
+//! some. Only successful operations are recorded, under the names that docs/testing.md uses.
 
 use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
 use blockyard_disk::inode::FileType;
@@ -10,14 +10,14 @@ use blockyard_sync::{Mutex, rank};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-/// Bytes of an attribute block that a value cannot use, at least: its header, an entry without a
-/// name, and the end of the list.
+/// Bytes of an attribute block that are never available for a value: the block's header, an entry
+/// with an empty name, and the end of the list.
 const BESIDE_A_VALUE: usize = 32 + 16 + 4;
 
-/// A file system with a record of what was done.
+/// A file system with a record of the operations done on it.
 pub struct Watched {
     fs: FileSystem,
-    /// The names of what succeeded.
+    /// The names of the operations that succeeded.
     done: Mutex<BTreeSet<&'static str>>,
 }
 
@@ -70,19 +70,19 @@ noted! {
 }
 
 impl Watched {
-    /// Nothing recorded yet.
+    /// Wraps a file system. No operation is recorded yet.
     #[must_use]
     pub fn new(fs: FileSystem) -> Self {
         Self { fs, done: Mutex::new(rank::LEAF, BTreeSet::new()) }
     }
 
-    /// The file system, to be closed.
+    /// Unwraps the file system, for example to close it.
     #[must_use]
     pub fn into_inner(self) -> FileSystem {
         self.fs
     }
 
-    /// The names of what was done.
+    /// The names of the operations that succeeded.
     pub fn done(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.done.lock().clone().into_iter()
     }
@@ -168,8 +168,8 @@ impl Watched {
         self.note(operation, self.fs.set_xattr(ctx, inode, name, value, mode))
     }
 
-    /// [`FileSystem::release_inode`]. Recorded, as `unlink open`, only if the inode has no name:
-    /// it was unlinked, or never had one.
+    /// [`FileSystem::release_inode`]. Recorded only if the inode has no name, because it was
+    /// unlinked while open or never had one. The recorded name is `unlink open`.
     ///
     /// # Errors
     /// Those of [`FileSystem::release_inode`].

@@ -1,8 +1,9 @@
-//! Extended attributes: in the inode, else in one block, which inodes may share.
+//! Extended attributes: in the inode, else in one block, which several inodes may share.
 //!
-//! A change is first computed on copies of the inode's area and of the block. A new block, if
-//! needed, is allocated before anything changes. A shared block is copied before it is changed. If
-//! the image has `ea_inode`, values that fit into neither go into inodes of their own ([`values`]).
+//! A change is first computed on copies of the inode's attribute area and of the block. A new
+//! block, if needed, is allocated before anything changes. A shared block is copied before it is
+//! changed. If the image has `ea_inode`, values that fit neither into the inode nor into the block
+//! go into inodes of their own ([`values`]).
 
 mod deletion;
 mod inheritance;
@@ -40,27 +41,27 @@ pub enum XattrMode {
     Replace,
 }
 
-/// Metadata blocks that a change touches.
+/// The most metadata blocks that a change touches, except for those of [`ValueInodes::credits`].
 const CREDITS: usize = 12;
 /// Longest value in bytes.
 const VALUE_MAX: usize = 65_536;
-/// Name prefixes whose values are access control lists.
+/// The name indices of access control lists.
 const ACLS: [u8; 2] = [ACCESS_LIST, DEFAULT_LIST];
-/// The list that shares permissions with the mode.
+/// The name index of the access list, which shares nine permission bits with the mode.
 const ACCESS_LIST: u8 = 2;
-/// The list that new inodes in a directory inherit.
+/// The name index of the default list, which new inodes in a directory inherit.
 const DEFAULT_LIST: u8 = 3;
 
-/// The prefix of rich access control lists, which no released kernel supports.
+/// The name index of rich access control lists, which no released kernel supports.
 const RICH_ACL: u8 = 8;
 /// The prefixes that any name may follow.
 const OPEN_PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Longest name with its prefix: what the kernel's calls accept and list.
+/// Longest name in bytes, with its prefix: the limit of the kernel's system calls.
 const NAME_MAX: usize = 255;
 
-/// The index and the rest of an attribute's name, if Linux serves it. Of the `system.` names, Linux
-/// serves only the two access control lists.
+/// Splits an attribute's name into the index of its prefix and the rest. Refuses names that Linux
+/// does not support: of the `system.` names, it supports only the two access control lists.
 fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::Range { what: "the attribute's name", bytes: name.len(), possible: "1 to 255" });
@@ -75,13 +76,14 @@ fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     }
 }
 
-/// Whether attributes of a prefix can be read, set and listed.
+/// Whether attributes with this name index can be read, set and listed.
 fn is_served(index: u8) -> bool {
     index != XATTR_INDEX && index != RICH_ACL
 }
 
-/// The extended attributes of inodes. Deleting an inode gives up its attributes, and giving up
-/// attributes deletes inodes that hold values. So both are here.
+/// The extended attributes of inodes, and the deletion of inodes. They belong together: deleting an
+/// inode releases its attributes, and releasing an attribute may delete the inode that holds its
+/// value.
 pub(crate) struct Xattrs {
     volume: Arc<Volume>,
     files: Arc<Files>,
@@ -92,9 +94,9 @@ pub(crate) struct Xattrs {
 struct Change<'a> {
     /// The new attribute; `None` removes it.
     attribute: Option<Attribute>,
-    /// The inode that holds the value, if it is not in the attribute.
+    /// The new inode that holds the value; `None` if `attribute` itself holds it.
     fresh: Option<FreshValue<'a>>,
-    /// The nine bits of the mode that change with it.
+    /// The new permission bits (`mode & 0o777`), if they change with the attribute.
     permissions: Option<u16>,
 }
 
@@ -232,10 +234,10 @@ impl Xattrs {
         unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// If the attribute already has this value in an inode: keeps that inode, changes the change
-    /// time as Linux does (observed on 6.18), and returns true. Does nothing and returns false in
-    /// all other cases, and always for access control lists and with [`XattrMode::Create`]. The
-    /// caller holds the owner's content exclusively.
+    /// If an inode already holds this same value for the attribute: keeps that inode, sets the
+    /// owner's change time as Linux does (observed on 6.18), and returns true. Otherwise does
+    /// nothing and returns false, as always for access control lists and with
+    /// [`XattrMode::Create`]. The caller holds the owner's content lock exclusively.
     fn touch_if_same(
         &self,
         ctx: &OpContext,
@@ -293,8 +295,8 @@ impl Xattrs {
         unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// Changes one attribute. The caller holds the inode's content exclusively. Returns the values
-    /// that nothing refers to any more.
+    /// Changes one attribute. The caller holds the inode's content lock exclusively. Returns the
+    /// value inodes that nothing refers to any more.
     fn change_in(
         &self,
         ctx: &OpContext,
@@ -354,7 +356,7 @@ impl Xattrs {
     }
 
     /// Puts the new attribute, if there is one, in the inode if it fits there, else in the block.
-    /// Returns the inode's area.
+    /// Returns the new content of the inode's attribute area.
     fn place_attribute(
         &self,
         core: &InodeCore,
@@ -388,8 +390,9 @@ impl Xattrs {
         write(in_inode).ok_or(Error::NoSpace)
     }
 
-    /// Whether a block may hold these attributes, one of which is new. If values can have inodes of
-    /// their own, the values in a block take at most 7/8 of it (observed on Linux 6.18).
+    /// Whether a block may hold these attributes, one of which is new. With `ea_inode`, a new value
+    /// goes into the block only if all values there then take at most 7/8 of it (observed on Linux
+    /// 6.18).
     fn leaves_room(&self, block: &AttributeList) -> bool {
         let length = |attribute: &Attribute| match &attribute.value {
             Value::Bytes(bytes) => bytes.len().next_multiple_of(4),
@@ -399,10 +402,10 @@ impl Xattrs {
         !self.keeps_values_in_inodes() || all <= self.volume.block_size() / 8 * 7
     }
 
-    /// Stores the attributes of the block: in place, in a new block if there is none yet or others
-    /// use it too, or nowhere if there are no attributes. Returns the values that nothing refers to
-    /// any more. Each attribute in a block is one reference to its value, however many inodes share
-    /// the block.
+    /// Stores `list` as the inode's attribute block: in place if only this inode uses the old
+    /// block, otherwise in a new block, or in no block if the list is empty. Returns the value
+    /// inodes that nothing refers to any more. Each attribute in a block is one reference to its
+    /// value inode, however many inodes share the block.
     #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,
@@ -414,7 +417,8 @@ impl Xattrs {
         (old_list, list): (&AttributeList, &AttributeList),
         held: &ValueInodes,
     ) -> Result<Vec<Arc<Inode>>> {
-        // A block with one user is this inode's alone, and its content lock is held.
+        // A reference count of 1 means that only this inode uses the block. Nobody else can change
+        // it: the caller holds the inode's content lock.
         if let Some(buffer) = &old
             && !list.is_empty()
             && buffer.read(refcount) == 1
@@ -432,7 +436,7 @@ impl Xattrs {
         let unused =
             if old.is_some() { self.release_attribute_block(handle, core, held)? } else { Vec::new() };
         if inode.kind() == FileType::Regular && (old.is_some() || fresh.is_some()) {
-            // The space of the inode changes, as when data is allocated or freed.
+            // A change of `i_blocks` queues the file for write-back, like one by its data.
             self.files.note_dirtied(ctx, inode);
         }
         if let Some(block) = fresh {
@@ -467,8 +471,8 @@ impl Xattrs {
         Ok(block)
     }
 
-    /// Loads what giving up an inode's attribute block needs: its bitmap, and the block, which
-    /// stays in memory while the returned buffer lives.
+    /// Prepares for [`Self::release_attribute_block`]: reserves the bitmap of the inode's attribute
+    /// block and loads the block, which stays in memory while the returned buffer lives.
     pub(crate) fn reserve_attribute_block(
         &self,
         handle: &Handle<'_>,
@@ -482,9 +486,9 @@ impl Xattrs {
         self.attribute_block(block).map(Some)
     }
 
-    /// Gives up an inode's attribute block: it has one user less, or is freed with the last.
-    /// Returns the values that nothing refers to any more. Call [`Self::reserve_attribute_block`]
-    /// first.
+    /// Removes an inode's reference to its attribute block, and frees the block if that was the
+    /// last one. Returns the value inodes that nothing refers to any more. Call
+    /// [`Self::reserve_attribute_block`] first.
     pub(crate) fn release_attribute_block(
         &self,
         handle: &Handle<'_>,
@@ -551,7 +555,8 @@ impl Xattrs {
     }
 }
 
-/// The references left after removing each of `kept` once: two attributes may share a value.
+/// `all` without the elements of `kept`. Each of these is removed only once: the same value inode
+/// may occur several times, because attributes may share it.
 fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut all: Vec<u32> = all.collect();
     for value in kept {

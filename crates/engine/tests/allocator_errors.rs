@@ -96,8 +96,8 @@ fn no_space_and_a_device_that_fails_stay_what_they_are() {
     assert_eq!(errno(failed), EIO);
 }
 
-/// A source whose device fails for every block bitmap and for the first group's inode bitmap. The
-/// other inode bitmaps are damaged.
+/// A source of bitmaps whose device fails for every block bitmap and for the first group's inode
+/// bitmap. The other inode bitmaps are damaged.
 #[derive(Debug)]
 struct Broken;
 

@@ -1,5 +1,5 @@
-//! Direct writes: their requests, what happens to dirty data, and the content and image that
-//! result.
+//! Direct writes: the allocation requests that they make, what happens to dirty data in their
+//! range, and the content and image that result.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ use support::{ROOT, context, file, open_with};
 
 const BLOCK: u64 = 4096;
 
-/// The first logical block and the length in blocks of each request for data, and the number of
-/// requests for the mapping.
+/// The allocation requests so far: the first logical block and the length in blocks of each request
+/// for data, and the number of requests for blocks of the extent tree or block map.
 #[derive(Default)]
 struct Requests(Mutex<Vec<(u32, u32)>>, Mutex<u32>);
 
@@ -75,9 +75,9 @@ impl World {
     }
 }
 
-/// The requests are those of Linux 6.18 for the same writes, as its tracepoints show them. A
-/// request that a preallocation serves counts, too. The content is the last one written, and the
-/// size follows.
+/// The requests are those that Linux 6.18 makes for the same writes, as its tracepoints show them.
+/// Requests that a preallocation serves are included. Each block holds what was written to it last,
+/// and the size covers the last block written.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
     let world = World::new();
@@ -102,7 +102,7 @@ fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
 #[test]
 fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
     let world = World::new();
-    // Folios of 16 and of 4 blocks.
+    // These blocks are in two folios, of 16 and of 4 blocks.
     world.fs.write(&context(), world.inode, 0, &[7; 20 * 4096]).unwrap();
     assert_eq!(world.direct(4, 4, 8), [(0, 16)]);
     assert_eq!(world.fs.allocator().free_clusters().delayed, 4);
@@ -119,8 +119,9 @@ fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
     }
 }
 
-/// Observed on Linux 6.18: each piece is converted separately. So a write over two holes and the
-/// blocks between them may need a tree block, which is freed again at once.
+/// Observed on Linux 6.18: a direct write maps each hole in its range as an unwritten extent, and
+/// later converts each unwritten extent separately. So a write over two holes and the unwritten
+/// blocks between them may need a tree block. When the converted extents merge, it is freed again.
 #[test]
 fn pieces_are_entries_of_their_own_until_they_are_converted() {
     let world = World::new();
@@ -147,10 +148,11 @@ fn parts_of_blocks_are_refused_and_change_nothing() {
     assert_eq!(world.fs.attributes(world.inode).unwrap().size, 0);
 }
 
-/// Observed on Linux 6.18: behind the end of the file, each block whose array of pointers exists is
-/// a request of its own. Blocks of a new array are one request, up to the end of the array. From
-/// the first hole before the end of the file on, the rest of the write makes dirty data, which is
-/// written back before the call returns. The engine once left all of a direct write dirty.
+/// Observed on Linux 6.18 with block maps: behind the end of the file, each block whose pointer
+/// goes into the inode or an existing indirect block is a request of its own. The blocks of a new
+/// indirect block are one request. From the first hole before the end of the file on, the rest of a
+/// direct write becomes dirty data, which is written back before the call returns. The engine once
+/// did that for the whole write, without the write-back.
 #[test]
 fn block_maps_are_written_directly_too() {
     let world = World::on(mkfs::Options::ext4().features("^extent,^64bit"));

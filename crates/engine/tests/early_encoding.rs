@@ -1,5 +1,5 @@
-//! Inodes that are encoded and leave memory before the transaction that created them commits:
-//! nothing of them may be lost.
+//! Inodes that are encoded into their table blocks and leave memory before the transaction that
+//! created them commits: none of their changes may be lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,8 +24,9 @@ fn open(device: &Arc<MemoryDevice>) -> FileSystem {
 }
 
 /// Threads on one CPU slot create files, each thread in its own directory. They share blocks of the
-/// inode table, including new ones. With `unnamed`, files on the orphan list are created between
-/// them. After opening again, each name leads to a file with one link.
+/// inode table, including new ones. With `unnamed`, files without a name, which are on the orphan
+/// list, are created in between. After the image is reopened, each name leads to a file with one
+/// link.
 fn make_on_many_threads(unnamed: bool) {
     const FILES: u32 = 3000;
     let ctx = OpContext::system();
@@ -68,7 +69,7 @@ fn files_made_beside_unnamed_ones_are_there() {
 }
 
 /// A file is created, and then up to 6,000 others, so that its inode leaves memory before a commit.
-/// fsync still makes it durable by one commit, and a second fsync commits nothing.
+/// fsync of the file still commits exactly once, and a second fsync commits nothing.
 #[test]
 fn fsync_of_an_inode_that_left_memory_commits_it() {
     let ctx = OpContext::system();
@@ -92,7 +93,7 @@ fn fsync_of_an_inode_that_left_memory_commits_it() {
     }
 }
 
-/// fsync and fdatasync of a file that nobody changed commit nothing, whatever happened to others.
+/// fsync and fdatasync of an unchanged file commit nothing, even if other files changed.
 #[test]
 fn fsync_of_a_clean_file_commits_nothing() {
     let ctx = OpContext::system();
@@ -104,7 +105,7 @@ fn fsync_of_a_clean_file_commits_nothing() {
         };
         let fs = reopen();
         let clean = fs.create(&ctx, InodeNr::ROOT, b"clean", &FILE).unwrap();
-        // The last of them does not share its block of the inode table with the file.
+        // The inode of the last of these files is in another table block than the inode of `clean`.
         let others = (0..100).map(|number| format!("other{number}"));
         let others: Vec<InodeNr> =
             others.map(|name| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &FILE).unwrap()).collect();

@@ -1,5 +1,5 @@
-//! A failed instance says so on the device: whoever opens the image next knows that it must be
-//! checked.
+//! Records on the device that an instance failed or found damage, so that whoever opens the image
+//! next knows that it must be checked.
 
 use super::Volume;
 use crate::options::OnDamage;
@@ -14,23 +14,23 @@ use zerocopy::{FromBytes, IntoBytes};
 const LOGGED_MAX: usize = 256;
 
 impl Volume {
-    /// Records the failure in the journal and the superblock, once. What was committed stays in the
-    /// log. Best effort: the device itself may have failed. Call it without locks of a rank above
-    /// that of an inode's content.
+    /// Records the failure in the superblocks of the journal and of the file system, once.
+    /// Committed transactions stay in the log. Best effort: the device itself may have failed. The
+    /// caller may hold locks only up to the rank of an inode's content lock.
     pub(crate) fn note_failure(&self, ctx: &OpContext) {
         if self.read_only || self.failure_noted.swap(true, Ordering::Relaxed) {
             return;
         }
         let _turn = self.txns.turn.wait(|| true);
-        // Both are tried, even if the first fails. Nobody is left to tell about errors.
+        // If the first fails, the second is still tried. No caller could handle their errors.
         let _ = self.journal.abort();
         let _ = self.note_in_superblock(ctx);
     }
 
-    /// Does what [`OnDamage`] requires after an operation found damage. This may be nothing.
-    /// Otherwise the damage is logged, and unless the instance is read-only, the superblock records
-    /// it. If the policy is not to continue, the instance becomes read-only. Call this without
-    /// locks of a rank above that of an inode's content.
+    /// Does what [`OnDamage`] requires after an operation found damage. With [`OnDamage::Tell`]
+    /// that is nothing. Otherwise the damage is logged, and unless the instance is read-only, the
+    /// superblock records it. Unless the policy is [`ErrorPolicy::Continue`], the instance becomes
+    /// read-only. The caller may hold locks only up to the rank of an inode's content lock.
     pub(crate) fn note_damage(&self, ctx: &OpContext, found: &Corruption) {
         if self.options().on_damage == OnDamage::Tell {
             return;
@@ -59,14 +59,14 @@ impl Volume {
             is_first
         };
         if is_first {
-            // Best effort: the next commit that writes the superblock records the error again, and
-            // the close does so at the latest.
+            // Best effort: the error is also recorded in memory, so it reaches the device with the
+            // next commit that writes the superblock, or at the latest when the image is closed.
             let _ = self.note_in_superblock(ctx);
         }
     }
 
-    /// Logs damage, each kind once for each place. Places differ by group, inode or block on the
-    /// device. Logical block and offset do not count.
+    /// Logs damage, but each kind only once for each group, inode and physical block. Damage that
+    /// differs only in its logical block or offset is not logged again.
     fn log_damage(&self, found: &Corruption) {
         let place = Place { logical: None, offset: None, ..found.at };
         let what = Corruption { at: place, ..*found };
@@ -84,8 +84,8 @@ impl Volume {
         }
     }
 
-    /// Counts an error in the superblock as it is on the device: the one in memory may be ahead of
-    /// the last commit.
+    /// Counts an error in the superblock on the device, and changes nothing else there. The
+    /// superblock in memory cannot be written instead: it may be ahead of the last commit.
     fn note_in_superblock(&self, ctx: &OpContext) -> Result<()> {
         let mut bytes = [0; RawSuperblock::SIZE];
         self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;
@@ -96,7 +96,7 @@ impl Volume {
     }
 }
 
-/// Counts one more error.
+/// Sets the ERROR state, counts one more error, and records its time.
 fn count_error(raw: &mut RawSuperblock, ctx: &OpContext) {
     raw.set_state(raw.state() | FsState::ERROR);
     let now = low32(ctx.now.seconds.max(0).cast_unsigned());

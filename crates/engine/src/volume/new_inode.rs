@@ -20,12 +20,12 @@ pub struct NewInode {
     pub kind: FileType,
     /// The low 12 bits of the mode.
     pub permissions: u16,
-    /// The number of a device; `None` for all other types.
+    /// The device number of a character or block device; `None` for all other types.
     pub device: Option<DeviceNumber>,
 }
 
-/// Flags that a new directory inherits from its parent. By some policies it also inherits TOPDIR.
-/// Other types inherit fewer.
+/// Flags that a new directory inherits from its parent. Under some policies it also inherits
+/// TOPDIR. Other types inherit fewer.
 const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -42,8 +42,8 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
 const FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Volume {
-    /// Takes an inode number and creates the inode in memory, with no links yet. `parent` is the
-    /// directory's number and core. `name` is `None` for an inode without a name.
+    /// Allocates an inode number and creates the inode in memory, with no links yet. `parent` is
+    /// the number and core of the parent directory. `name` is `None` for an inode without a name.
     pub(crate) fn new_inode(
         &self,
         ctx: &OpContext,
@@ -74,8 +74,8 @@ impl Volume {
         let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names, self.rules.pages()));
         {
             let mut core = inode.core_mut_child();
-            // Into the table first: without the table's reference, the inode would look unused to
-            // `encode_waiting`, which counts references.
+            // The inode goes into the table before it joins the transaction: without the table's
+            // reference, `encode_waiting`, which counts references, would take it for unused.
             self.inodes.table.insert(&inode);
             self.inodes
                 .join_inode(handle, &inode, &mut core)
@@ -85,8 +85,8 @@ impl Volume {
         Ok(inode)
     }
 
-    /// Whether the content of a new inode may lie in the inode. As in Linux (observed on 6.18) the
-    /// target of a symbolic link does not, and neither does a file with the flag for direct access.
+    /// Whether a new inode may keep its content as inline data (`inline_data`). As in Linux
+    /// (observed on 6.18), only directories and regular files without the DAX flag may.
     fn may_be_inline(&self, kind: FileType, flags: InodeFlags) -> bool {
         self.sb.features().incompat.contains(Incompat::INLINE_DATA)
             && match kind {
@@ -204,8 +204,9 @@ impl Volume {
         slot
     }
 
-    /// The generation of a new inode. Except by rare chance, it differs from that of the number's
-    /// previous user, even of one in an earlier instance. The same seed and operations repeat it.
+    /// The generation of a new inode. It is pseudo-random, so it almost certainly differs from the
+    /// generation of the previous inode with this number, even if an earlier instance created that
+    /// inode. The same seed and operations yield the same generations.
     fn generation(&self, number: InodeNr) -> u32 {
         let draw = self.inodes_created.fetch_add(1, blockyard_sync::Ordering::Relaxed);
         let mixed = (self.options().seed ^ draw ^ (u64::from(number.raw()) << 32))
@@ -232,8 +233,8 @@ impl Volume {
     }
 
     /// Sets the deletion time, of which the format keeps 32 bits. The field doubles as the orphan
-    /// list's link: a value that could be an inode number would look like a leftover link, so it is
-    /// raised above all inode numbers.
+    /// list's link. A time that could be an inode number would look like a leftover link, so such a
+    /// time is raised above all inode numbers.
     pub(crate) fn set_deletion_time(&self, ctx: &OpContext, core: &mut InodeCore) {
         let seconds = low32(ctx.now.seconds.cast_unsigned());
         core.slot.raw_mut().i_dtime.set(seconds.max(self.geometry().inodes_count().saturating_add(1)));

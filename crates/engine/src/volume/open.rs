@@ -38,7 +38,7 @@ impl Volume {
         }
         let claims = claim(&[Some(&device), external.as_ref()], read_only, &options)?;
         let device = recovered(device, external.as_ref(), &sb, read_only, options.recovery)?;
-        // Replay may have brought another superblock home.
+        // The replay may have overwritten the superblock.
         let (raw, sb) = read_superblock(&*device)?;
         if !read_only {
             refuse_unwritable(&sb, external.is_some())?;
@@ -96,8 +96,8 @@ impl Volume {
         })
     }
 
-    /// Makes the first writes: the log's superblock, if there is a journal, and the file system's.
-    /// `orphans` holds the records that were found.
+    /// Makes the first writes: the journal's superblock, if there is a journal, and the file
+    /// system's superblock. `orphans` holds the orphan records that were found in the image.
     pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
         self.orphans = orphans;
         self.journal.start()?;
@@ -110,8 +110,8 @@ impl Volume {
     }
 }
 
-/// The log at `place`, with an index of the copies of blocks in it that are not home yet. The index
-/// begins empty.
+/// The log at `place`, with an index of the logged blocks that no checkpoint has written home yet.
+/// The index begins empty.
 fn open_log(
     device: &Arc<dyn BlockDevice>,
     external: Option<Arc<dyn BlockDevice>>,
@@ -122,8 +122,9 @@ fn open_log(
     Arc::new(Committed::new(Arc::new(log)))
 }
 
-/// Claims devices for exclusive use, or for shared reading. With [`OpenOptions::shared`] a reader
-/// claims nothing: somebody may write meanwhile.
+/// Claims the devices: for exclusive use if the instance may write, otherwise for shared reading.
+/// With [`OpenOptions::shared`], a read-only instance claims nothing, so others may write
+/// meanwhile.
 fn claim(
     devices: &[Option<&Arc<dyn BlockDevice>>],
     read_only: bool,
@@ -137,7 +138,8 @@ fn claim(
     Ok(devices.map(|device| Claim::write(device)).collect::<std::result::Result<_, _>>()?)
 }
 
-/// The file system's blocks as of the last commit: an image in the log hides the block at home.
+/// The file system's blocks as of the last commit: if the log holds a newer copy of a block, that
+/// copy is read instead of the block at home.
 fn home_view(
     device: &Arc<dyn BlockDevice>,
     committed: Option<&Arc<Committed>>,
@@ -150,8 +152,9 @@ fn home_view(
     }
 }
 
-/// Opens the image's journal for writing; recovery has emptied its log. If the image has none, it
-/// is not wanted, or the instance is read-only, returns one that writes straight home.
+/// Opens the journal in `committed` for writing; recovery has emptied its log. Without one (the
+/// image has no journal, the caller does not want it, or the instance is read-only), returns a
+/// [`NullJournal`], which writes straight home.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     flushes: &Arc<Flushes>,
@@ -169,9 +172,9 @@ fn open_journal(
 }
 
 /// The most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The
-/// rest keeps what operations read. If a block changes again before a commit in progress
-/// has copied it, its old content is set aside. There are at most as many such copies as dirty
-/// blocks.
+/// rest is for clean blocks that operations read. Not counted here is the old content of a block
+/// that changes again before a commit in progress has copied it. It is set aside in a copy; there
+/// are at most as many such copies as dirty blocks.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }

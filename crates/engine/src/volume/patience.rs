@@ -1,4 +1,5 @@
-//! Waiting for space: for clusters that a commit makes usable, or that others hold for a moment.
+//! Waiting for space: for clusters that a commit makes usable, or that other threads or files hold
+//! for a moment.
 
 use super::Volume;
 use crate::space::privileges;
@@ -8,19 +9,21 @@ use std::time::Duration;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
-/// Attempts after which this thread no longer just yields to others, but sleeps for [`PAUSE`].
+/// Attempts between which the thread only yields the CPU. After them, it sleeps for [`PAUSE`]
+/// before each further attempt.
 const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Volume {
-    /// Call this after [`Error::NoSpace`], outside a handle. Commits if freed clusters wait for
-    /// that. `tries` counts the calls for one request: at most three succeed. By Linux's rules
-    /// ([`Rules`](crate::requests::Rules)) a retry is also allowed without a commit, as long as a
-    /// cluster could be claimed.
+    /// Returns `Ok` if a request that failed with [`Error::NoSpace`] is worth another try. Call
+    /// this outside a handle. If freed clusters become usable only by a commit, this commits. By
+    /// Linux's rules ([`Rules`](crate::requests::Rules)) a retry is also allowed without a commit,
+    /// as long as a cluster could be claimed. `tries` counts the calls for one request: at most
+    /// three succeed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when nothing is left to wait for, or after three calls; and those of the
-    /// commit.
+    /// [`Error::NoSpace`] when a commit would free nothing, or after three calls; and the errors of
+    /// the commit.
     pub(crate) fn retry_after_commit(&self, ctx: &OpContext, tries: &mut u32) -> Result<()> {
         if *tries >= RETRIES_MAX {
             return Err(Error::NoSpace);
@@ -35,14 +38,13 @@ impl Volume {
     }
 
     /// Repeats a step that finds no space, as long as clusters are free, and at most
-    /// `rules.patience` times. Mostly this is a step of write-back, whose space is reserved. That
-    /// space may be preallocated for another file, about to come back from a claim, or freed in the
-    /// running transaction. Call this outside a handle.
+    /// `rules.patience` times. Usually it is a step of write-back, whose space is reserved, but for
+    /// the moment preallocated for another file, held by a claim that will be released, or freed in
+    /// the running transaction. Call this outside a handle.
     ///
-    /// # Errors
-    /// Those of `step` and of commits. If the step's space was reserved, [`Error::NoSpace`] means
-    /// that more was reserved than is available. In a sound image that is a bug. In a damaged one
-    /// free clusters may lie in groups whose bitmaps cannot be used.
+    /// # Errors Those of `step` and of commits. If the step's space was reserved,
+    /// [`Error::NoSpace`] means that more was reserved than is available. In a sound image that is
+    /// a bug. In a damaged image, free clusters may lie in groups whose bitmaps cannot be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {

@@ -23,7 +23,8 @@ pub(super) fn recovered(
     }
     let status = session(&*device, external)?.status().clone();
     match status.state {
-        // An aborted journal keeps its error code until a replay marks the superblock instead.
+        // The error code says that the journal was aborted. A replay clears the code and marks the
+        // file system's superblock as having errors.
         JournalState::Clean if status.errno != 0 => replay(device, external, read_only, recovery),
         JournalState::None | JournalState::Clean => Ok(device),
         JournalState::Unflagged if read_only => Ok(device),

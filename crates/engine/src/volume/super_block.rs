@@ -13,7 +13,8 @@ use zerocopy::IntoBytes;
 pub(super) struct SuperBlock {
     raw: RawSuperblock,
     checksums: Checksums,
-    /// The whole block that holds it: bytes before 1024 belong to boot loaders.
+    /// The content of the block that holds the superblock: the bytes before 1024 belong to boot
+    /// loaders.
     around: Box<[u8]>,
     offset: usize,
     block: BlockNr,
@@ -21,7 +22,7 @@ pub(super) struct SuperBlock {
 }
 
 impl SuperBlock {
-    /// Keeps the verified superblock.
+    /// Takes the verified superblock `raw`, and reads the block around it.
     pub(super) fn new(
         device: &dyn BlockDevice,
         raw: RawSuperblock,
@@ -48,12 +49,13 @@ impl SuperBlock {
         &self.raw
     }
 
-    /// Blocks that `statfs` leaves out.
+    /// The blocks of the file system's own metadata, which `statfs` subtracts from the total.
     pub(super) fn overhead_blocks(&self) -> u64 {
         u64::from(self.raw.s_overhead_clusters.get()) << self.cluster_bits
     }
 
-    /// The block of the superblock, with current totals and its checksum.
+    /// The block that holds the superblock, as a commit writes it: with the given totals and a
+    /// valid checksum.
     pub(super) fn image(&mut self, totals: &Totals) -> Image {
         self.set_totals(totals);
         self.checksums.seal_superblock(&mut self.raw);
@@ -71,7 +73,7 @@ impl SuperBlock {
         self.raw.s_free_inodes_count.set(u32_from_u64(totals.free_inodes));
     }
 
-    /// Sets the mount point: zero-terminated, cut to the room there is.
+    /// Sets the field for the last mount point: truncated to fit, and zero-terminated.
     pub(super) fn set_last_mounted(&mut self, place: &[u8]) {
         let field = &mut self.raw.s_last_mounted;
         let len = place.len().min(field.len() - 1);
@@ -79,8 +81,8 @@ impl SuperBlock {
         field[..len].copy_from_slice(&place[..len]);
     }
 
-    /// Marks the image as in use, durably, before any transaction. If its journal is used, the
-    /// image is marked as needing recovery; otherwise it is marked as not clean.
+    /// Marks the image as in use, durably, before any transaction. If the journal is used, that
+    /// mark is the RECOVER feature; otherwise the VALID state is cleared.
     pub(super) fn write_opened(
         &mut self,
         device: &dyn BlockDevice,
@@ -92,8 +94,8 @@ impl SuperBlock {
         } else {
             self.raw.set_state(self.raw.state() - FsState::VALID);
         }
-        // A system that does not know the orphan file must not write while the file may hold
-        // entries.
+        // An implementation that does not know the orphan file must not write to the image while
+        // the orphan file may hold entries.
         self.set_orphan_present(self.raw.compat().contains(Compat::ORPHAN_FILE));
         let mounts = self.raw.s_mnt_count.get().saturating_add(1);
         self.raw.s_mnt_count.set(mounts);
@@ -101,8 +103,8 @@ impl SuperBlock {
         self.write(device, now)
     }
 
-    /// Marks the image as no longer in use, durably, after everything else is written. It becomes
-    /// clean only if it `was_valid` when it was opened.
+    /// Marks the image as no longer in use, durably, after everything else is written. The image is
+    /// marked as clean only if it `was_valid` when it was opened.
     pub(super) fn write_closed(
         &mut self,
         device: &dyn BlockDevice,

@@ -1,4 +1,4 @@
-//! Tells the device which blocks hold nothing that is needed.
+//! Discards free blocks on the device (`fstrim`).
 
 use super::Volume;
 use crate::{Error, OpContext, Result};

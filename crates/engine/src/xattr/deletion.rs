@@ -14,15 +14,16 @@ impl Xattrs {
     /// Deletes an inode if it has no links and no open references: its blocks, attributes and
     /// number.
     pub(crate) fn delete_if_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
-        // Values have no attributes, so the recursion ends.
+        // Value inodes have no attributes, so the recursion ends.
         let values = self.delete_unused(ctx, inode)?;
         values.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// As [`Self::delete_if_unused`], but leaves it to the caller to delete the value inodes that
-    /// lose their last reference. Returns those.
+    /// As [`Self::delete_if_unused`], but only returns the value inodes that lose their last
+    /// reference; the caller must delete them.
     fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
-        // Locked as a child: the caller may hold the content of its directory or owner.
+        // Locked as a child: the caller may hold the content lock of this inode's directory or, if
+        // it holds a value, of its owner.
         let mut data = inode.write_child();
         let _shape = inode.change_shape();
         {
@@ -41,7 +42,7 @@ impl Xattrs {
         self.files.locked(ctx, inode, &mut data).drop_content();
         let mut end = u32::MAX;
         // The last blocks are freed in the same handle as the inode, so no crash leaves an inode
-        // without blocks: a long symbolic link would be taken for a short one.
+        // without blocks: recovery would take a long symbolic link without blocks for a fast one.
         let credits = CREDITS + held.credits();
         let (handle, mut core, _attributes) = loop {
             let handle = self.volume.begin(ctx, credits + FREE_CREDITS)?;

@@ -3,12 +3,13 @@
 //!
 //! * Mode & 0o777 = the requested mode & what the default list grants owner, mask (or owning group)
 //!   and others. The other bits are as requested.
-//! * Access list = the default list with that mode, left out if it says no more than the mode.
-//! * A directory also takes the default list.
-//! * A symbolic link takes nothing.
+//! * Access list = the default list with that mode. It is not stored if the mode alone expresses
+//!   it.
+//! * A directory also inherits the default list itself.
+//! * A symbolic link inherits nothing.
 //!
-//! Before the transaction that creates the inode begins, everything is read, and values that fit
-//! only into inodes of their own are written.
+//! Before the handle that creates the inode begins, everything is read, and lists that fit only
+//! into inodes of their own are written.
 
 use super::values::FreshValue;
 use super::{ACCESS_LIST, CREDITS, DEFAULT_LIST, damaged};
@@ -43,7 +44,7 @@ impl Inherited {
         &self.new
     }
 
-    /// Metadata blocks that the lists add to a change.
+    /// Metadata blocks that storing the lists may change.
     pub(crate) fn credits(&self) -> usize {
         if self.lists.is_empty() { 0 } else { CREDITS }
     }
@@ -154,8 +155,9 @@ impl Xattrs {
         Ok(())
     }
 
-    /// Takes the lists back from an inode that nothing refers to, in the transaction that created
-    /// it. Their values are orphans again, for [`Self::abandon_inherited`].
+    /// Undoes [`Self::give_inherited`] in the transaction that created the inode, if nothing refers
+    /// to the inode. The value inodes of its lists become orphans again;
+    /// [`Self::abandon_inherited`] deletes them.
     pub(crate) fn take_back(
         &self,
         handle: &Handle<'_>,
@@ -167,7 +169,7 @@ impl Xattrs {
         self.release_attributes(handle, inode, core, &held).map(drop)
     }
 
-    /// Deletes what was written for an inode that was not created.
+    /// Deletes the value inodes that were written for the lists of an inode that was not created.
     pub(crate) fn abandon_inherited(&self, ctx: &OpContext, inherited: &Inherited) -> Result<()> {
         let mut fresh = inherited.lists.iter().filter_map(|list| list.fresh.as_ref());
         fresh.try_for_each(|(value, _)| self.abandon_value(ctx, value))

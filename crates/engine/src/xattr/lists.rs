@@ -1,8 +1,8 @@
 //! Setting and removing access control lists (acl(5)), and their agreement with the mode, as in
 //! Linux (observed on 6.18):
 //!
-//! * A value without entries removes a list.
-//! * An access list that says no more than the mode becomes the mode.
+//! * Setting a value without entries removes the list.
+//! * An access list that the mode alone can express is not stored: only the mode is set.
 //! * Otherwise mode & 0o777 = what the access list grants owner, mask (or owning group) and others.
 //! * `XattrMode` does not matter: a list may be set or removed whether or not there was one before.
 
@@ -17,10 +17,10 @@ use blockyard_disk::xattr::{
 use std::sync::Arc;
 
 impl Xattrs {
-    /// Sets a list in the form of system calls.
+    /// Sets a list from `value`, which has the form that the system calls use.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for another version of lists and on symbolic links,
+    /// [`Error::NotSupported`] for another version of that form and on symbolic links,
     /// [`Error::Denied`] for a default list of anything but a directory, [`Error::Invalid`] for a
     /// value that is not a complete list; and the errors of setting any other attribute.
     pub(super) fn set_list(&self, ctx: &OpContext, inode: InodeRef, index: u8, value: &[u8]) -> Result<()> {
@@ -49,7 +49,7 @@ impl Xattrs {
         self.change_xattrs(ctx, inode, (index, b""), Change::default(), XattrMode::Set)
     }
 
-    /// The kind of an inode that may have lists.
+    /// The kind of an inode; an error if inodes of this kind have no lists.
     fn kind_with_lists(&self, inode: InodeRef) -> Result<FileType> {
         match self.volume.inodes.inode(inode)?.kind() {
             FileType::Symlink => Err(Error::NotSupported("access control lists of symbolic links")),
@@ -59,7 +59,7 @@ impl Xattrs {
 
     /// Adapts the access control list of an inode, if there is one, to the mode that the inode is
     /// about to get. If that changes the list, this also sets the nine bits that list and mode
-    /// share. The caller holds the inode's content exclusively.
+    /// share. The caller holds the inode's content lock exclusively.
     pub(crate) fn fit_access_list(
         &self,
         ctx: &OpContext,
@@ -82,7 +82,7 @@ impl Xattrs {
         let unused = match &old.value {
             Value::Bytes(_) => set(Value::Bytes(list), None)?,
             Value::Inode { .. } => {
-                // In a new inode: others may share the old one.
+                // The new list goes into a new inode: other attributes may share the old one.
                 let value = self.make_value(ctx, inode, &list)?;
                 let hash = self.value_hash(&list);
                 let reference = Self::reference_to(&value, b"", list.len(), hash);

@@ -3,8 +3,8 @@
 //!
 //! The reference count is in the inode's change time (high half) and version (low half), the hash
 //! of the value in its access time. An attribute in a block counts once, however many inodes share
-//! the block. A value that loses its last reference is an orphan until it is deleted, so a crash in
-//! between loses no space.
+//! the block. A value inode that loses its last reference is an orphan until it is deleted, so a
+//! crash in between leaks no space.
 
 use super::{CREDITS, VALUE_MAX};
 use crate::cache::Buffer;
@@ -20,15 +20,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The inodes that hold values of one inode's attributes, each with its block of the inode table.
-/// They are in memory before anything changes, because counting references must not fail midway.
+/// They are loaded before anything changes, so that a change of reference counts cannot fail
+/// halfway.
 #[derive(Default)]
 pub(crate) struct ValueInodes(BTreeMap<u32, (Arc<Inode>, Arc<Buffer>)>);
 
-/// Blocks of the orphan file in which values without a reference are recorded; usually one.
+/// The most blocks of the orphan file in which value inodes without a reference are recorded;
+/// usually it is one.
 const NOTES: usize = 2;
 
 impl ValueInodes {
-    /// Metadata blocks that change if all reference counts do.
+    /// Metadata blocks that change if all these reference counts change.
     pub(crate) fn credits(&self) -> usize {
         let tables: BTreeSet<BlockNr> = self.0.values().map(|(_, table)| table.block()).collect();
         if tables.is_empty() { 0 } else { tables.len() + NOTES }
@@ -44,11 +46,11 @@ impl ValueInodes {
 pub(super) struct FreshValue<'a> {
     /// The inode that holds it.
     pub(super) inode: &'a Arc<Inode>,
-    /// The hash of its bytes, which that inode keeps and readers check.
+    /// The hash of the value's bytes, which the inode stores and readers check.
     pub(super) hash: u32,
 }
 
-/// The inodes that a list refers to, once for each reference.
+/// The numbers of the value inodes that a list refers to, one for each reference.
 pub(super) fn values_of(list: &AttributeList) -> impl Iterator<Item = u32> {
     list.iter().filter_map(|attribute| attribute.value.inode())
 }
@@ -58,7 +60,8 @@ impl Xattrs {
         self.volume.sb.features().incompat.contains(Incompat::EA_INODE)
     }
 
-    /// Loads the inodes that an inode's attributes refer to. A value's inode has none.
+    /// Loads the value inodes that an inode's attributes refer to. For a value inode the result is
+    /// empty: it has no attributes.
     pub(crate) fn value_inodes(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<ValueInodes> {
         let mut held = ValueInodes::default();
         if !self.keeps_values_in_inodes() || core.flags().contains(InodeFlags::EA_INODE) {
@@ -78,9 +81,9 @@ impl Xattrs {
         Ok(held)
     }
 
-    /// The value of an attribute of `owner`. As in Linux (observed on 6.18), a value in an inode is
-    /// checked by its size and both hashes. Values written before there were hashes name their
-    /// owner instead.
+    /// The value of an attribute of `owner`. As in Linux (observed on 6.18), a value in an inode of
+    /// its own is checked by its size and by the hashes in the attribute's entry and in the value
+    /// inode. Values from before there were hashes name their owner instead.
     pub(super) fn value_of(&self, owner: &Arc<Inode>, attribute: &Attribute) -> Result<Vec<u8>> {
         let (number, size, entry_hash) = match &attribute.value {
             Value::Bytes(bytes) => return Ok(bytes.clone()),
@@ -113,7 +116,7 @@ impl Xattrs {
         }
     }
 
-    /// Adds a reference to each value. The owner's core is held.
+    /// Adds a reference to each value. The caller holds the owner's core lock.
     pub(super) fn count_values(
         &self,
         handle: &Handle<'_>,
@@ -129,8 +132,8 @@ impl Xattrs {
         Ok(())
     }
 
-    /// Removes a reference from each value. Returns those with none left, to be deleted once the
-    /// handle has ended. The owner's core is held.
+    /// Removes a reference from each value. Returns the value inodes with none left, which the
+    /// caller must delete once the handle has ended. The caller holds the owner's core lock.
     pub(crate) fn drop_values(
         &self,
         handle: &Handle<'_>,
@@ -144,8 +147,8 @@ impl Xattrs {
             let count = references(&core).saturating_sub(1);
             set_references(&mut core, count);
             if count == 0 && core.links() > 0 {
-                // Linux refuses an orphan marked as a value (observed on 6.18): after a crash it
-                // would stay for ever.
+                // Linux refuses an orphan with the flag of a value inode (observed on 6.18): after
+                // a crash it would never delete it.
                 let flags = core.flags().difference(InodeFlags::EA_INODE);
                 core.slot.raw_mut().set_flags(flags);
                 core.slot.raw_mut().i_links_count.set(0);
@@ -156,8 +159,8 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Gives up all attributes of an inode that is being deleted. Returns the values that nothing
-    /// refers to any more.
+    /// Releases all attributes of an inode that is being deleted. Returns the value inodes that
+    /// nothing refers to any more.
     pub(crate) fn release_attributes(
         &self,
         handle: &Handle<'_>,
@@ -175,7 +178,8 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Blocks that a value in an inode adds to its owner's count: its size in whole clusters.
+    /// Blocks that a value in an inode of its own adds to `i_blocks` of its owner: its size rounded
+    /// up to whole clusters.
     pub(super) fn value_blocks(&self, value: &Value) -> i64 {
         let Value::Inode { size, .. } = value else { return 0 };
         let cluster_bits = self.volume.geometry().block_bits() + self.volume.geometry().cluster_ratio_bits();
@@ -184,8 +188,8 @@ impl Xattrs {
 
     /// Writes a value into an inode of its own, which has no reference yet. This inode is an open
     /// orphan until [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle.
-    /// The only content lock it may hold is that of the owner or, for an owner still to be created,
-    /// of its directory.
+    /// The only content lock it may hold is that of the owner or, if the owner is still to be
+    /// created, that of the owner's directory.
     pub(super) fn make_value(&self, ctx: &OpContext, owner: &Arc<Inode>, bytes: &[u8]) -> Result<Arc<Inode>> {
         let value = {
             let handle = self.volume.begin(ctx, CREDITS + 4)?;
@@ -197,7 +201,7 @@ impl Xattrs {
             let mut inner = value.core_mut_of_value();
             let flags = inner.flags().intersection(InodeFlags::EXTENTS);
             inner.slot.raw_mut().set_flags(flags);
-            // Linux never made an inline value that was observed, so readers may not expect one.
+            // Linux was never seen to write a value as inline data, so readers may not expect it.
             inner.may_be_inline = false;
             value.opens.open(false);
             self.volume.orphans.add_orphan(&handle, &value, &mut inner);
@@ -213,7 +217,7 @@ impl Xattrs {
         }
     }
 
-    /// Deletes a value that nothing refers to.
+    /// Deletes a value inode that nothing refers to.
     pub(super) fn abandon_value(&self, ctx: &OpContext, value: &Arc<Inode>) -> Result<()> {
         value.opens.end_all();
         self.delete_if_unused(ctx, value)
@@ -225,7 +229,7 @@ impl Xattrs {
         Value::Inode { inode: value.number().raw(), size: u32_from_usize(size), entry_hash }
     }
 
-    /// The hash of a value, which its inode keeps and readers check.
+    /// The hash of a value, which its inode stores and readers check.
     pub(super) fn value_hash(&self, bytes: &[u8]) -> u32 {
         self.volume.sb.value_hash(bytes)
     }
@@ -248,7 +252,7 @@ impl Xattrs {
         raw.set_uid(uid);
         raw.set_gid(gid);
         raw.i_links_count.set(1);
-        // The hash uses all 32 bits. Stored as a time it would be cut.
+        // The hash uses all 32 bits. `set_accessed` would clamp it in an inode without extra words.
         core.slot.set_accessed(Timestamp::default());
         core.slot.raw_mut().i_atime.set(hash);
         set_references(&mut core, 1);

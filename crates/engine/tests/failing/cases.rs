@@ -1,10 +1,11 @@
-//! The files that exist when the device fails, and the operations during which it fails.
+//! The files that exist when the device fails, and the operations during which the device fails.
 
 use super::images::Image;
 use super::operations::{Op, Path};
 use blockyard_engine::{Fallocate, RenameMode};
 
-/// An operation, and what is done before it on a working device.
+/// An operation during which the device fails, and the operations before it, during which the
+/// device works.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) first: Vec<Op>,
@@ -67,8 +68,8 @@ pub(crate) fn scene(image: &Image) -> Vec<Op> {
         ops.push(set_xattr("values", "value", 2000, 4));
     }
     ops.push(first("unwritten", 3 * block, block));
-    // Each piece is mapped before the next one comes. The holes between them keep their extents
-    // apart.
+    // Each fsync maps a piece before the next one is written. The holes between the pieces keep
+    // their extents apart.
     for piece in 0..9 {
         ops.extend([first("many", piece * 2 * block, block), Op::Fsync("many")]);
     }
@@ -219,7 +220,7 @@ fn attributes(image: &Image) -> Vec<Case> {
         case("set flags", Op::SetFlags("plain")),
     ];
     if image.has("ea_inode") {
-        // Values whose hashes have the highest bit set, and others.
+        // The hashes of some of these values have the highest bit set; those of others do not.
         all.extend([
             case("set a large attribute", set_xattr("plain", "new", 3000, 1)),
             case("set another large attribute", set_xattr("plain", "new", 5000, 2)),
