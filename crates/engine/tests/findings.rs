@@ -1,4 +1,5 @@
-//! Bugs found by long random runs, each in its smallest form, with one line of story.
+//! Bugs found by long random runs, each reproduced in its smallest form. A test's comment says what
+//! the engine once did wrong.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -51,7 +52,7 @@ fn make(fs: &FileSystem, name: &str, kind: FileType) -> InodeNr {
     fs.create(&context(), ROOT, name.as_bytes(), &new).unwrap()
 }
 
-/// The kernel refused to look up symbolic links that we had made immutable.
+/// Symbolic links could be made immutable, and the kernel then refused to look them up.
 #[test]
 fn flags_are_for_files_and_directories() {
     let fs = plain();
@@ -68,8 +69,8 @@ fn flags_are_for_files_and_directories() {
     fs.set_flags(&ctx, file, IMMUTABLE).unwrap();
 }
 
-/// Setting flags that nobody may set succeeded without effect. Flags that an inode already has may
-/// be passed.
+/// Setting flags that nobody may set succeeded without effect. Now it is refused, except for flags
+/// that the inode already has.
 #[test]
 fn flags_that_nobody_may_set_are_refused() {
     const PROJECTS: u32 = 0x2000_0000;
@@ -106,7 +107,8 @@ fn names_of_attributes_are_those_that_linux_serves() {
     }
 }
 
-/// A time beyond an inode's range kept its nanoseconds; Linux stores the first or last second.
+/// A time beyond an inode's range was stored as the first or last possible second, but kept its
+/// nanoseconds. Linux stores that second without nanoseconds.
 #[test]
 fn times_end_where_inodes_end() {
     let ctx = context();
@@ -122,7 +124,7 @@ fn times_end_where_inodes_end() {
     }
 }
 
-/// An append-only file refused a touch.
+/// `touch` of an append-only file was refused.
 #[test]
 fn append_only_files_take_the_present_as_their_times() {
     let fs = plain();
@@ -140,8 +142,8 @@ fn append_only_files_take_the_present_as_their_times() {
     assert!(matches!(fs.set_attributes(&ctx, file, &touch), Err(Error::NotPermitted)));
 }
 
-/// Inodes of creations that were undone for lack of space had no deletion time. Deletions early in
-/// 1970 had a time that e2fsck takes for a link of the orphan list.
+/// If a creation was undone for lack of space, its inode got no deletion time. An inode deleted
+/// early in 1970 got a deletion time that e2fsck takes for a link of the orphan list.
 #[test]
 fn what_is_deleted_has_a_deletion_time() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
@@ -159,8 +161,8 @@ fn what_is_deleted_has_a_deletion_time() {
     judge(fs, &device);
 }
 
-/// Refusals were checked in another order than Linux's, append-only directories lost names, and
-/// allocating inside a file did not change its modification time.
+/// Conditions for errors were checked in another order than in Linux, names could be removed from
+/// append-only directories, and allocating inside a file did not change its modification time.
 #[test]
 fn refusals_come_in_the_order_of_linux() {
     let fs = plain();
@@ -208,7 +210,7 @@ fn space_for_the_mapping_is_promised_with_the_data() {
                 made = number;
                 break;
             };
-            // In a block map each of these lies below an indirect block of its own.
+            // In a block map, each of these blocks needs an indirect block of its own.
             for block in (12..2000u64).step_by(256) {
                 if fs.write(&ctx, file, block * 1024, &[1; 1024]).is_err() {
                     made = number + 1;
@@ -226,7 +228,8 @@ fn space_for_the_mapping_is_promised_with_the_data() {
     }
 }
 
-/// Zeroing a range that did not fit dropped its dirty blocks but kept their reservations for ever.
+/// A zero range that failed for lack of space dropped the dirty blocks in the range, but never
+/// released their reservations.
 #[test]
 fn what_a_refused_zero_range_dropped_is_given_back() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
@@ -280,7 +283,7 @@ fn truncation_to_the_same_size_is_a_change() {
     assert_eq!((seen.size, seen.modified, seen.changed), (700, later, later));
 }
 
-/// "No space" sent users looking for blocks when the inodes had run out.
+/// When the inodes had run out, the error said "no space", as if the blocks had.
 #[test]
 fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
     let mut options = mkfs::Options::ext4().block_size(1024).features("^has_journal");

@@ -1,6 +1,6 @@
 //! Bugs that adversarial testing found in attributes, access control lists and their inheritance,
-//! each in its smallest form, with one line of story. In most tests a kernel mount says what is
-//! right.
+//! each reproduced in its smallest form. A test's comment says what the engine once did wrong. Most
+//! tests compare the engine with a kernel mount.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     value
 }
 
-/// A list of owner, owning group, mask and others with this many named users.
+/// A list with entries for owner, owning group, mask and others, and for this many named users.
 fn list_of(users: u32, [owner, group, mask, others]: [u16; 4]) -> Vec<u8> {
     let none = u32::MAX;
     let mut entries = vec![(1, owner, none)];
@@ -109,7 +109,7 @@ fn make_ours(fs: &FileSystem, dir: InodeNr) {
     }
 }
 
-/// Creates the same through the kernel.
+/// Creates the same inodes through the kernel.
 fn make_kernels(dir: &Path) {
     use rustix::fs::{AtFlags, CWD, mkdirat, mknodat};
     let mode = |permissions: u16| Mode::from_raw_mode(permissions.into());
@@ -136,15 +136,15 @@ fn make_kernels(dir: &Path) {
     }
 }
 
-/// New inodes inherited nothing from their directory's default list. Creates each kind of inode in
-/// directories with default lists of all sizes, on images with two inode sizes: modes and lists are
-/// those that the kernel gives.
+/// New inodes inherited nothing from their directory's default list. The test creates each kind of
+/// inode in directories with short and long default lists, on images with two inode sizes. Modes
+/// and lists must be those that the kernel gives.
 #[test]
 fn default_lists_are_inherited_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
         return;
     }
-    // Otherwise the kernel creates nodes with the process's umask.
+    // Otherwise the kernel would apply the process's umask to new inodes.
     rustix::process::umask(Mode::empty());
     let none = u32::MAX;
     let lists = [
@@ -190,7 +190,7 @@ fn default_lists_are_inherited_as_by_linux() {
                 assert_eq!(ours, theirs, "{features} {size} {dir}");
             }
         }
-        // Deleting an inode frees its lists.
+        // Deleting an inode must free its lists: the final check would find what is left of them.
         for dir in &dirs {
             let parent = fs.lookup(ROOT, dir.as_bytes()).unwrap();
             for (name, ..) in seen(&fs, dir) {
@@ -205,8 +205,8 @@ fn default_lists_are_inherited_as_by_linux() {
     }
 }
 
-/// Values for lists: complete ones, some that say no more than the mode, an empty one, and invalid
-/// ones.
+/// Values for lists: complete lists, including some that the mode alone can express, an empty list,
+/// and invalid values.
 fn values_for_lists() -> Vec<Vec<u8>> {
     let none = u32::MAX;
     let (owner, group, others, mask) = ((1, 6, none), (4, 4, none), (32, 1, none), (16, 2, none));
@@ -280,7 +280,7 @@ fn set_by_kernel(path: &Path, name: &str, value: Option<&[u8]>) -> Left {
     )
 }
 
-/// The same through our engine, at a different time.
+/// Does the same through our engine, at a later time than the last change.
 fn set_by_us(fs: &FileSystem, inode: InodeNr, name: &str, value: Option<&[u8]>) -> Left {
     let before = fs.attributes(inode).unwrap().changed;
     let mut later = context();
@@ -295,8 +295,8 @@ fn set_by_us(fs: &FileSystem, inode: InodeNr, name: &str, value: Option<&[u8]>) 
     (answer, now.permissions, [ACCESS, DEFAULT].map(read), now.changed != before)
 }
 
-/// Lists that say no more than the mode were stored, although Linux puts them into the mode. Lists
-/// that Linux refuses were stored, too.
+/// Access lists that the mode alone can express were stored, although Linux only sets the mode.
+/// Lists that Linux refuses were stored, too.
 #[test]
 fn lists_are_set_and_refused_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
@@ -320,8 +320,8 @@ fn lists_are_set_and_refused_as_by_linux() {
     for (name, inode) in names.into_iter().zip([file, dir, link]) {
         for attribute in [ACCESS, DEFAULT] {
             for value in values_for_lists() {
-                // The value on an inode without a list, the full list twice, the value over the
-                // full list, and two removals.
+                // Sets the value on an inode without a list, sets the full list twice, replaces it
+                // by the value, and removes the list twice.
                 both(name, inode, attribute, Some(&value));
                 both(name, inode, attribute, Some(&full));
                 both(name, inode, attribute, Some(&full));
@@ -334,7 +334,7 @@ fn lists_are_set_and_refused_as_by_linux() {
     judge(fs, &device);
 }
 
-/// A creation that finds no room gives back what it inherited.
+/// A creation that fails for lack of space must free the space of the lists that it inherited.
 #[test]
 fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     for (features, users) in [("", 30), ("ea_inode", 300)] {
@@ -350,7 +350,8 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
         fs.sync(&context()).unwrap();
         let (mut made, mut refused) = (0, 0);
         for number in 0..400 {
-            // A little room each time: enough for some of what a name needs.
+            // Each time a little more space is free: enough for only a part of what a new name
+            // needs.
             let size = fs.attributes(filler).unwrap().size;
             fs.truncate(&context(), filler, size - 1024).unwrap();
             fs.commit(&context()).unwrap();
@@ -368,8 +369,8 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     }
 }
 
-/// A mode did not change if the access list lay in an inode of its own. Linux changes the mode and
-/// the list.
+/// A chmod did not change the mode if the access list was in an inode of its own. Linux changes the
+/// mode and the list.
 #[test]
 fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     if !require(&["root", "e2fsck"]) {
@@ -401,10 +402,10 @@ fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     }
 }
 
-/// Observed on Linux 6.18: where values can have inodes, the values in a block take at most 7/8 of
-/// it. A value that would exceed this gets an inode even if the block has room. This includes
-/// inherited lists. Setting the same value again keeps that inode, and changes the change time. The
-/// engine once filled the block, and wrote a new inode for the same value.
+/// Observed on Linux 6.18: with `ea_inode`, the values in a block take at most 7/8 of it. A value
+/// that would exceed this gets an inode, even if the block has room. This includes inherited lists.
+/// Setting the same value again keeps that inode, and updates the owner's change time. The engine
+/// once filled the whole block, and wrote a new inode for the same value.
 #[test]
 fn a_value_gets_an_inode_above_a_share_of_the_block_and_keeps_it() {
     let later = |seconds| OpContext::root_at(Timestamp::from_seconds(seconds));
@@ -490,14 +491,14 @@ fn a_short_link_with_a_value_in_an_inode_is_read() {
     }
 }
 
-/// Damage to a value's inode, by debugfs, and whether Linux 6.18 returns the value all the same.
+/// Commands of debugfs that damage a value inode, and whether Linux 6.18 still returns the value.
 const DAMAGES: [(&[&str], bool); 7] = [
     (&[], true),
     (&["set_inode_field <N> flags 0x80000"], false),
     (&["set_inode_field <N> size 8999"], false),
     (&["set_inode_field <N> size 10000"], false),
     (&["set_inode_field <N> atime 0x12345678"], false),
-    // A value that was made before hashes were kept names its owner in place of its hash.
+    // In place of the hash, a value from before there were hashes names its owner.
     (
         &[
             "set_inode_field <N> atime 0x12345678",
@@ -516,8 +517,8 @@ const DAMAGES: [(&[&str], bool); 7] = [
     ),
 ];
 
-/// An attribute with a damaged entry returned the content of any file, and an attribute with a
-/// damaged value returned that value.
+/// If an attribute's entry named an ordinary file as its value inode, that file's content was
+/// returned as the value. If the value inode was damaged, the damaged value was returned.
 #[test]
 fn a_value_comes_from_an_inode_of_values_only_and_is_the_one_that_was_set() {
     if !require(&["root", "debugfs", "e2fsck"]) {
@@ -597,8 +598,8 @@ fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
     }
 }
 
-/// If an attribute said that the rest of inline data lay in another inode, the data was shown cut
-/// off, and a write could extend it. Linux refuses such an inode.
+/// If the entry of `system.data` named another inode as the place of the rest of inline data, only
+/// the part in `i_block` was read, and a write could extend it. Linux refuses such an inode.
 #[test]
 fn the_rest_of_inline_content_lies_in_no_other_inode() {
     if !require(&["root", "mke2fs"]) {
@@ -621,7 +622,7 @@ fn the_rest_of_inline_content_lies_in_no_other_inode() {
     let device = MemoryDevice::load(&image).unwrap();
     let mut word = [0; 4];
     device.read_at(place_of(&device, b"large\0\0\0") - 12, &mut word).unwrap();
-    // Entries of `system.data` occur only in inodes.
+    // Each entry of `system.data` on the device is in an inode.
     let mut all = vec![0; 32 << 20];
     device.read_at(0, &mut all).unwrap();
     let entries = all.windows(8).enumerate().filter(|(_, bytes)| bytes.starts_with(&[4, 7]));

@@ -1,5 +1,5 @@
-//! Bugs that adversarial testing found after failed calls and power cuts, each in its smallest
-//! form, with one line of story.
+//! Bugs that adversarial testing found after failed device calls and power cuts, each reproduced in
+//! its smallest form. A test's comment says what the engine once did wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn a_write_that_fails_leaves_nothing_behind_the_size() {
             directory(&fs, ROOT, format!("{made}"));
             made += 1;
         }
-        // The commit that is due reads the log for its checkpoint.
+        // A commit is due now. Its checkpoint reads the log, and that read fails.
         ctx.now.seconds += 100;
         let when = When::From(device.counts().reads + 1);
         device.add(Fault { operation: Operation::Read, when, effect: Effect::Nothing });
@@ -61,8 +61,8 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     fs.fallocate(&context(), inode, Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
     fs.close(&context()).unwrap();
     let direct = |fs: &FileSystem| {
-        // Behind the end, at the new end, into the gap left before, across the last allocated
-        // block, behind a hole, and across the end.
+        // Writes behind the end, at the new end, into the gap before the first write, across the
+        // last allocated block, behind a hole, and across the end.
         for (block, blocks) in [(4, 2), (6, 1), (2, 3), (255, 4), (300, 2), (298, 8)] {
             let bytes = vec![9; blocks * 4096];
             assert_eq!(fs.write_direct(&context(), inode, block * 4096, &bytes).unwrap(), bytes.len());
@@ -74,8 +74,8 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     });
 }
 
-/// A truncation that an error ended midway left blocks behind the end: growing showed them again,
-/// and e2fsck complained.
+/// A truncation that failed midway left blocks behind the end. When the file grew, their content
+/// showed again, and e2fsck complained.
 #[test]
 fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
     for (features, grows) in [("^has_journal", true), ("^has_journal", false), ("has_journal", true)] {
@@ -83,8 +83,8 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
         let (inode, model) = comb(&fs, 400, 3);
         fs.close(&context()).unwrap();
         let cut = |fs: &FileSystem| {
-            // This block is only in memory. A truncation that fails before it begins must not drop
-            // it.
+            // This block is dirty, only in memory. A truncation that fails before it has cut
+            // anything must not drop it.
             fs.write(&context(), inode, 700 * 1024, &[4; 1024])?;
             fs.truncate(&context(), inode, 2500)
         };
@@ -126,8 +126,7 @@ fn a_truncation_that_fails_cuts_the_block_that_waits() {
     });
 }
 
-/// Without a journal to record it, a deletion that failed midway left an inode in use that had no
-/// links.
+/// Without a journal, a deletion that failed midway left an inode that was in use but had no links.
 #[test]
 fn a_deletion_that_fails_is_finished_at_close() {
     for features in ["^has_journal", "has_journal"] {
@@ -155,7 +154,7 @@ fn references_to_values_go_all_or_none() {
     for number in 0..10 {
         let name = format!("user.{number}");
         fs.set_xattr(&context(), inode, name.as_bytes(), &vec![number; 5000], XattrMode::Set).unwrap();
-        // So the next value's inode lies in another block of the inode table.
+        // These files fill inodes, so that the next value inode is in another inode table block.
         for other in 0..8 {
             file(&fs, ROOT, format!("{number}.{other}"));
         }
@@ -167,8 +166,8 @@ fn references_to_values_go_all_or_none() {
     }
 }
 
-/// When a file with a dirty last block grew, only the dirty copy of the block was zeroed, and the
-/// larger size was committed before that copy was written.
+/// When a file with a dirty last block grew, the block was zeroed behind the old end only in
+/// memory, and the larger size was committed before the block was written.
 #[test]
 fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     for data in [DataMode::Ordered, DataMode::Journal] {
@@ -186,8 +185,8 @@ fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     }
 }
 
-/// A read that failed during an insertion left the file half moved; during a collapse it ended the
-/// instance.
+/// A read error during an insert range left only a part of the file moved. During a collapse range
+/// it made the instance read-only.
 #[test]
 fn a_tail_that_can_not_be_read_is_not_moved() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -214,8 +213,8 @@ fn a_tail_that_can_not_be_read_is_not_moved() {
     });
 }
 
-/// Inline data on its way to a block was only in memory when a transaction committed its removal
-/// from the inode.
+/// When inline data was moved out of its inode into a block, a transaction committed its removal
+/// from the inode while the data was only in memory.
 #[test]
 fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -244,7 +243,7 @@ fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
 }
 
 /// A crash during the deletion of a long symbolic link on an image without extents left a link that
-/// looked short: the image could not be opened any more.
+/// looked like a fast one: the image could not be opened any more.
 #[test]
 fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
     let (device, fs) = fresh(&mkfs::Options::ext3().block_size(1024), 32 << 20);
@@ -254,8 +253,8 @@ fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
     after_each_write(&device, &committing(), unlink, |_| {});
 }
 
-/// On a device that refuses data, writers continued without bound: what could not be written stayed
-/// in memory.
+/// On a device that refuses writes, the amount of dirty data grew without bound: writers continued,
+/// and data that could not be written stayed in memory.
 #[test]
 fn dirty_data_is_bounded_on_a_device_that_refuses_it() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(4096), 256 << 20)));
@@ -269,7 +268,8 @@ fn dirty_data_is_bounded_on_a_device_that_refuses_it() {
     assert!(refused.is_some_and(|at| at <= 8), "{refused:?}");
 }
 
-/// An aborted journal was ignored: changes continued as if nothing had to be checked.
+/// The error code of an aborted journal was ignored, and the image was opened for writing without a
+/// check.
 #[test]
 fn a_journal_that_gave_up_is_told_to_the_superblock() {
     let (device, fs) = fresh(&ext4(1024).features("^metadata_csum"), 32 << 20);
@@ -300,7 +300,7 @@ fn the_log_of_an_older_file_system_is_not_replayed() {
         }
         fs.sync(&context()).unwrap();
     };
-    // Each instance is dropped without a call of `close`. Dropping it closes it as well.
+    // Each call of `fill` ends by dropping its instance, which closes it.
     fill(0..50);
     mkfs::format(&*device, &ext4(1024).identity(1, 1)).unwrap();
     fill(0..1);
@@ -309,8 +309,8 @@ fn the_log_of_an_older_file_system_is_not_replayed() {
     judge(fs, &device);
 }
 
-/// An inode with a name but without links was deleted at close after somebody had only looked at
-/// it.
+/// On a damaged image, an inode with a name but with a link count of 0 was deleted at close after a
+/// mere lookup of its attributes.
 #[test]
 fn who_looks_at_an_inode_without_links_deletes_nothing() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -345,7 +345,7 @@ fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     fs.sync(&context()).unwrap();
     let look_at_others = || others.iter().rev().for_each(|&other| assert!(fs.attributes(other).is_ok()));
     // The file grows inside its block, so write-back has only the data and the new size to write.
-    // Looking at the other inodes drives its block of the inode table out of memory.
+    // Looking at the other inodes evicts the file's inode table block from memory.
     fs.write(&context(), inode, 500, &[3; 500]).unwrap();
     fs.commit(&context()).unwrap();
     look_at_others();
@@ -357,14 +357,15 @@ fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     look_at_others();
     assert_eq!(content(&fs, inode), [3; 1000]);
     fs.fsync(&context(), inode).unwrap();
-    // The power goes.
+    // A power cut: only what the device holds remains.
     let after = open_on(&Arc::new(device.below().duplicate()), OpenOptions::default());
     assert_eq!(content(&after, inode), [3; 1000]);
     fs.close(&context()).unwrap();
     judge_image(device.below());
 }
 
-/// A writer under the limit of dirty data got the error of another file's data.
+/// A writer that had to make room under the limit of dirty data got the write error of another
+/// file's data.
 #[test]
 fn a_writer_under_the_limit_is_not_told_of_others() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(4096), 256 << 20)));
@@ -372,7 +373,7 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     let fs = open_on(&device, options);
     let [refused, writer] = [b"refused".as_slice(), b"writer"].map(|name| file(&fs, ROOT, name));
     fs.fallocate(&context(), refused, Fallocate::Allocate, 0, 900 << 10).unwrap();
-    // The file's position on the device is found by its content.
+    // Finds the first block of `refused` on the device by its content.
     fs.write(&context(), refused, 0, &[0xA7; 4096]).unwrap();
     fs.sync(&context()).unwrap();
     let mut block = vec![0; 4096];
@@ -383,8 +384,8 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     let when = When::Touching(place.unwrap());
     device.add(Fault { operation: Operation::Write, when, effect: Effect::Nothing });
     fs.write(&context(), refused, 0, &vec![1; 800 << 10]).unwrap();
-    // The writer has the rest of the limit. Each time the limit is reached, its own data is written
-    // back to make room.
+    // `writer` may use the rest of the limit. Each time the limit is reached, its own data is
+    // written back to make room.
     for number in 0..100 {
         fs.write(&context(), writer, number * (100 << 10), &vec![2; 100 << 10]).unwrap();
     }
@@ -392,8 +393,8 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     assert!(fs.fsync(&context(), refused).is_err());
 }
 
-/// A superblock with one old or torn sector is refused by a mount and by us, whichever sector it
-/// is; check uses a backup.
+/// A superblock of which one sector was torn or not written is refused by a mount and by us,
+/// whichever of its two sectors that is. Our checker uses a backup.
 #[test]
 fn a_torn_superblock_is_refused_by_name() {
     let (base, fs) = fresh(&ext4(1024), 32 << 20);

@@ -1,5 +1,5 @@
-//! Bugs that adversarial testing found in files' content, each in its smallest form, with one line
-//! of story.
+//! Bugs that adversarial testing found in files' content, each reproduced in its smallest form. A
+//! test's comment says what the engine once did wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,8 +67,8 @@ fn a_direct_write_comes_after_the_data_that_waited() {
     }
 }
 
-/// When space was short and the page cache was imitated, the rest of a partly written block showed
-/// old content of the device, in a file with a block map.
+/// When the page cache was imitated and space was short, a partly written block of a file with a
+/// block map showed old content of the device in the part that was not written.
 #[test]
 fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     let device = Arc::new(formatted(&mkfs::Options::ext3().block_size(4096), 64 << 20));
@@ -112,8 +112,8 @@ fn what_lies_behind_the_end_never_shows() {
     }
 }
 
-/// Each freed block of journaled data takes a revoke record, and those of a large file exceeded the
-/// log. So the file is freed in parts, which may end inside a cluster.
+/// Each freed block of journaled data takes a revoke record, and the records of a large file did
+/// not fit into the log. So such a file is now freed in parts, which may end inside a cluster.
 #[test]
 fn a_large_file_of_logged_data_is_deleted_in_parts() {
     let image = ext4(1024).journal_mib(1);
@@ -137,7 +137,7 @@ fn a_large_file_of_logged_data_is_deleted_in_parts() {
     }
 }
 
-/// An insertion refused after its write-back lost the size that only memory knew.
+/// An insert range that was refused after its write-back lost a new size that was only in memory.
 #[test]
 fn a_refused_insertion_keeps_the_size() {
     let device = Arc::new(formatted(&ext4(4096), 32 << 20));
@@ -149,7 +149,7 @@ fn a_refused_insertion_keeps_the_size() {
     fs.truncate(&context(), inode, 10_000).unwrap();
     let refused = fs.fallocate(&context(), inode, Fallocate::InsertRange, 0, 8192);
     assert!(matches!(refused, Err(Error::FileTooLarge)), "{refused:?}");
-    // These files drive the inode of the first one out of memory.
+    // These files evict the inode of the first file from memory.
     for n in 0..2000 {
         file(&fs, ROOT, format!("{n}"));
     }
@@ -159,8 +159,8 @@ fn a_refused_insertion_keeps_the_size() {
     judge(fs, &device);
 }
 
-/// A collapse asked for room for its frees beside its move. The smallest transactions do not have
-/// that room, so the frees take handles of their own there.
+/// The handle of a collapse range needed credits for moving extents and for freeing blocks. The
+/// smallest transactions do not have that many, so there the blocks are freed in other handles.
 #[test]
 fn a_tail_is_moved_in_the_smallest_transactions() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -215,9 +215,9 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     judge(fs, &device);
 }
 
-/// Direct writes put extents between dirty blocks. Room for the extents of the dirty blocks had
-/// been reserved as if they came behind all others. When the remaining space was filled, data that
-/// `write` had accepted could not be written back, and was lost at close.
+/// Direct writes put extents between dirty blocks. The space reserved for tree blocks assumed that
+/// the extents of the dirty blocks would come behind all others. When the remaining space was
+/// filled, data that `write` had accepted could not be written back, and was lost at close.
 #[test]
 fn direct_writes_leave_room_for_what_waits_beside_them() {
     let (block, cluster) = (1024_u64, 16_u64 << 10);

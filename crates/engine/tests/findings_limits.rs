@@ -1,5 +1,5 @@
 //! Bugs that adversarial testing found, many of them at the limits of sizes, names and arguments.
-//! Each is in its smallest form, with one line of story.
+//! Each is reproduced in its smallest form. A test's comment says what the engine once did wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use trial::{
     part,
 };
 
-/// At the end of the largest files sums exceeded 32 and 64 bits: a punch that reached that end
+/// At the end of the largest files, sums overflowed 32 and 64 bits: a punch that reached that end
 /// panicked.
 #[test]
 fn everything_works_at_the_end_of_the_largest_files() {
@@ -82,8 +82,8 @@ fn an_insertion_that_is_too_large_changes_the_times() {
     assert_eq!(times(), [true; 2]);
 }
 
-/// The last cluster of the largest file ends behind the file's last possible block: a sum exceeded
-/// 32 bits.
+/// The last cluster of the largest file ends behind the file's last possible block: a sum
+/// overflowed 32 bits.
 #[test]
 fn the_last_cluster_of_the_largest_file_is_shared() {
     let (device, fs) = fresh(&ext4(2048).features("bigalloc").cluster_size(32 << 10), 256 << 20);
@@ -116,8 +116,8 @@ fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
     }
 }
 
-/// A file with inline data accepted sizes that its later block map could not hold: its data was
-/// lost.
+/// A file with inline data accepted writes at offsets that a block map cannot reach. When the file
+/// got a block map, its data was lost.
 #[test]
 fn a_file_in_its_inode_ends_where_its_block_map_will() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -150,7 +150,7 @@ fn names_of_attributes_end_where_the_kernels_do() {
     judge(fs, &device);
 }
 
-/// A nanosecond field of a second or more changed the seconds.
+/// A time with 1,000,000,000 nanoseconds or more was accepted, and its seconds changed.
 #[test]
 fn nanoseconds_of_a_second_are_refused() {
     let (_, fs) = fresh(&ext4(4096), 32 << 20);
@@ -163,7 +163,7 @@ fn nanoseconds_of_a_second_are_refused() {
     }
 }
 
-/// One release too many made the reference count wrap: the file was never deleted.
+/// One release too many made the count of open references wrap: the file was never deleted.
 #[test]
 fn only_what_is_open_is_released() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -276,7 +276,7 @@ fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
         block.starts_with(&own)
     });
     device.write_at(at.unwrap() + 12, &chain[DEEP - 1].raw().to_le_bytes()).unwrap();
-    // Little stays in memory, so reads show how far the walk goes.
+    // The cache is small, so the number of reads shows how far the walk goes.
     let device = Arc::new(FaultyDevice::new(device.duplicate()));
     let fs = open_on(&device, OpenOptions { cache_bytes: 16 << 10, inodes_max: 1, ..OpenOptions::default() });
     let before = device.counts().reads;
@@ -302,7 +302,8 @@ fn direct_writes_respect_append_only_files_and_may_be_empty() {
     judge(fs, &device);
 }
 
-/// A file without a name that got one during its deletion was both named and deleted.
+/// A file without a name that was linked while it was being deleted ended up both named and
+/// deleted.
 #[test]
 fn a_name_and_a_deletion_do_not_meet() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -324,7 +325,7 @@ fn a_name_and_a_deletion_do_not_meet() {
     judge(fs, &device);
 }
 
-/// What a device held before mkfs is no part of the file system.
+/// What a device held before mkfs must not show in the new file system.
 #[test]
 fn garbage_under_mkfs_does_no_harm() {
     let mut state = 0x9E37_79B9_u32;
@@ -525,13 +526,13 @@ fn projects_are_inherited_and_keep_their_names() {
     }
 }
 
-/// Once a listing had met damage, every later one searched the whole directory for it, even if the
-/// device returned the right bytes again.
+/// Once a listing had found damage, every later listing searched the whole directory for it, even
+/// if the device returned the right bytes again.
 #[test]
 fn damage_that_is_gone_is_not_looked_for_again() {
     let (base, fs) = fresh(&ext4(1024).features("^has_journal"), 16 << 20);
     let dir = directory(&fs, ROOT, "dir");
-    // Twice the blocks that the smallest cache holds.
+    // These names take twice as many blocks as the smallest cache holds.
     for number in 0..1500 {
         file(&fs, dir, format!("a-name-{number}-{}", "x".repeat(200)));
     }
@@ -563,8 +564,8 @@ fn damage_that_is_gone_is_not_looked_for_again() {
     assert!(once > 200 && again < once / 4, "{once} reads, then {again}");
 }
 
-/// Setting the flag for direct access (`chattr +x`) succeeded without effect. Linux keeps it,
-/// passes it on to files and directories, and refuses it for data in the inode or the journal.
+/// Setting the flag for direct access (`chattr +x`) succeeded without effect. Linux stores it, lets
+/// new files and directories inherit it, and refuses it for inline data and journaled data.
 #[test]
 fn direct_access_is_kept_passed_on_and_refused_as_by_linux() {
     const DAX: u32 = 0x200_0000;
@@ -658,8 +659,8 @@ fn a_write_that_crosses_the_largest_size_is_short() {
     }
 }
 
-/// On an instance opened read-only, fsync failed because it may not write. On Linux it has nothing
-/// to do and succeeds.
+/// On an instance opened read-only, fsync failed because the instance may not write. On Linux,
+/// fsync has nothing to do there and succeeds.
 #[test]
 fn an_instance_that_is_only_read_is_always_durable() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);

@@ -1,5 +1,6 @@
 //! Bugs that adversarial testing found on full images, in inline directories (which lie in their
-//! inodes), and in a long block map. Each is in its smallest form, with one line of story.
+//! inodes), and in a long block map. Each is reproduced in its smallest form. A test's comment says
+//! what the engine once did wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{FILE, changed, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
 
-/// On a full image, writes into blocks that fallocate had allocated found no space: their
-/// reservation had to come from the ordinary pool.
+/// On a full image, writes into blocks that fallocate had allocated found no space: the space that
+/// they reserve for tree blocks had to come from the ordinary pool, not from the reserve.
 #[test]
 fn space_allocated_ahead_takes_writes_on_a_full_image() {
     let (device, fs) = fresh(&full(), 8 << 20);
@@ -34,8 +35,8 @@ fn space_allocated_ahead_takes_writes_on_a_full_image() {
     judge(fs, &device);
 }
 
-/// On a full image, an insertion and a zeroed range found no block for the tree node of a split,
-/// although the file system's own reserve is for that.
+/// On a full image, insert range and zero range found no block for the tree node that a split
+/// extent needed, although the file system's own reserve is for that.
 #[test]
 fn ranges_of_a_full_image_find_a_node() {
     for what in [Fallocate::InsertRange, Fallocate::ZeroRange, Fallocate::CollapseRange, Fallocate::PunchHole]
@@ -59,7 +60,8 @@ fn ranges_of_a_full_image_find_a_node() {
     }
 }
 
-/// A large write goes in pieces: one of them found no room, and those before it stayed in the file.
+/// A large write is done in pieces. When a piece found no space, the pieces before it stayed in the
+/// file.
 #[test]
 fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
     let device = Arc::new(formatted(&ext4(1024), 16 << 20));
@@ -74,8 +76,8 @@ fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
     judge(fs, &device);
 }
 
-/// Every change moved an inline directory into a block first. On a full image no name of such a
-/// directory could be removed, and a rename that found no block ended the instance.
+/// Every change moved an inline directory into a block first. On a full image, no name could be
+/// removed from such a directory, and a rename that found no block made the instance read-only.
 #[test]
 fn directories_in_inodes_change_without_a_block() {
     for features in ["inline_data", "inline_data,^has_journal"] {
@@ -140,8 +142,8 @@ fn a_directory_leaves_its_inode_when_it_is_full() {
     judge(fs, &device);
 }
 
-/// With large blocks one array of pointers maps a run of more blocks than one handle frees. A hole
-/// far before the end of such a run was never finished.
+/// With large blocks, one indirect block maps a run of more blocks than one handle frees. Punching
+/// a hole far before the end of such a run never ended.
 #[test]
 fn a_hole_in_a_long_run_of_a_block_map_is_punched() {
     let block = 32_768;
@@ -195,7 +197,7 @@ fn a_punched_block_of_a_full_image_is_written_again() {
             Err(error) => panic!("{error}"),
         })
         .count();
-    // All but the file system's own reserve is used.
+    // Everything except the file system's own reserve is used again.
     assert_eq!(fs.statistics().blocks_free, free);
     judge(fs, &device);
     if !blockyard_testkit::require(&["root"]) {
@@ -206,8 +208,8 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     base.save(&image).unwrap();
     let mount = blockyard_testkit::LoopMount::new(&image, "").unwrap();
     let kernels = punch_and_write(&mount.path().join("file"));
-    // The blocks that could not be written again became tree nodes. The two trees may differ by a
-    // few nodes.
+    // The space of the blocks that could not be written again went to tree nodes. The engine's tree
+    // may have a few more nodes than Linux's.
     assert!(written + 8 >= kernels, "{written} of 300, by Linux {kernels}");
 }
 

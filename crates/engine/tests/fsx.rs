@@ -1,8 +1,9 @@
-//! One file under random operations against plain bytes, in the manner of fsx: reads return what
-//! was written, through write-back, commits and reopening. At the end e2fsck finds nothing.
+//! Random operations on one file, compared with plain bytes in memory, in the manner of fsx: reads
+//! return what was written, through write-back, commits and reopening. At the end e2fsck finds
+//! nothing.
 //!
-//! Every operation takes its range from `blockyard_ranges`, because evenly drawn offsets never met
-//! the edges of blocks, clusters, folios and maps.
+//! Every operation takes its range from `blockyard_ranges`, because uniformly drawn offsets never
+//! hit the edges of blocks, clusters, folios and maps.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -30,8 +31,8 @@ const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
 const EOPNOTSUPP: i32 = 95;
 
-/// Bytes at the start of the device that are filled with 0xEE before mkfs. A read that shows what
-/// the device held there is wrong.
+/// Bytes at the start of the device that are filled with 0xEE before mkfs. No read of the file may
+/// return this old content.
 const POISON: u64 = 32 << 20;
 
 /// How many of the last operations a failure prints.
@@ -57,7 +58,8 @@ struct World {
     kind: Kind,
     device: Arc<MemoryDevice>,
     fs: Option<Watched>,
-    /// What worked on the instances closed so far, by the names of docs/testing.md.
+    /// The operations that succeeded on the instances closed so far, by their names in
+    /// docs/testing.md.
     worked: BTreeSet<&'static str>,
     inode: InodeNr,
     bytes: SparseBytes,
@@ -88,7 +90,7 @@ impl World {
         self.fs.as_ref().unwrap()
     }
 
-    /// Closes the image, and keeps the list of what worked on it.
+    /// Closes the image, and keeps the list of the operations that succeeded on it.
     fn close(&mut self) {
         let fs = self.fs.take().unwrap();
         self.worked.extend(fs.done());
@@ -120,7 +122,7 @@ impl World {
     }
 
     /// Empties the file when less than half of the space is left, so that no operation runs out of
-    /// it.
+    /// space.
     fn make_room(&mut self) {
         let seen = self.fs().statistics();
         if seen.blocks_available < seen.blocks / 2 {
@@ -231,7 +233,8 @@ impl World {
         if self.answers(got, self.too_large(size)).is_some() {
             let edge = self.bytes.len().min(size);
             self.bytes.resize(size);
-            // Preallocated blocks stay when a file grows.
+            // A truncation that makes the file larger frees no blocks that are allocated behind its
+            // end.
             if size == edge {
                 self.mapped_end = self.mapped_end.min(size.next_multiple_of(self.kind.edges.cluster()));
             }
@@ -275,8 +278,9 @@ impl World {
         }
     }
 
-    /// The errno with which a range must be refused, in Linux's order of checks. `None`: it is
-    /// allowed, but an insertion may still be too large because of blocks mapped behind the end.
+    /// The errno with which fallocate must refuse a range, in Linux's order of checks. `None`: the
+    /// range is allowed, but an insertion may still be refused as too large because of blocks
+    /// mapped behind the end.
     fn refused(&self, what: Fallocate, range: &Range<u64>) -> Option<i32> {
         let (size, unit) = (self.bytes.len(), self.kind.edges.cluster());
         let whole = range.start.is_multiple_of(unit) && range.end.is_multiple_of(unit);
@@ -333,8 +337,8 @@ impl World {
                 ("drop_caches", Ok(()))
             }
         };
-        // The draw above was from a copy, because the engine is borrowed from `self`. This one
-        // moves the generator on.
+        // The draw above was from a copy of the generator, because `fs` borrows `self`. This draw
+        // advances the generator itself.
         let _: u32 = self.rng.random();
         self.note(&what, &(0..0));
         let _ = self.answers(got, None);
@@ -347,7 +351,8 @@ impl World {
         self.compare_all();
     }
 
-    /// Compares a range and the bytes beside it. Of a large range only both ends are compared.
+    /// Compares a range and the bytes on both sides of it. Of a large range, only the bytes around
+    /// its two ends are compared.
     fn compare_around(&self, range: Range<u64>) {
         let beside = 2 * self.kind.edges.block().max(4096);
         let (first, last) = (range.start.saturating_sub(beside), range.end + beside);
@@ -358,8 +363,8 @@ impl World {
         self.compare(range.end.saturating_sub(beside)..last);
     }
 
-    /// Compares the whole of a small file; of a large one everything that was written, a block
-    /// beside it, and the end.
+    /// Compares the whole of a small file. Of a large file, compares everything that was written,
+    /// with a block on each side, and the end.
     fn compare_all(&self) {
         let (size, block) = (self.bytes.len(), self.kind.edges.block());
         if size <= 8 << 20 {
@@ -386,7 +391,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// A failure prints what led to it.
+    /// After a failure, prints the operations that led to it.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let done: Vec<&str> = self.done.iter().map(String::as_str).collect();
@@ -406,7 +411,7 @@ fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> Watched {
     Watched::new(FileSystem::open(shared, options, &context()).unwrap())
 }
 
-/// Runs random operations on one image. Returns the names of those that worked.
+/// Runs random operations on one image. Returns the names of those that succeeded.
 fn run(kind: &Kind, steps: u32) -> BTreeSet<&'static str> {
     let first = seed(20_261_121);
     let rng = ChaCha8Rng::seed_from_u64(first ^ kind.edges.block());
@@ -450,15 +455,15 @@ fn extents() {
     run_all(kinds::extents, 1_000);
 }
 
-/// With blocks larger than pages, direct writes over dirty data met parts of folios, and older data
-/// won.
+/// With blocks larger than pages, a direct write once covered only a part of a dirty folio, and the
+/// folio's older data overwrote the direct write.
 #[test]
 fn the_page_cache_followed() {
     run_all(kinds::page_cache, 1_000);
 }
 
 /// With a cache of clean data between the file and the device. The limits are so small that dirty
-/// and clean data come and go.
+/// data is often written back and clean data is often evicted.
 #[test]
 fn clean_data_is_kept() {
     run_all(kinds::clean_data, 1_000);
@@ -484,8 +489,8 @@ fn indirect_blocks() {
     run_all(kinds::indirect, 800);
 }
 
-/// Sparse files up to the largest that the map allows: a punch that reached the end of such a file
-/// panicked.
+/// Sparse files up to the largest that the map allows. A punch that reached the end of such a file
+/// once panicked.
 #[test]
 fn largest_files() {
     run_all(kinds::largest, 1_000);

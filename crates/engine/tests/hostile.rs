@@ -1,6 +1,6 @@
-//! Damaged maps, names and counts that the engine once trusted: it destroyed other data, hung, or
-//! reported a false error. A file owned the inode table, a name led to the journal, a directory was
-//! inside itself.
+//! Damaged maps, names and counts that the engine once trusted, for example a file that owns the
+//! inode table, a name of the journal's inode, or a directory inside itself. The engine destroyed
+//! other data, hung, or reported a false error. A test's comment says what it did wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,8 @@ fn kind_of<T>(done: Result<T, Error>) -> Option<CorruptionKind> {
     }
 }
 
-/// A file of eight blocks, then a change of it by debugfs. `request` gets its inode number.
+/// An image with a file of eight blocks, changed by the debugfs command that `request` makes from
+/// the file's inode number. Also returns that number.
 fn with_file(
     options: &mkfs::Options,
     request: impl Fn(InodeNr) -> String,
@@ -43,7 +44,7 @@ fn with_file(
     Some((debugged(&device, scratch.path(), &[request(inode)]), inode))
 }
 
-/// The block of the first extent of a file, with blocks of 1 KiB.
+/// The first physical block of a file's first extent, with blocks of 1 KiB.
 fn first_block(fs: &FileSystem, inode: InodeNr) -> u64 {
     fs.extents(inode, 0, 1).unwrap()[0].physical.unwrap() >> 10
 }
@@ -55,7 +56,8 @@ fn inode_table(device: &MemoryDevice) -> u32 {
     u32::from_le_bytes(place)
 }
 
-/// Removing the file freed the blocks of the inode table, and the next file overwrote them.
+/// A file's map named blocks of the inode table. Removing the file freed them, and the next file
+/// overwrote them.
 #[test]
 fn a_file_cannot_own_metadata_of_the_file_system() {
     let (extents, map) = (ext4(1024), mkfs::Options::ext3().block_size(1024).identity(1, 1));
@@ -90,7 +92,8 @@ fn a_file_cannot_own_metadata_of_the_file_system() {
     }
 }
 
-/// Whoever opened the name could truncate the journal while transactions went into it.
+/// A name led to the journal's inode. Whoever opened it could truncate the journal while
+/// transactions were written to it.
 #[test]
 fn a_name_does_not_lead_to_the_journal() {
     let Some(device) = changed(&ext4(1024), &["ln <8> journal"]) else { return };
@@ -105,7 +108,8 @@ fn a_name_does_not_lead_to_the_journal() {
     assert!(fs.find(ROOT, b"lost+found").is_ok());
 }
 
-/// Moving or removing the entry locked the directory twice and never ended.
+/// Moving or removing the entry by which a directory contained itself locked the directory twice: a
+/// deadlock.
 #[test]
 fn a_directory_inside_itself_is_damage() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -138,8 +142,8 @@ fn a_directory_inside_itself_is_damage() {
     assert_eq!(kind_of(fs.rmdir(&context(), inside, b"loop")), refused);
 }
 
-/// A directory whose size says that it has as many blocks as a number of 32 bits can count. The
-/// next block had number 0 or ended the program.
+/// A directory whose size claims 2^32 - 1 blocks. When it grew, the number of the new block wrapped
+/// to 0, or the sum panicked.
 #[test]
 fn a_directory_of_the_greatest_size_does_not_grow() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -164,9 +168,9 @@ fn a_directory_of_the_greatest_size_does_not_grow() {
     assert!(fs.find(full, b"name42").is_ok());
 }
 
-/// The extent begins at another offset in its cluster than its logical block does in its logical
-/// cluster. Linux frees the cluster in which the extent lies. The engine freed the cluster beside
-/// it, whoever owned that.
+/// The extent begins at another offset in its physical cluster than its logical block does in its
+/// logical cluster. Linux frees the cluster in which the extent lies. The engine freed the
+/// neighbouring cluster, whoever owned that.
 #[test]
 fn a_displaced_extent_frees_its_own_cluster() {
     let options = ext4(1024).features("bigalloc,^metadata_csum").cluster_size(16 << 10);
@@ -195,8 +199,8 @@ fn a_displaced_extent_frees_its_own_cluster() {
     judge_image(&device);
 }
 
-/// Groups whose descriptors contradict their bitmaps are not used. When the other groups were full,
-/// the user was told that there is no space.
+/// Groups whose descriptors contradict their bitmaps are not used. When all other groups were full,
+/// the error was "no space", although the cause was damage.
 #[test]
 fn a_damaged_count_is_not_a_full_image() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -213,8 +217,9 @@ fn a_damaged_count_is_not_a_full_image() {
     assert_eq!(kind_of(written), Some(CorruptionKind::BlockBitmapContradiction));
 }
 
-/// A directory whose block is a node of a file's extent tree got that node from memory, unchecked.
-/// The commit then sealed it as a directory block, or panicked.
+/// A directory's block was also a node of a file's extent tree. If that node was cached, the
+/// directory got it unchecked. The commit then gave it the checksum of a directory block, or
+/// panicked.
 #[test]
 fn a_block_is_not_two_kinds_of_metadata() {
     if !blockyard_testkit::require(&["debugfs"]) {

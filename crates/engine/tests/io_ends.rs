@@ -1,5 +1,5 @@
-//! Conversions of unwritten extents that wait for the reported end of their I/O: their effect on
-//! the tree, and that no content is lost or hidden meanwhile.
+//! Unwritten extents that are converted only when an [`IoEndSource`] reports the end of their I/O:
+//! how that changes the extent tree, and that no content is lost or hidden meanwhile.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,12 +17,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use support::{ROOT, context, file, open_with};
 
-/// Blocks of the longest request. A file of n such pieces takes n requests and ends with one
-/// extent.
+/// The most blocks of one request. Write-back of a file of n such pieces makes n requests, and
+/// leaves one extent at the end.
 const PIECE: u32 = 2048;
 const BLOCK: u64 = 4096;
 
-/// Counts requests, and ends I/O after some of them.
+/// Counts requests, and reports ends of I/O after some of them.
 #[derive(Default)]
 struct Watch(Mutex<Watched>, OnceLock<Weak<FileSystem>>);
 
@@ -30,13 +30,14 @@ struct Watch(Mutex<Watched>, OnceLock<Weak<FileSystem>>);
 struct Watched {
     data: usize,
     mapping: usize,
-    /// Of each request: whether it is for data, was reserved, and may use the file system's own
-    /// reserve.
+    /// For each request: whether it is for data, whether its clusters were reserved, and whether it
+    /// may use the file system's own reserve.
     asked: Vec<(bool, bool, bool)>,
     /// For each piece that write-back mapped: how many clusters of preallocations had been given
     /// back by then.
     given_back: Vec<u64>,
-    /// I/O to end: after how many requests for data, its inode, and its logical blocks.
+    /// Ends of I/O to report: after how many requests for data, for which inode, and for which
+    /// logical blocks.
     ends: Vec<(usize, InodeNr, Range<u32>)>,
 }
 
@@ -97,8 +98,8 @@ fn content(pieces: u32) -> Vec<u8> {
     (0..pieces * PIECE).flat_map(|block| [block.to_le_bytes()[0] | 1; 4096]).collect()
 }
 
-/// The pieces of a file keep entries of their own until they are converted. With five of them the
-/// tree grows, unless two have been converted and joined before the fifth is mapped.
+/// Each piece that write-back maps is an extent entry of its own until it is converted. With five
+/// pieces the tree grows, unless two of them are converted and merged before the fifth is mapped.
 #[test]
 fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     for (after, grows) in [(2, false), (4, false), (5, true), (99, true)] {
@@ -113,9 +114,8 @@ fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     }
 }
 
-/// If nothing reports the ends of I/O, it has ended when the write to the device returns. The
-/// pieces are still converted together, once the last one is mapped, so the tree grows for five of
-/// them.
+/// Without an [`IoEndSource`], I/O has ended when the write to the device returns. The pieces are
+/// still converted together, once the last one is mapped, so with five pieces the tree grows.
 #[test]
 fn without_being_told_the_pieces_are_converted_together() {
     let (_, fs, watch) = world(false);
@@ -168,8 +168,8 @@ fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     }
 }
 
-/// If nobody has the file open for writing and its last reserved cluster is allocated, the
-/// remaining preallocation is given back at once. The tree block for a later piece may use it.
+/// If nobody has the file open for writing, its remaining preallocation is released as soon as its
+/// last reserved cluster is allocated. A tree block for a later piece can then use that space.
 #[test]
 fn preallocations_go_back_in_the_middle_of_a_write_back() {
     let (_, fs, watch) = world(true);
@@ -191,9 +191,9 @@ fn preallocations_go_back_in_the_middle_of_a_write_back() {
     assert!(before < after[0] && after[0] == after[1], "{before} {after:?}");
 }
 
-/// As in Linux, fallocate over delayed blocks asks for reserved clusters only for these blocks. The
-/// tree block for a split at conversion was reserved by nobody, and may come from the file system's
-/// own reserve.
+/// As in Linux, fallocate over delayed blocks requests reserved clusters only for these blocks. No
+/// reservation covers the tree block for a split at conversion, so it may come from the file
+/// system's own reserve.
 #[test]
 fn whose_clusters_are_asked_for_follows_from_what_waits() {
     let (_, fs, watch) = world(true);
@@ -202,8 +202,8 @@ fn whose_clusters_are_asked_for_follows_from_what_waits() {
     fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 40 * BLOCK).unwrap();
     let data = |is_reserved| (true, is_reserved, false);
     assert_eq!(std::mem::take(&mut watch.0.lock().unwrap().asked), [false, true, false].map(data));
-    // Three pieces wait: blocks 4 and 5, block 20, block 30. The conversion of each splits off two
-    // more extents. Those of the second piece do not fit the root.
+    // Three pieces are dirty: blocks 4 and 5, block 20, block 30. Each conversion splits an extent,
+    // which adds two more. After the second split, the extents do not fit into the root.
     for block in [20, 30] {
         fs.write(&context(), inode, block * BLOCK, &[7; 4096]).unwrap();
     }

@@ -47,9 +47,9 @@ fn opening_sixteen_tebibytes_is_cheap() {
     fs.close(&ctx).unwrap();
 }
 
-/// Writes blocks that are a group apart in their file: 131,071 in full, otherwise every 64th of
-/// them. In full they must lie in more than 65,000 groups, otherwise in a 64th as many. Memory
-/// beside what the image holds must stay below 300 MiB.
+/// Writes blocks that are a group's length apart in their file. A full run writes 131,071 blocks,
+/// which must lie in more than 65,000 groups. Other runs write every 64th of these blocks, and need
+/// a 64th as many groups. Memory, except for the content of the image, must stay below 300 MiB.
 #[test]
 fn writing_in_every_group_takes_little_memory() {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,8 +65,8 @@ fn writing_in_every_group_takes_little_memory() {
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
     let mut peak = 0;
-    // A block's goal keeps the distance that the block has, in the file, from the nearest extent
-    // before it. So each goal lies in another group.
+    // The goal of a block is as far behind the nearest earlier extent on the device as the block is
+    // behind that extent in the file. So each goal is in another group.
     for number in (0..131_071u32).step_by(step as usize) {
         fs.write(&ctx, inode, u64::from(number) << 27, b"here").unwrap();
         fs.write_back_file(&ctx, inode).unwrap();

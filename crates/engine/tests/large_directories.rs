@@ -1,5 +1,5 @@
-//! Directories of hundreds of blocks, with caches of at most 1 MiB for blocks. Names, listings and
-//! the resulting image must be right, and mere reading must change no decision.
+//! Directories of hundreds of blocks, with block caches of at most 1 MiB. Names, listings and the
+//! resulting image must be right, and reads must not change what is written to the image.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const FIFO: NewInode = NewInode { kind: FileType::Fifo, permissions: 0o644, device: None };
 const DIRECTORY: NewInode = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
 const THREADS: u32 = 4;
-/// Number of directories that all threads use. Each thread also has one of its own.
+/// Number of directories that all threads use. Each thread also has a directory of its own.
 const SHARED: usize = 3;
 /// How many names a thread may have in one directory.
 const NAMES: u32 = 1700;
@@ -177,8 +177,8 @@ fn threads_agree_without_a_journal() {
     stress(OpenOptions { cache_bytes: 300_000, journal, ..OpenOptions::default() }, seed(4));
 }
 
-/// The number of commits, and the image, after the same changes in small directories. With `look`,
-/// a large directory is listed before them and searched between them.
+/// The number of commits, and the image, after a fixed sequence of changes in small directories.
+/// With `look`, a large directory is also listed before the changes and searched between them.
 fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(8).identity(7, 1_700_000_000);
@@ -230,7 +230,7 @@ fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
 }
 
 /// The number of commits, and the image, after changes in two directories of thousands of names.
-/// With `reads`, reads between the changes push inodes out of memory.
+/// With `reads`, reads between the changes evict inodes from memory.
 fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(journal_mib).identity(7, 1_700_000_000);
@@ -264,7 +264,7 @@ fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// The ends of transactions do not depend on which inodes are in memory.
+/// When a transaction ends must not depend on which inodes are in memory.
 #[test]
 fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     for journal_mib in [4, 16] {
@@ -276,8 +276,8 @@ fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     }
 }
 
-/// Reads leave blocks and names in memory. The ends of transactions, and so the content of the
-/// disk, do not depend on what is there.
+/// Reads leave blocks and names in memory. When a transaction ends, and so the content of the disk,
+/// must not depend on them.
 #[test]
 fn who_looks_into_a_large_directory_decides_nothing() {
     let (commits, image) = changes_beside(false, 64 << 20);

@@ -1,6 +1,6 @@
-//! What decides which blocks are requested, when, and in which pieces. Each test shows one
-//! mechanism that was found by comparing operations with Linux 6.18 (docs/behaviour/page-cache.md),
-//! and needs no kernel.
+//! What decides which blocks are requested from the allocator, when, and in which pieces, if the
+//! engine follows Linux's page cache. Each test shows one mechanism that was found by comparing
+//! operations with Linux 6.18 (docs/behaviour/page-cache.md). The tests need no kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,8 +18,8 @@ use support::{ROOT, context, directory, file, open_with};
 
 const BLOCK: u64 = 4096;
 
-/// A request: inode, first logical block, number of blocks. The last two are 0 in requests for the
-/// mapping.
+/// A request: inode, first logical block, number of blocks. The last two are 0 in requests for tree
+/// blocks.
 type Request = (u32, u32, u32);
 
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl World {
         Self { fs: open_with(&device, options), requests }
     }
 
-    /// Creates a file and opens it for writing. Requests made so far are forgotten.
+    /// Creates a file and opens it for writing. Forgets the requests made so far.
     fn open(&self, name: &str) -> InodeNr {
         let inode = file(&self.fs, ROOT, name);
         self.fs.open_inode(inode, true).unwrap();
@@ -183,9 +183,9 @@ fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
     assert_eq!(data, [(number, 100, 2048), (number, 2148, 412), (number, 2560, 540)]);
 }
 
-/// Zero range loads the page of a partly touched block, even behind the end of the file, and even
-/// if no whole block is zeroed. A write from that block on makes new folios only from the next page
-/// on, and one request asks for all of them.
+/// Zero range loads the page of a block that it zeroes in part, even behind the end of the file,
+/// and even if it zeroes no whole block. A later write that begins in that page makes new folios
+/// only from the next page on, and one request covers all of them.
 #[test]
 fn zeroing_a_part_of_a_block_brings_its_page_in() {
     let world = World::new();
@@ -197,8 +197,8 @@ fn zeroing_a_part_of_a_block_brings_its_page_in() {
     assert_eq!(world.taken(), [(inode.raw(), 5, 4)]);
 }
 
-/// Five pieces of a write-back are five entries until all are converted: a root with room for four
-/// grows, although one entry is left at the end.
+/// Five pieces of a write-back are five extent entries until all are converted. So the tree
+/// outgrows its root, which has room for four, although one entry is left at the end.
 #[test]
 fn pieces_of_a_write_back_are_entries_of_their_own_until_all_are_mapped() {
     for (blocks, grows) in [(4 * 2048, false), (5 * 2048, true)] {
@@ -253,7 +253,7 @@ fn commits(change: impl Fn(&World, &OpContext, InodeNr)) -> [bool; 2] {
     })
 }
 
-/// As observed on Linux 6.18 with the tracepoints of the journal.
+/// As observed on Linux 6.18 with the tracepoints of the journal (jbd2).
 #[test]
 fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     let allocates = |what, from, len| {
@@ -306,7 +306,8 @@ fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
         };
         let fs = open();
         fs.symlink(&context(), ROOT, b"link", &[b's'; 200]).unwrap();
-        // The table block of the link holds sixteen inodes.
+        // An inode table block holds sixteen inodes. So `file` and `directory` are in another table
+        // block than the link.
         for n in 0..16 {
             file(&fs, ROOT, format!("beside-{n}"));
         }
@@ -366,8 +367,8 @@ fn a_rename_that_changes_nothing_writes_nothing_back() {
     assert_eq!(world.synced(), [written.raw()], "nothing was written before");
 }
 
-/// As observed on Linux 6.18: a truncation drops cached pages behind the new end, also when the
-/// file grows. A zeroed range behind the end had loaded them.
+/// As observed on Linux 6.18: a truncation drops cached pages behind the new end, even if the file
+/// grows. Here a zero range behind the end has loaded such pages.
 #[test]
 fn a_growing_truncation_drops_the_pages_behind_the_new_end() {
     let grown_to = |size| {
@@ -401,8 +402,9 @@ fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
     assert_eq!(appends(2000), [true, true], "another block");
 }
 
-/// Truncation to the same size forgets the hole behind the end. So a punched hole before the end is
-/// remembered by itself, and a request ends with it.
+/// Linux remembers holes (extent status tree) and ends a request where a remembered hole ends. A
+/// truncation to the same size forgets the hole behind the end. So a hole punched up to the end is
+/// remembered on its own, and a request for it ends at the end of the file.
 #[test]
 fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     for (punches, pieces) in [(true, vec![(6, 10), (16, 6)]), (false, vec![(16, 6)])] {
@@ -421,8 +423,9 @@ fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     }
 }
 
-/// Reading the mapping for a block elsewhere also remembers the hole at block 1. What was cut off
-/// behind that block is not remembered.
+/// Allocating a block elsewhere reads the mapping, and thereby also remembers the hole at block 1,
+/// which ends before block 2. The truncation then cuts off what was behind that hole. The space
+/// that this leaves is not remembered as a hole, so it is a separate request.
 #[test]
 fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
     for (reads, pieces) in [(true, vec![(1, 1), (2, 4)]), (false, vec![(1, 5)])] {
@@ -446,7 +449,7 @@ fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
 fn collapsing_writes_back_the_folio_of_its_start_and_what_lies_behind_it() {
     let world = World::new();
     let inode = world.open("f");
-    // Page by page: one folio each.
+    // Written page by page, so that each page is a folio of its own.
     (0..16).for_each(|block| world.write(inode, block, 1));
     world.allocate(inode, Fallocate::CollapseRange, 4 * BLOCK, 6 * BLOCK);
     let number = inode.raw();
@@ -455,8 +458,8 @@ fn collapsing_writes_back_the_folio_of_its_start_and_what_lies_behind_it() {
     assert_eq!(world.taken(), [(number, 0, 4)]);
 }
 
-/// A file of four written blocks with holes between them: its root is full. The file is large (1
-/// MiB), so its requests follow its layout.
+/// A file of four written blocks with holes between them: the root of its extent tree is full. The
+/// file is too large (1 MiB) for a locality group, so its new blocks are placed by its layout.
 fn four_pieces(world: &World) -> InodeNr {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 1 << 20).unwrap();
@@ -468,8 +471,10 @@ fn four_pieces(world: &World) -> InodeNr {
     inode
 }
 
-/// A range of whole blocks is zeroed extent by extent, so each new block joins the converted one
-/// before it. If everything is allocated first, no new block can join.
+/// A range of whole blocks is zeroed extent by extent: written extents become unwritten, and each
+/// newly allocated block merges with the one before it. If the range touches blocks in part, all
+/// its holes are allocated first. Then the extents between them are still written, and nothing
+/// merges.
 #[test]
 fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     for (from, grows) in [(0, false), (100, true)] {
@@ -481,8 +486,8 @@ fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     }
 }
 
-/// The first conversion joins its neighbours, so the tree is pulled into the inode. Splitting for
-/// the next conversion makes it grow once more.
+/// After the first conversion the extent merges with its neighbours, so the tree is pulled into the
+/// inode. The split for the next conversion makes the tree grow once more.
 #[test]
 fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     let world = World::new();
@@ -498,8 +503,8 @@ fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     assert_eq!(grew, 2);
 }
 
-/// Removing extents leaves a tree that would fit the inode. Zeroing what is unwritten already does
-/// not pull it in, but a conversion does.
+/// Removing extents leaves a tree that would fit into the inode. Zeroing a range that is unwritten
+/// already does not pull it in, but a conversion does.
 #[test]
 fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     let world = World::new();
@@ -514,8 +519,8 @@ fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     assert_eq!(blocks(), 1 + 4);
 }
 
-/// Observed on Linux 6.18: if a hole goes beyond the end of the file, the block with the end of the
-/// file is freed, although the hole ends inside it.
+/// Observed on Linux 6.18: if a punched range goes beyond the end of the file, the last block of
+/// the file is freed, although the range ends inside that block.
 #[test]
 fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     for (end, freed) in [(22_451, true), (22_388, false)] {
@@ -530,8 +535,8 @@ fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     }
 }
 
-/// The extent at the end of a hole is split before its head is removed: for a moment there are five
-/// extents.
+/// Punching the head of an extent splits the extent before the head is removed. For a moment there
+/// are five extents, too many for the root.
 #[test]
 fn punching_splits_the_extent_at_the_end_of_the_hole() {
     let world = World::new();
@@ -561,8 +566,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
 }
 
 /// Punching or zeroing a part of a block splits a clean folio, as does any range that ends inside a
-/// folio. So the folio of block 48 no longer has the dirty blocks 3 to 18, and collapsing there
-/// requests only the blocks behind it.
+/// folio. So the folio with block 48 no longer includes blocks 3 to 18, which then become dirty. A
+/// collapse from block 48 on writes back only the blocks behind it.
 #[test]
 fn a_range_inside_a_block_splits_a_clean_folio() {
     for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {
@@ -581,8 +586,9 @@ fn a_range_inside_a_block_splits_a_clean_folio() {
     }
 }
 
-/// A truncation forgets holes behind the new end. So a direct write from the block of that end on
-/// is two requests if anything had looked at the hole before, and one otherwise.
+/// A truncation forgets remembered holes behind the new end, but not the part in the block of the
+/// new end. So a direct write from that block on makes two requests if the hole was remembered
+/// before the truncation, and one otherwise.
 #[test]
 fn a_direct_write_asks_for_as_much_of_a_hole_as_is_remembered() {
     let world = World::new();

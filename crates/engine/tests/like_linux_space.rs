@@ -1,6 +1,6 @@
-//! What decides which clusters count when space gets short. Each test shows one mechanism that was
-//! found by comparing with Linux 6.18 on images aged to their limits (docs/behaviour/page-cache.md,
-//! "When space gets short"), and needs no kernel.
+//! What decides which clusters count as free when space gets short. Each test shows one mechanism
+//! that was found by comparing with Linux 6.18 on aged images that were almost full
+//! (docs/behaviour/page-cache.md, "When space gets short"). The tests need no kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,8 +20,8 @@ const BLOCK: u64 = 4096;
 /// Blocks of a cluster.
 const RATIO: u64 = 16;
 
-/// For each decision: inode, whether it is for data, flags, first logical block and number of
-/// blocks.
+/// For each request to the allocator: inode, whether it is for data, flags, and first logical block
+/// and number of blocks.
 #[derive(Default)]
 struct Decisions(Mutex<Vec<Decision>>);
 
@@ -58,8 +58,8 @@ fn lag(fs: &FileSystem) -> i64 {
     exact - fs.allocator().free_clusters_approximate().cast_signed()
 }
 
-/// An image with clusters, on which the next freed cluster makes the counter of free clusters
-/// exact.
+/// An image with clusters, on which the counter of free clusters lags by 31. It counts in batches
+/// of 32, so the next freed cluster makes it exact.
 fn clusters_about_to_count(prepare: impl FnOnce(&FileSystem)) -> FileSystem {
     let image = mkfs::Options::ext4().features("bigalloc").cluster_size(65_536);
     let (fs, _) = world(1 << 30, image, OpenOptions::default());
@@ -115,8 +115,8 @@ fn a_tree_block_is_freed_behind_the_extents_that_it_held() {
         (0..6).for_each(|piece| allocate(fs, inode, piece * 100 * RATIO, 8 * RATIO));
     });
     fs.unlink(&context(), ROOT, b"f").unwrap();
-    // The first 8 are counted with the 31, the next four times 8 together. The last 8 and the tree
-    // block are not counted yet.
+    // The first 8 freed clusters are counted together with the 31, then four times 8 clusters
+    // together. The last 8 and the tree block are not counted yet.
     assert_eq!(lag(&fs), 9);
 }
 
@@ -158,9 +158,9 @@ fn a_tree_block_for_splitting_what_is_unwritten_comes_from_the_reserve_also_at_w
     assert_eq!(flags, [RequestFlags::USE_RESERVED.bits()]);
 }
 
-/// Clusters are taken one by one, so the counter of free clusters lags by up to 31. It shows more
-/// before a folio is tried than after the folio's allocations were given back together. All the
-/// same, earlier data is written back before the first attempt or not at all.
+/// Clusters are taken one by one, so the counter of free clusters lags by up to 31. If a folio does
+/// not fit, its clusters are freed together, and then the counter shows less than before the
+/// attempt. Still, earlier data is written back before the first attempt or not at all.
 #[test]
 fn whether_a_folio_is_delayed_is_asked_once_however_often_it_is_tried() {
     let mut refused = 0;
@@ -218,8 +218,8 @@ fn what_found_a_place_but_no_room_in_the_mapping_comes_back_with_the_commit() {
     assert_eq!((fs.allocator().free_clusters().free, fs.allocator().pending_clusters()), (1, 0));
 }
 
-/// Both folios of a file are dirty. The end of the first has room only after a commit; then
-/// everything that follows is requested.
+/// Both folios of a file are dirty. Space for the end of the first folio becomes free only with a
+/// commit. After it, one request asks for all remaining blocks.
 #[test]
 fn what_is_tried_again_after_a_commit_is_all_that_follows_not_the_rest_of_a_folio() {
     let (fs, decisions) =
@@ -237,8 +237,8 @@ fn what_is_tried_again_after_a_commit_is_all_that_follows_not_the_rest_of_a_foli
     assert_eq!(made, [(0, 20), (10, 6), (10, 10)]);
 }
 
-/// The first commit frees ten blocks in a row and one elsewhere. That one finds no room in the
-/// mapping, and is tried four times.
+/// The first commit frees ten blocks in a row and one block elsewhere. The mapping has no room for
+/// an extent with that one block, so the request for it is tried four times.
 #[test]
 fn whoever_got_something_tries_again_as_often_as_before() {
     let (fs, decisions) = world(64 << 20, mkfs::Options::ext4(), OpenOptions::default());

@@ -2,10 +2,11 @@
 //! possible.
 //!
 //! An operation that ended with an error has either happened or not, so both states stay possible.
-//! Each byte of its file is the one that the file has there in one of these states. Unsynced data
-//! may be lost too, if data could not be written or the instance ended. Under `data=writeback`
-//! freed blocks are reused at once, as in Linux: if the instance ended, a truncated or removed file
-//! that comes back may hold what others wrote.
+//! Each byte of its file has the value that it has in one of these states. Unsynced data may be
+//! lost too, if data could not be written or if the image was not closed cleanly. Under
+//! `data=writeback` freed blocks are reused at once, as in Linux: if the image was not closed
+//! cleanly, recovery may undo a truncation or removal, and that file may then hold what others
+//! wrote into its blocks.
 
 use super::images::Image;
 use super::operations::Op;
@@ -21,8 +22,8 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// `moved`: how often a collapse or an insertion moved the content. Bytes from before and after
-    /// such a move do not mix.
+    /// `moved`: how often a collapse or an insertion moved the content. A file never holds bytes
+    /// from before such a move together with bytes from after it.
     File {
         bytes: Vec<u8>,
         moved: u32,
@@ -92,7 +93,7 @@ impl State {
         }
     }
 
-    /// Removes a name, and the node with its last one.
+    /// Removes a name, and its node if that was the node's last name.
     pub(crate) fn drop_name(&mut self, path: &str) -> Option<u32> {
         let id = self.names.remove(path)?;
         if !self.names.values().any(|other| *other == id) {
@@ -113,7 +114,7 @@ pub(crate) struct Seen {
 /// What was observed of a directory, by path.
 pub(crate) type View = BTreeMap<String, Seen>;
 
-/// How much may be gone.
+/// What may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// Nothing.
@@ -129,18 +130,18 @@ pub(crate) enum Loss {
 pub(crate) struct Expected {
     /// The possible present states.
     now: Vec<State>,
-    /// All states since the last sync, with the one that it made durable.
+    /// All states since the last sync, including the state that the sync made durable.
     since_sync: Vec<State>,
     /// Whether data could not be written.
     lost_data: bool,
-    /// Nodes whose size may lie between the sizes that the states give: an operation that goes
-    /// piece by piece stopped on the way.
+    /// Nodes whose size may lie between the sizes in the states, because an operation that works
+    /// piece by piece failed partway.
     between: BTreeSet<u32>,
     /// Operations so far.
     noted: u32,
     /// Whether writes go folio by folio.
     by_folio: bool,
-    /// Whether blocks that a file gave up may belong to another file before that change is durable.
+    /// Whether freed blocks may be reused by another file before the free is durable.
     reuses_at_once: bool,
 }
 
@@ -159,8 +160,8 @@ impl Expected {
         }
     }
 
-    /// Whether an operation can be done in each possible state, and its effect is known. If a
-    /// file's size lies between two states, nobody knows where an append begins.
+    /// Whether an operation can be done in each possible state, and its effect is known. The effect
+    /// of an append is not known if the file's size may lie between those of two states.
     pub(crate) fn allows(&self, op: &Op) -> bool {
         let is_known = |state: &State| {
             let id = state.names.get(op.path());
@@ -169,7 +170,7 @@ impl Expected {
         self.now.iter().all(|state| op.after(state).is_some() && is_known(state))
     }
 
-    /// Notes an operation and its answer: whether it happened, or the device failed.
+    /// Notes an operation and its result: either it happened, or it failed because the device did.
     pub(crate) fn note(&mut self, op: &Op, happened: bool) {
         self.noted += 1;
         self.now.iter_mut().for_each(|state| state.next = self.noted);
@@ -197,8 +198,8 @@ impl Expected {
         assert!(!self.now.is_empty(), "{op:?} cannot have succeeded");
     }
 
-    /// As [`Self::note`], beside other threads. A sync of this thread does not report errors of
-    /// their syncs, so earlier states stay possible.
+    /// As [`Self::note`], while other threads work. A sync of this thread does not report write
+    /// errors that a sync of another thread has reported already, so earlier states stay possible.
     pub(crate) fn note_beside_others(&mut self, op: &Op, happened: bool) {
         let since_sync = self.since_sync.clone();
         self.note(op, happened);
@@ -271,7 +272,7 @@ fn lengths(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(String, usize)> {
     xattrs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.len())).collect()
 }
 
-/// Checks the names, and which of them are one file.
+/// Checks that the names are those of the state, and that the same names are links to one file.
 fn fits(state: &State, view: &View) -> Result<(), String> {
     let (wanted, found): (Vec<_>, Vec<_>) = (state.names.keys().collect(), view.keys().collect());
     if wanted != found {
@@ -295,12 +296,12 @@ fn fits(state: &State, view: &View) -> Result<(), String> {
 struct Bounds {
     /// Data that was not synced may be missing.
     is_loose: bool,
-    /// The size may lie between those of the versions.
+    /// The size may lie between the sizes of the versions.
     is_between: bool,
     /// The file may have been removed and its blocks reused by another file: it may hold anything.
     is_reused: bool,
-    /// The blocks that one of the versions does not have may have been reused: they may hold
-    /// anything.
+    /// Blocks that some version does not have (it has zeroes there) may have been reused by another
+    /// file: they may hold anything.
     may_be_reused: bool,
 }
 
@@ -323,7 +324,7 @@ fn content_fits(versions: &[&Node], found: &Body, bounds: Bounds) -> Result<(), 
     for generation in generations {
         let mixed: Vec<&[u8]> =
             files.iter().filter(|(_, moved)| *moved == generation).map(|(bytes, _)| *bytes).collect();
-        // What was not stored before the move may be missing after it.
+        // Data that was not stored before the move may read as zeroes after it.
         let lost = [vec![0; mixed[0].len()]];
         let lost = lost.iter().map(|zeroes| &zeroes[..]).filter(|_| bounds.is_loose && generation > 0);
         let mixed: Vec<&[u8]> = mixed.into_iter().chain(lost).collect();
@@ -335,8 +336,9 @@ fn content_fits(versions: &[&Node], found: &Body, bounds: Bounds) -> Result<(), 
     Err(why.join(", or "))
 }
 
-/// Checks that the size fits the versions, and that each byte is one that some version has there,
-/// or one that may be anything. Behind its end a version has zeroes.
+/// Checks that the size fits the versions, and that each byte has the value that some version has
+/// at this offset, unless `bounds` allow any value there. A version counts as zeroes behind its
+/// end.
 fn mix_fits(versions: &[&[u8]], found: &[u8], bounds: Bounds) -> Result<(), String> {
     let sizes: BTreeSet<usize> = versions.iter().map(|bytes| bytes.len()).collect();
     let (least, most) = (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! The kinds of image whose device fails.
+//! The kinds of image on which operations are tried while the device fails.
 
 use blockyard_device::MemoryDevice;
 use blockyard_engine::instruments::Instruments;
@@ -93,8 +93,7 @@ impl Image {
         self.folios
     }
 
-    /// Whether blocks that a file gave up may belong to another file before that change is durable,
-    /// as in Linux.
+    /// Whether freed blocks may be reused by another file before the free is durable, as in Linux.
     pub(crate) fn reuses_at_once(&self) -> bool {
         self.data == DataMode::Writeback
     }

@@ -1,4 +1,4 @@
-//! The judges of what is left: the tree itself, e2fsck, and our own recovery.
+//! How an image is judged after a run: by the files in it, by e2fsck, and by our own recovery.
 
 use super::expected::{Body, Seen, View};
 use crate::support::context;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Everything in a directory and the directories in it.
+/// Everything below a directory.
 pub(crate) fn view(fs: &FileSystem, dir: InodeNr) -> Result<View> {
     let mut view = View::new();
     let mut left = vec![(String::new(), dir)];
@@ -54,7 +54,7 @@ fn look(fs: &FileSystem, inode: InodeNr) -> Result<Seen> {
         let value = fs.xattr(inode, &name)?;
         xattrs.insert(name, value);
     }
-    // `system.data` holds the rest of inline data, and is no attribute of the user.
+    // `system.data` holds the rest of inline data. No operation set it as an attribute.
     xattrs.remove(&b"system.data"[..]);
     Ok(Seen { inode: inode.raw(), body, xattrs })
 }
@@ -68,7 +68,7 @@ impl Bench {
         Self(builder().tempdir_in("/dev/shm").or_else(|_| builder().tempdir()).unwrap())
     }
 
-    /// Checks an image with e2fsck, if there is one. The error is the output of e2fsck.
+    /// Checks an image with e2fsck, if that is installed. The error is the output of e2fsck.
     pub(crate) fn e2fsck(&self, device: &MemoryDevice) -> std::result::Result<(), String> {
         if !have_tool("e2fsck") {
             return Ok(());
@@ -84,16 +84,16 @@ impl Bench {
     }
 }
 
-/// Whether the superblock can be read: half a superblock needs a backup.
+/// Whether the primary superblock is valid. After a torn write it is not, and only a repair with a
+/// backup superblock helps.
 pub(crate) fn is_whole(device: &MemoryDevice) -> bool {
     let mut bytes = [0; RawSuperblock::SIZE];
     device.read_at(PRIMARY_OFFSET, &mut bytes).unwrap();
     Superblock::parse(&bytes).is_ok()
 }
 
-/// What our recovery makes of an image whose instance ended. After the replay, the mark that the
-/// image must be checked is removed: with it, the engine would refuse to open the image for
-/// writing.
+/// A copy of an image that was not closed cleanly, after our recovery. After the replay, the ERROR
+/// state is cleared: with it, the engine would refuse to open the image for writing.
 pub(crate) fn recovered(device: &MemoryDevice) -> std::result::Result<Arc<MemoryDevice>, String> {
     let device = Arc::new(device.duplicate());
     blockyard_recovery::replay_to_device(&*device, &blockyard_recovery::Options::default())
@@ -116,7 +116,8 @@ fn clear_mark(device: &MemoryDevice) {
     device.write_at(PRIMARY_OFFSET, raw.as_bytes()).unwrap();
 }
 
-/// Checks that zeroes lie behind the end of each file in a directory. Growing the file shows them.
+/// Checks that nothing but zeroes lies behind the end of each file below a directory: grows each
+/// file and reads what it gained.
 pub(crate) fn nothing_behind_the_end(fs: &FileSystem, dir: InodeNr) -> std::result::Result<(), String> {
     let view = view(fs, dir).map_err(|error| error.to_string())?;
     for (path, seen) in &view {

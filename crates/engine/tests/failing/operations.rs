@@ -9,7 +9,7 @@ use blockyard_engine::{
     Error, Fallocate, FileSystem, OpContext, RenameMode, Result, SetAttributes, XattrMode,
 };
 
-/// A path in the directory of a worker: a name, or two with a slash between.
+/// A path in the directory of a worker thread: a name, or two names with a slash between them.
 pub(crate) type Path = &'static str;
 
 /// One operation. Offsets and lengths are bytes.
@@ -92,10 +92,11 @@ pub(crate) enum Op {
     Sync,
 }
 
-/// Attribute values above this size have inodes of their own.
+/// Attribute values of more bytes than this go into inodes of their own.
 const LARGE: usize = 1024;
 
-/// The content of a version of a file: no byte of it is 0, and versions differ everywhere.
+/// The content of a file's version in a range of bytes. No byte of it is 0, and two versions differ
+/// in every byte.
 pub(crate) fn stamp(version: u8, at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(|byte| 1 + (version % 15) + 16 * ((byte / 128 % 15) as u8)).collect()
 }
@@ -313,7 +314,7 @@ impl Op {
         }
     }
 
-    /// Whether the operation writes earlier data to the device.
+    /// Whether the operation writes back dirty data of earlier operations.
     pub(crate) fn stores_data(&self) -> bool {
         match self {
             Self::WriteDirect { .. }
@@ -330,7 +331,7 @@ impl Op {
     }
 }
 
-/// A short write is an error here, because no operation needs more space than there is.
+/// Turns a short write into an error: no operation here needs more space than is free.
 fn whole(done: usize, len: u64) -> Result<()> {
     if done as u64 == len { Ok(()) } else { Err(Error::NoSpace) }
 }
@@ -411,7 +412,7 @@ fn rename(state: &mut State, from: &str, to: &str, mode: RenameMode) -> Option<(
     exchange_inside(state, from, to)
 }
 
-/// The names in renamed directories move with them.
+/// Moves the names inside renamed directories along with these.
 fn exchange_inside(state: &mut State, one: &str, other: &str) -> Option<()> {
     let (one, other) = (format!("{one}/"), format!("{other}/"));
     let moved = |path: &str| match (path.strip_prefix(&one), path.strip_prefix(&other)) {

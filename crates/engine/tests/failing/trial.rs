@@ -1,5 +1,5 @@
-//! One run on a device that fails one call, or one call and all later ones: what is done, what is
-//! answered, and what is left.
+//! One run on a device that fails one call, or one call and all later ones. A run does operations,
+//! and checks their results and what they leave on the device.
 
 use super::cases::{Case, cases, scene};
 use super::expected::{Expected, Loss};
@@ -28,15 +28,15 @@ type Faulty = FaultyDevice<MemoryDevice>;
 /// How a run goes, apart from its operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Every handle commits what was changed before it.
+    /// Whether every handle commits earlier changes.
     pub(crate) eager: bool,
     /// Commits before the first operation; they bring the next checkpoint nearer.
     pub(crate) warm: u32,
-    /// What precedes the operation is durable before it begins.
+    /// Whether all earlier changes are made durable before the operation begins.
     pub(crate) synced: bool,
-    /// The device works again after the operation.
+    /// Whether the device works again after the operation.
     pub(crate) heals: bool,
-    /// There is a sync between the operation and the end.
+    /// Whether there is a sync between the operation and the close.
     pub(crate) syncs: bool,
 }
 
@@ -53,13 +53,15 @@ pub(crate) struct Moments {
     pub(crate) closed: OperationCounts,
 }
 
-/// An image of a kind, with the same files in a directory for each worker.
+/// An image of one kind. Each worker has a directory of its own there, and all these directories
+/// hold the same files.
 pub(crate) struct Base {
     pub(crate) image: Image,
     pub(crate) cases: Vec<Case>,
     device: MemoryDevice,
     expected: Expected,
-    /// Commits until a checkpoint comes, in a lazy and in an eager instance; 0 without a journal.
+    /// The number of commits until the first checkpoint, in a lazy and in an eager instance
+    /// ([`Manner::eager`]); 0 without a journal.
     pub(crate) checkpoint: [u32; 2],
 }
 
@@ -71,8 +73,9 @@ fn directory_of(fs: &FileSystem, worker: u16) -> blockyard_engine::Result<InodeN
     fs.lookup(InodeNr::ROOT, format!("worker-{worker}").as_bytes())
 }
 
-/// Directories for the commits that only fill the log. Each commit has a block that the following
-/// ones do not have, so a checkpoint must read that block.
+/// The number of directories for the commits that only fill the log. Successive commits change
+/// different directories, so each logs a block that the next ones do not log. A checkpoint must
+/// read that block from the log.
 const FILLED: u32 = 64;
 
 /// Creates a fifo, and commits it by a sync.
@@ -127,7 +130,7 @@ impl Base {
             commit_something(&fs, number);
             device.counts().flushes - before
         };
-        // A commit with a checkpoint flushes once more.
+        // A commit with a checkpoint flushes more often than one without.
         let usual = flushes(0);
         let first = (1..100).find(|number| flushes(*number) > usual);
         fs.close(&context()).unwrap();
@@ -156,8 +159,8 @@ fn check_answer(op: &Op, error: &Error, strikes: u64, has_failed: bool) -> Verdi
     if fits { Ok(()) } else { Err(format!("{op:?} answers {error:?} after {strikes} failed calls")) }
 }
 
-/// A run of one thread. The device has `fault` from the beginning of the operation on. Returns the
-/// numbers of calls.
+/// A run of one thread. The device has `fault` from the beginning of the case's last operation on.
+/// Returns how many calls the device had received at each moment.
 pub(crate) fn alone(
     bench: &Bench,
     base: &Base,
@@ -202,7 +205,7 @@ fn device_fails(device: &Faulty, fault: Option<Fault>) {
     }
 }
 
-/// Does one operation and records its answer.
+/// Does one operation, and checks and records its result.
 fn do_one(
     fs: &FileSystem,
     device: &Faulty,
@@ -217,11 +220,12 @@ fn do_one(
     Ok(())
 }
 
-/// Checks that an instance shows a state that its answers allow, unless it has failed, or looking
-/// at it fails after a failed call of the device.
+/// Checks that the files in an instance are in a state that the results of its operations allow.
+/// Checks nothing if the instance has failed, or if a failed device call keeps it from reading
+/// them.
 fn look_at(fs: &FileSystem, device: &Faulty, expected: &Expected, dir: InodeNr) -> Verdict {
     match view(fs, dir) {
-        // The memory of a failed instance may be ahead of its answers.
+        // A failed instance may have changes in memory that it has not reported as done.
         _ if fs.has_failed() => Ok(()),
         Ok(view) => expected.judge(&view, Loss::None).map_err(|why| format!("open: {why}")),
         Err(_) if device.strikes() > 0 => Ok(()),
@@ -229,7 +233,7 @@ fn look_at(fs: &FileSystem, device: &Faulty, expected: &Expected, dir: InodeNr) 
     }
 }
 
-/// Closes an instance, after a sync if `syncs`, and checks both answers.
+/// Closes an instance, after a sync if `syncs`, and checks the results of both.
 fn end(
     device: &Arc<Faulty>,
     fs: FileSystem,
@@ -260,7 +264,7 @@ fn end(
     Ok(Left { device: Arc::clone(device), is_closed: closed.is_ok(), expected })
 }
 
-/// What a run left: the device, and what may be on it.
+/// What a run left: the device, and for each worker the states that are allowed on it.
 struct Left {
     device: Arc<Faulty>,
     is_closed: bool,
@@ -268,10 +272,10 @@ struct Left {
 }
 
 impl Left {
-    /// Checks that an image is marked clean if it was closed, that an image marked clean is clean,
-    /// that any other image is clean after recovery, and that it holds what was promised. Without
-    /// a journal, an image that is not marked clean gets only the first check. If the superblock is
-    /// torn, nothing is checked.
+    /// Checks that the image is marked clean if it was closed without an error. If it is marked
+    /// clean, e2fsck must agree; otherwise e2fsck must find it clean after recovery. Then the files
+    /// must be in an allowed state. Without a journal, an image that is not marked clean gets only
+    /// the first check. If the superblock is torn, nothing is checked.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {
@@ -319,8 +323,8 @@ pub(crate) const WORKERS: u16 = 8;
 /// How many cases one worker draws. A case is one operation or more.
 const STEPS: usize = 6;
 
-/// A run of eight threads, each in its own directory. The device has `fault` from the moment they
-/// start. Returns the numbers of calls.
+/// A run of [`WORKERS`] threads, each in its own directory. The device has `fault` from the moment
+/// they start. Returns how many calls the device had received at each moment.
 pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Fault>) -> Verdict<Moments> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let manner = base.manner(&mut random);
@@ -341,7 +345,7 @@ pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Faul
     });
     let mut expected = expected?;
     if device.strikes() > 0 {
-        // Data that one thread could not store may belong to another thread.
+        // A thread's write-back may fail on data that another thread wrote.
         expected.iter_mut().for_each(Expected::note_lost_data);
     }
     let done = device.counts();
@@ -363,8 +367,8 @@ pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Faul
     Ok(Moments { begun, done, seen, closed })
 }
 
-/// The work of one thread: [`STEPS`] cases on its own files. A case ends before an operation that
-/// may be impossible by then. After two errors the thread does nothing more.
+/// The work of one thread: [`STEPS`] cases on its own files. A case ends early if its next
+/// operation may have become impossible. After two errors the thread does nothing more.
 fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -> Verdict<Expected> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(1 + u64::from(worker));

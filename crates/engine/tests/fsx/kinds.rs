@@ -1,15 +1,16 @@
-//! The kinds of image on which one file is tried, each by block size.
+//! The kinds of image on which the random operations run. Each function makes one kind, for a given
+//! block size in bytes.
 
 use blockyard_engine::mkfs;
 use blockyard_ranges::Edges;
 
 pub(crate) const BLOCKS: [u64; 5] = [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// Bytes to which draws are limited on most images: more than two of the largest folios, and few
-/// enough to compare the whole file.
+/// On most images, ranges are drawn within this many bytes: more than two of the largest folios,
+/// and few enough to compare the whole file.
 const SMALL: u64 = 5 << 20;
 
-/// An image, and how its file is used.
+/// A kind of image, how it is opened, and which ranges of its file are drawn.
 #[derive(Clone)]
 pub(crate) struct Kind {
     pub(crate) name: String,
@@ -89,8 +90,8 @@ pub(crate) fn indirect(block: u64) -> Kind {
     Kind { extents: false, ..kind("indirect blocks", block, "^extents,^64bit", edges) }
 }
 
-/// One allocation may be a block longer than the longest extent. The image has room for four of
-/// them.
+/// One allocation may be a block longer than the longest extent. The image has room for four such
+/// allocations.
 pub(crate) fn largest(block: u64) -> Kind {
     let ahead = 32_769 * block;
     let kind = kind("largest file", block, "", Edges::extents(block));

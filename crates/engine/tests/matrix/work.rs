@@ -1,9 +1,9 @@
 //! One thread of a random run over every operation of the engine.
 //!
-//! Threads share one tree: whatever an operation finds may be gone, or changed, a moment later. So
-//! any answer that POSIX allows is accepted here. Never allowed are corruption, a damaged orphan
-//! list, a refusal to be used further, a failure of the device, a file system that became
-//! read-only, or lack of space in write-back. The result of the run is judged afterwards.
+//! Threads share one tree: whatever an operation finds may be removed or changed a moment later. So
+//! any answer that POSIX allows is accepted here. Never allowed are the errors for corruption, a
+//! damaged orphan list, a refused image, a failed device, and a read-only file system, and lack of
+//! space in write-back. The resulting image is judged after the run.
 
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
@@ -48,18 +48,18 @@ pub(crate) struct Worker<'a> {
     held: Vec<(InodeNr, bool)>,
     near: Ranges,
     far: Ranges,
-    /// How often each kind of answer was given, by operation.
+    /// The results so far.
     answers: Answers,
 }
 
-/// Counts by operation: how many worked, how many were refused.
+/// For each operation, how many calls succeeded and how many failed with an allowed error.
 pub(crate) type Answers = BTreeMap<&'static str, (u64, u64)>;
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(plan: Plan<'a>, slot: u32) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(plan.seed ^ (u64::from(slot) << 32));
-        // Half of the threads choose edges for block maps: these are as good as any on files with
-        // extents.
+        // Half of the threads draw ranges at the edges of block maps. On files with extents these
+        // are as good as any other.
         let block = plan.fs.geometry().block_size() as u64;
         let edges = if slot.is_multiple_of(2) { Edges::extents(block) } else { Edges::indirect(block) };
         let edges = edges.clusters(plan.unit);
@@ -81,7 +81,7 @@ impl<'a> Worker<'a> {
                     | Error::ReadOnly
                     | Error::Refused(_)),
                 ) => panic!("thread {} step {step}: {name}: {error}", self.slot),
-                // The writer of the data was told that there is space.
+                // The write that made this data dirty has reserved the space for it.
                 Err(error @ Error::NoSpace) if matches!(name, "sync" | "write_back") => {
                     panic!("thread {} step {step}: {name}: {error}", self.slot)
                 }
@@ -432,7 +432,7 @@ impl<'a> Worker<'a> {
         self.plan.fs.set_attributes(&ctx, inode, &changes)
     }
 
-    /// Mostly clears all flags: immutable files get in everybody's way.
+    /// Mostly clears all flags: most operations on immutable files fail.
     fn set_flags(&mut self) -> Result<()> {
         let (_, _, inode) = self.existing()?;
         let flags = if self.chance(3) { *FLAGS.choose(&mut self.rng).unwrap() } else { 0 };
