@@ -1,5 +1,6 @@
-//! mkfs against devices that observe it: a refusal leaves no trace, no block is written twice,
-//! the superblock comes last, and a failed device never holds a file system.
+//! mkfs on devices that record its calls or fail them: a refusal leaves the device untouched, no
+//! block is written twice, the superblock is written last, and after a failed write the device
+//! holds no file system.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -65,8 +66,8 @@ impl BlockDevice for Witness {
     }
 }
 
-/// Asserts ascending writes that do not overlap, the superblock after them, and one flush. Returns
-/// the bytes written.
+/// Asserts that writes ascend and do not overlap, that the superblock is written after all others,
+/// and that one flush follows. Returns the number of bytes written.
 fn assert_written_once(device: &Witness) -> u64 {
     let log = device.log.lock().unwrap();
     let (superblock, pieces) = log.writes.split_last().unwrap();
@@ -122,7 +123,7 @@ fn a_device_that_fails_holds_no_file_system() {
     assert!(counts.writes > 5, "{counts:?}");
     for nth in 1..=counts.writes {
         let device = FaultyDevice::new(MemoryDevice::new(64 << 20));
-        // An older file system must not show through either.
+        // An older file system on the device must not survive either.
         mkfs::format(device.below(), &Options::ext2()).unwrap();
         device.add(Fault { operation: Operation::Write, when: When::Nth(nth), effect: Effect::Short(512) });
         let error = mkfs::format(&device, &options).unwrap_err();
@@ -288,8 +289,8 @@ fn sizes_that_cannot_be_are_refused() {
     let error = mkfs::plan(0, &Options::ext4()).unwrap_err();
     assert_eq!(error.to_string(), "0 blocks are too few for a file system; ask for more");
     for kib in 0..300 {
-        // A size that is too small is an error, never a crash. An accepted size has at least 11
-        // inodes, and no more blocks than the device.
+        // A size that is too small is an error, never a panic. With an accepted size, the file
+        // system has at least 11 inodes, and no more blocks than the device.
         let device = MemoryDevice::new(kib << 10);
         if let Ok(summary) = mkfs::format(&device, &Options::ext4()) {
             assert!(summary.inodes >= 11 && summary.blocks <= kib, "{kib} KiB: {summary:?}");

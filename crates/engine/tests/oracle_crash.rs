@@ -1,7 +1,7 @@
 //! Power cuts during a workload: after each of its writes, and with samples of what a volatile
-//! cache may leave of the last epoch. We, e2fsck and the kernel must recover the same content. Most
-//! tests recover a sample of these states, and compare a part of the sample with e2fsck and the
-//! kernel.
+//! cache may leave of the writes since the last flush. Our recovery, e2fsck and the kernel must
+//! find the same content. Most tests recover a sample of these states, and compare a part of the
+//! sample with e2fsck and the kernel.
 //!
 //! A *fact* is a mark in the log of writes. It says what a path may hold after any later cut, until
 //! the next fact about this path. After an fsync only one content is allowed; before a change, the
@@ -69,7 +69,7 @@ impl Stage {
         self.device.mark(&format!("{path} {}", words.join(" ")));
     }
 
-    /// Promises nothing about a path any more.
+    /// From here on a path may hold any content, or not exist.
     fn release(&self, path: &str) {
         self.device.mark(path);
     }
@@ -254,8 +254,8 @@ fn long_name(n: u32) -> String {
 }
 
 /// Blocks go from directories to file data and back, files grow, are truncated and deleted, and the
-/// log wraps around. If data is `logged`, an appended file's old last block comes in a separate
-/// handle, which raises the size to the end of this block.
+/// log wraps around. If data is `logged`, an append fills the file's last block in a handle of its
+/// own, which raises the size to the end of this block.
 fn recycle(stage: &Stage, logged: bool) {
     let ctx = context();
     let fs = &stage.fs;
@@ -276,7 +276,7 @@ fn recycle(stage: &Stage, logged: bool) {
         stage.release("/doomed");
         let doomed = stage.file("doomed", &old);
         stage.promise(doomed, "/doomed", &old);
-        // Appended data that is not written back must not show as a size.
+        // Until appended data is written back, the size on disk must not include it.
         let tail = vec![round + 100; 7000];
         let grown: Vec<u8> = [9; 2000].iter().chain(&tail).copied().collect();
         let begun = [Some(&grown[..2048])].into_iter().filter(|_| logged);
@@ -285,7 +285,7 @@ fn recycle(stage: &Stage, logged: bool) {
         fs.write(&ctx, steady, 2000, &tail).unwrap();
         let other = stage.file("other", &[round; 100]);
         stage.promise(other, "/other", &[round; 100]);
-        // A deleted file is complete or gone, whatever takes the place of its blocks.
+        // A deleted file is complete or gone, even if its blocks are reused.
         stage.allow("/doomed", &[Some(&old), None]);
         fs.unlink(&ctx, InodeNr::ROOT, b"doomed").unwrap();
         for n in 0..40 {
@@ -313,8 +313,8 @@ fn recycle(stage: &Stage, logged: bool) {
     }
 }
 
-/// Handles between two commit points: no limit, and so few that operations with more than one
-/// handle are cut in two.
+/// Handles between two commit points: no limit, and so few that commits split operations with more
+/// than one handle.
 const HANDLES: [u64; 2] = [u64::MAX, 23];
 
 fn recycled(broken_rule: Option<BrokenRule>, commit_point_handles: u64) -> Recording {
@@ -446,8 +446,8 @@ fn every_log_format_recovers() {
     }
 }
 
-/// With data in the log, all content survives cuts: also data that begins like a record of the log,
-/// and data in blocks that held directories before.
+/// With data in the log, all content survives cuts, even data that begins like a block of the log
+/// itself, and data in blocks that held directories before.
 #[test]
 fn logged_data_recovers() {
     if !require(&["root", "e2fsck"]) {
@@ -483,15 +483,15 @@ fn writeback_keeps_the_structure() {
     let options = OpenOptions { data: DataMode::Writeback, ..OpenOptions::default() };
     let recording = record("writeback", 8 << 20, &small(), options, |stage| recycle(stage, false));
     for state in recording.sample(&plan(), 11) {
-        // The content of files whose removal did not commit is arbitrary.
+        // If the removal of a file was not committed, the file may hold anything.
         if let Err(error) = recording.recover(&state) {
             assert!(error.contains("/doomed holds"), "{error}");
         }
     }
 }
 
-/// With a small cache and a large log, an emptied log starts over long before its end. Its earlier
-/// content is never replayed.
+/// With a small cache and a large log, checkpoints empty the log long before it is full, and it
+/// then starts over at its first block. Its earlier content is never replayed.
 #[test]
 fn a_log_that_begins_anew_recovers() {
     if !require(&["root", "e2fsck"]) {

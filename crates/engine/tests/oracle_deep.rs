@@ -95,7 +95,7 @@ fn trees_of_depth_four_and_five_are_read_written_and_truncated() {
             content[at..at + BLOCK].fill(n as u8 + 1);
             fs.write(&context(), inode, at as u64, &content[at..at + BLOCK]).unwrap();
         }
-        // The blocks that will hold the index nodes.
+        // `deepen` will turn these blocks into index nodes.
         let at = u64::from(PIECES * STEP + 5) * BLOCK as u64;
         fs.write(&context(), inode, at, &vec![0xFF; usize::from(levels) * BLOCK]).unwrap();
         fs.close(&context()).unwrap();
@@ -145,8 +145,8 @@ fn trees_of_depth_four_and_five_are_read_written_and_truncated() {
     }
 }
 
-/// Only with `BLOCKYARD_FULL=1`: with dir_nlink 65,100 subdirectories fit and the link count stays
-/// at 1; without, a directory with 65,000 links takes no more.
+/// Runs only with `BLOCKYARD_FULL=1`. With dir_nlink, more than 65,000 subdirectories are possible
+/// and the link count is then 1. Without it, a directory with 65,000 links takes no more.
 #[test]
 fn a_directory_takes_more_subdirectories_than_links_can_count() {
     if !full_matrix() || !require(&["mke2fs", "e2fsck"]) {

@@ -1,12 +1,13 @@
-//! One call to the device fails, alone or with all later ones of its kind: during every kind of
+//! One call to the device fails, alone or with all later calls of its kind: during every kind of
 //! operation or in the sync and close after it, on every kind of image, in one thread and in eight.
-//! In full, one thread meets the failure of each call in turn; otherwise, and with eight threads,
-//! the calls are drawn.
+//! With one thread, a full run (`BLOCKYARD_FULL=1`) lets each call fail in turn. Otherwise, and
+//! with eight threads, the calls that fail are drawn at random.
 //!
-//! After an error the answer, the names, sizes and contents are judged: each byte of a file is the
-//! one from before or after the operation, unless unsynced data was lost, and nothing shows behind
-//! the file's end. An image that is marked clean passes `e2fsck -fn`. Any other image with a
-//! journal passes after our recovery, unless its superblock is torn.
+//! After an error, the operation's result and the names, sizes and contents of files are judged.
+//! Each byte of a file must have its value from before or after the operation, unless unsynced data
+//! was lost, and nothing may show behind the file's end. An image that is marked clean must pass
+//! `e2fsck -fn`. Any other image with a journal must pass after our recovery, unless its superblock
+//! is torn.
 //!
 //! A failing write once left blocks behind a file's size, and write-back mapped them unnoticed.
 //! Tests that fail one call in a long run, and ask only whether the image can be repaired, did not
@@ -49,14 +50,14 @@ fn counts(of: &OperationCounts) -> [(Operation, u64); 5] {
     ]
 }
 
-/// Every call between two moments.
+/// Every call between two moments: its kind, and its number (from 1) among the calls of this kind.
 fn calls_between(first: &OperationCounts, last: &OperationCounts) -> Vec<(Operation, u64)> {
     let pairs = counts(first).into_iter().zip(counts(last));
     pairs.flat_map(|((kind, from), (_, to))| (from + 1..=to).map(move |nth| (kind, nth))).collect()
 }
 
-/// Picks one call to fail: mostly one during the operation itself, and mostly a read if there are
-/// any. `None` if there were no calls.
+/// Picks one call to fail: mostly one during the operation itself, and more often a read than a
+/// call of any other kind. `None` if there were no calls.
 fn draw(moments: &Moments, random: &mut ChaCha8Rng) -> Option<Fault> {
     let during = calls_between(&moments.begun, &moments.done);
     let later = calls_between(&moments.seen, &moments.closed);
@@ -106,7 +107,7 @@ fn images() -> impl Iterator<Item = &'static images::Image> {
     IMAGES.iter().filter(move |image| wanted.as_ref().is_none_or(|name| name == image.name))
 }
 
-/// docs/testing.md must list what is in this test's tables.
+/// docs/testing.md must list the images and operations of this test.
 #[test]
 fn the_tables_are_told() {
     let blocks = IMAGES.iter().map(|image| (image.name, image.block()));

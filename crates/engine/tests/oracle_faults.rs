@@ -1,9 +1,10 @@
 //! A device that fails at the n-th read or write, or at all writes from the n-th on: nothing
-//! panics, no answer is wrong, and the image can be repaired.
+//! panics, no result is wrong, and the image can be repaired.
 //!
-//! After a failed read the instance continues, and the image it closes is clean. After a failed
-//! write of metadata the instance is read-only, and we and e2fsck can recover the image from its
-//! journal. It then has every file that an fsync made durable and nobody touched since.
+//! After a failed read, the instance continues, and the image is clean once it is closed. After a
+//! failed write of metadata, the instance is read-only, and we and e2fsck can recover the image
+//! from its journal. It then has every file that an fsync made durable and no operation touched
+//! since.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -53,8 +54,8 @@ fn image() -> MemoryDevice {
     device.duplicate()
 }
 
-/// A run of operations, and what is known about the files. A name whose last operation failed is
-/// unknown.
+/// A run of operations, and the expected inode and content of each file. Nothing is expected of a
+/// file whose last operation failed.
 struct Script<'a> {
     fs: &'a Watched,
     rng: ChaCha8Rng,
@@ -235,7 +236,8 @@ fn trial(image: &MemoryDevice, fault: Option<Fault>) -> Left {
 }
 
 /// Recovers the image with our code, in memory: every durable file must be there. The image is
-/// opened read-only, because one that records errors must be checked before it is written.
+/// opened read-only, because the engine refuses to write to an image that is marked as having
+/// errors.
 fn recover(left: &Left, nth: u64) {
     let device: Arc<dyn BlockDevice> = Arc::new(left.device.below().duplicate());
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
@@ -263,7 +265,8 @@ fn mend(device: &Faulty, nth: u64) {
     e2fsck_clean(&path);
 }
 
-/// Whether the superblock can be read. A torn one needs a backup.
+/// Whether the primary superblock is valid. After a torn write it is not, and only a repair with a
+/// backup superblock helps.
 fn is_whole(device: &Faulty) -> bool {
     let mut bytes = [0; 1024];
     device.below().read_at(1024, &mut bytes).unwrap();
@@ -277,8 +280,8 @@ fn clean(device: &Faulty) {
     e2fsck_clean(&path);
 }
 
-/// Which of `total` calls to fail: all of them in full, otherwise a seeded sample of 8. `FAULTS=n`
-/// asks for a sample of `n` in either case.
+/// Which of `total` calls to fail: all of them in a full run, otherwise a seeded sample of 8. With
+/// `FAULTS=n`, a sample of `n` in either case.
 fn sample(total: u64, rng: &mut ChaCha8Rng) -> Vec<u64> {
     let count: Option<usize> = std::env::var("FAULTS").ok().and_then(|count| count.parse().ok());
     match count {

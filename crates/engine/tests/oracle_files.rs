@@ -10,7 +10,7 @@ use blockyard_engine::{Fallocate, FileSystem};
 use blockyard_testkit::{LoopMount, e2fsck_clean, require};
 use support::{ROOT, context, directory, file, make, open};
 
-/// The mkfs parameter sets of the matrix.
+/// The options of mke2fs for each image.
 const MATRIX: &[&[&str]] = &[
     &[],
     &["-b", "1024"],

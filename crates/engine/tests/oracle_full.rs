@@ -1,8 +1,9 @@
 //! Eight threads on a nearly full image of each kind: writes may be refused, but write-back never
 //! fails, and e2fsck finds nothing.
 //!
-//! `RUNS=n` sets the runs of each kind (2, in full 40), `STEPS=n` the operations of a thread (250,
-//! in full 1,500). The seeds are `SEED` and the numbers after it.
+//! `RUNS=n` sets the number of runs for each kind (by default 2, with `BLOCKYARD_FULL=1` 40), and
+//! `STEPS=n` the number of operations of a thread (250, or 1,500). The first run has the seed
+//! `SEED`, and each further run the next number.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -43,8 +44,9 @@ fn context(slot: u32, privileged: bool) -> OpContext {
     OpContext { privileged, ..OpContext::root_at(Timestamp::from_seconds(1)).on(CpuSlot::new(slot)) }
 }
 
-/// Creates the small files, and a large one that takes the space except for about `left` clusters.
-/// Half of these are holes in the large file. `unit` is the size of a cluster in bytes.
+/// Creates the small files, and a large one that takes all space except for about `left` clusters.
+/// Half of these clusters are holes punched into the large file. `unit` is the size of a cluster in
+/// bytes.
 fn fill(fs: &FileSystem, unit: u64, left: u64) {
     let ctx = context(0, true);
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };

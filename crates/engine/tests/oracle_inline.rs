@@ -1,5 +1,5 @@
-//! New files and directories on images with inline data. The engine puts into inodes what the
-//! kernel puts there, and the kernel reads what the engine wrote.
+//! New files and directories on images with inline data. The engine keeps content inline where the
+//! kernel does, and the kernel reads what the engine wrote.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,10 +20,11 @@ use std::sync::Arc;
 use support::{ROOT, context, directory, file, make, open};
 use trial::{FILE, after_each_write, committing, content, ext4, formatted, fresh, judge, open_on};
 
-/// A change of a file. Numbers are bytes: where, and how many.
+/// A change of a file. Two numbers are an offset and a length, in bytes.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Write(u64, usize),
+    /// Sets the size to so many bytes.
     Truncate(u64),
     Allocate(u64, u64),
     Punch(u64, u64),
@@ -33,7 +34,7 @@ enum Change {
 
 use Change::{Allocate, Attribute, Punch, Truncate, Write};
 
-/// What happens to one file each, for inodes that hold `room` bytes.
+/// For each file, the changes made to it. An inode has room for `room` bytes of inline data.
 fn files(room: usize) -> Vec<Vec<Change>> {
     let end = u64::try_from(room).unwrap();
     vec![
@@ -68,7 +69,8 @@ fn files(room: usize) -> Vec<Vec<Change>> {
         vec![Punch(0, 100), Write(0, 3)],
         vec![Write(0, 50), Allocate(0, 20)],
         vec![Write(0, 50), Punch(10, 10)],
-        // An attribute of one byte takes 24 bytes, one of 20 bytes takes 40.
+        // An attribute with a value of one byte takes 24 bytes, one with a value of 20 bytes takes
+        // 40.
         vec![Attribute(1), Write(0, room - 24)],
         vec![Attribute(1), Write(0, room - 23)],
         vec![Write(0, 60), Attribute(20), Write(60, room - 100)],
@@ -139,7 +141,7 @@ fn change_by_us(fs: &FileSystem, name: &str, changes: &[Change]) {
     }
 }
 
-/// Where an inode's content lies, and how much there is.
+/// Whether an inode's content is inline or mapped by extents, and its size.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     inline: bool,
@@ -194,7 +196,8 @@ fn content_goes_into_new_inodes_and_stays_there_as_with_the_kernel() {
             let read = |fs: &FileSystem| content(fs, fs.lookup(ROOT, name.as_bytes()).unwrap());
             assert_eq!(read(&again), bytes, "{what}");
             assert_eq!(std::fs::read(mount.path().join(&name)).unwrap(), bytes, "{what}: read by the kernel");
-            // Linux 6.18 does not write the zeroes of a hole in a file that was inline until then.
+            // If a hole is punched into an inline file, Linux 6.18 moves the data into a block but
+            // does not zero the hole.
             if !matches!(script[..], [Write(..), Punch(..)]) {
                 assert_eq!(read(&theirs), bytes, "{what}: written by the kernel");
             }
@@ -307,8 +310,9 @@ fn a_power_cut_leaves_content_in_the_inode_or_in_a_block() {
     }
 }
 
-/// What leaves its inode before a commit waits for write-back with the data behind it, so the file
-/// has one extent. What a commit has is moved at once: a crash must not lose it.
+/// Inline data that leaves its inode before a commit becomes dirty data, like the data appended to
+/// it, so the file gets one extent. Inline data that was committed is written to a block at once,
+/// because a crash must not lose it.
 #[test]
 fn a_file_that_outgrows_its_inode_is_placed_as_a_whole() {
     let (device, fs) = fresh(&inline(), 64 << 20);

@@ -1,5 +1,5 @@
 //! Which inodes are allocated, compared with the kernel: what their allocation does to groups with
-//! uninitialised bitmaps, and how long a deleted number is passed over.
+//! uninitialised bitmaps, and how long the number of a deleted inode is not reused.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use support::{ROOT, context, directory, file, like_the_kernel, make, open, open_with};
 
-/// Two lines for every group: its flags; its free blocks and inodes, its directories and its
-/// never-used inodes.
+/// Two lines for every group, from dumpe2fs: the first has its flags; the second has the numbers of
+/// its free blocks, free inodes, directories and never-used inodes.
 fn groups(image: &Path) -> Vec<String> {
     let output = run("dumpe2fs", &[image.to_str().unwrap()]);
     String::from_utf8_lossy(&output.stdout)
@@ -47,7 +47,7 @@ fn inodes_initialise_the_same_groups_as_the_kernels() {
         let scratch = tempfile::tempdir().unwrap();
         let image = scratch.path().join("image");
         let kernels = scratch.path().join("kernel");
-        // Without a journal, only these inodes touch a group.
+        // Without a journal, nothing but the creation of these inodes changes a group.
         make(&[options, &["-O", "^has_journal"]].concat(), "256M", &image);
         std::fs::copy(&image, &kernels).unwrap();
 
@@ -125,8 +125,8 @@ fn a_number_just_deleted_is_passed_over_without_a_journal() {
         let scratch = tempfile::tempdir().unwrap();
         let image = scratch.path().join("image");
         make(options, "64M", &image);
-        // The kernel looks at the old inode only while its block is in memory. If the machine
-        // writes everything and drops its caches meanwhile, the attempt is spoilt.
+        // The kernel looks at the deleted inode only while its table block is in memory. If the
+        // block was evicted meanwhile, the number is reused at once, so try again.
         let mut by_kernel = replace_one_on_the_kernel(&image, scratch.path());
         for _ in 0..4 {
             if (by_kernel.1 != by_kernel.0[1]) == passed_over {

@@ -1,11 +1,11 @@
-//! The images on which sequences run.
+//! The kinds of image on which random sequences of operations run.
 
 use blockyard_engine::mkfs;
 use blockyard_ranges::Edges;
 
 const BLOCKS: [u64; 5] = [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// Bytes within which most ranges stay, unless that is only a few clusters.
+/// Most ranges stay within this many bytes, or within twelve clusters if those are longer.
 const NEAR: u64 = 400_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Kind {
     pub(crate) extents: bool,
     pub(crate) delayed: bool,
     pub(crate) follow_page_cache: bool,
-    /// The image is so small that space runs out.
+    /// Whether the image is so small that space runs out.
     pub(crate) full: bool,
     /// The preset that places blocks and inodes.
     pub(crate) policy: &'static str,
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// An image with the features of the time of an older preset.
+    /// An image for an older preset, with features that images had at its time.
     fn older(policy: &'static str, features: &'static str) -> Self {
         Self { policy, ..Self::new(policy, 1 << 10, features) }
     }
@@ -67,21 +67,21 @@ impl Kind {
         if self.cluster > self.block { options.cluster_size(narrow(self.cluster)) } else { options }
     }
 
-    /// Where ranges meet edges, up to the largest file.
+    /// The edges at which ranges are drawn, up to the end of the largest file.
     pub(crate) fn edges(&self) -> Edges {
         let edges = if self.extents { Edges::extents(self.block) } else { Edges::indirect(self.block) };
         let edges = edges.clusters(self.cluster);
         if self.features.contains("inline_data") { edges.inline_data(256) } else { edges }
     }
 
-    /// As [`Kind::edges`], near the start of a file.
+    /// As [`Kind::edges`], but only those near the start of a file.
     pub(crate) fn near_edges(&self) -> Edges {
         self.edges().up_to(NEAR.max(12 * self.cluster))
     }
 }
 
 /// Every way of storing content with each block size of [`BLOCKS`], and other settings that change
-/// how a write goes.
+/// how a write is done.
 pub(crate) fn kinds() -> Vec<Kind> {
     let each = BLOCKS.into_iter().flat_map(|block| {
         let inline = Kind::new("inline", block, "inline_data");

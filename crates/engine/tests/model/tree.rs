@@ -1,6 +1,7 @@
-//! What a file system should be: a tree in memory with Linux's answers. Refusals are checked in
-//! Linux's order. Errors are errno numbers. About how data is stored, the model knows only the
-//! image's limits ([`Limits`]) and where a file's blocks may end.
+//! A model of a file system: a tree in memory whose operations return what Linux returns.
+//! Conditions for errors are checked in Linux's order. Errors are errno numbers. Of how data is
+//! stored, the model has only the image's limits ([`Limits`]) and an upper bound for the end of a
+//! file's blocks.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;
@@ -51,7 +52,7 @@ pub(crate) struct Node {
     pub(crate) modified: i64,
     pub(crate) changed: i64,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// No block of a file is allocated at or behind this byte.
+    /// No block of a file is allocated at this offset (in bytes) or behind it.
     pub(crate) placed_end: u64,
 }
 
@@ -392,7 +393,7 @@ impl Model {
         Ok(())
     }
 
-    /// A direct write, which must cover whole blocks.
+    /// A direct write. A range that is not whole blocks is refused.
     pub(crate) fn write_direct(&mut self, who: Who, id: Id, at: u64, bytes: &[u8]) -> Answer {
         let block = self.limits.block;
         check(at.is_multiple_of(block) && (bytes.len() as u64).is_multiple_of(block), EINVAL)?;
@@ -408,7 +409,8 @@ impl Model {
         self.writable(id)?;
         check(!self.node(id).has(APPEND), EPERM)?;
         self.check_size(size)?;
-        // Preallocated blocks stay when a file grows.
+        // A truncation that makes the file larger frees no blocks that are allocated behind its
+        // end.
         let end = if size > self.size(id) { u64::MAX } else { size.next_multiple_of(self.limits.cluster) };
         self.content_mut(id).resize(size);
         let node = self.node_mut(id);
@@ -430,7 +432,7 @@ impl Model {
         let allocates = matches!(what, Fallocate::Allocate | Fallocate::AllocateKeepSize);
         check(allocates || !self.node(id).has(APPEND), EPERM)?;
         check(self.limits.extents || what == Fallocate::PunchHole, EOPNOTSUPP)?;
-        // A range refused for its position changes the times, too.
+        // As in Linux, the times change even if the range's position is then refused.
         self.node_mut(id).touch(who);
         self.check_place(id, what, &range)?;
         let content = self.content_mut(id);
