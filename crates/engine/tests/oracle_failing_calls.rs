@@ -56,8 +56,8 @@ fn calls_between(first: &OperationCounts, last: &OperationCounts) -> Vec<(Operat
     pairs.flat_map(|((kind, from), (_, to))| (from + 1..=to).map(move |nth| (kind, nth))).collect()
 }
 
-/// Picks one call to fail: mostly one during the operation itself, and more often a read than a
-/// call of any other kind. `None` if there were no calls.
+/// Picks one call to fail: mostly one during the operation itself, and mostly a read if there are
+/// any. `None` if there were no calls.
 fn draw(moments: &Moments, random: &mut ChaCha8Rng) -> Option<Fault> {
     let during = calls_between(&moments.begun, &moments.done);
     let later = calls_between(&moments.seen, &moments.closed);

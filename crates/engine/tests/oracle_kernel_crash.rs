@@ -1,12 +1,12 @@
-//! The kernel is stopped under load. The image after our recovery is compared with those after a
-//! recovery by Linux and by e2fsck. If no orphans have to be finished, they are equal block for
-//! block, except for the superblock and the journal. In any case they are equal as trees, with
-//! every attribute. The times at which regular files were changed count only if there are no
-//! orphans. `judge` names what e2fsck cannot recover.
+//! The kernel is stopped under load. Three copies of the image that it leaves are recovered: by us,
+//! by Linux and by e2fsck. If no orphans have to be finished, the copies must be equal block for
+//! block afterwards, except for the superblock and the journal. In any case they must show the same
+//! tree of files, with every attribute; but if there are orphans, the times of the last changes of
+//! regular files are not compared. [`judge`] names what e2fsck cannot recover.
 //!
-//! A normal run takes a few kinds of image. With `BLOCKYARD_FULL=1` every kind is stopped in every
-//! way; `CASE=name` does this for one kind. A failure keeps its dirty image in the directory for
-//! temporary files.
+//! A normal run tries a few kinds of image, each with one way of stopping the kernel. With
+//! `BLOCKYARD_FULL=1` every kind is tried in every way; `CASE=name` does this for one kind. If a
+//! test fails, it keeps the dirty image in the directory for temporary files.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -27,8 +27,8 @@ struct Case {
     mke2fs: &'static [&'static str],
     mount: &'static str,
     is_external: bool,
-    /// Whether our engine finishes the orphans after our replay; otherwise only the kernel does.
-    /// `ea-inode` is left to the kernel, because the engine once left value inodes behind.
+    /// Whether our engine finishes the orphans after our replay; otherwise the kernel does. For
+    /// `ea-inode` the kernel does, because the engine once left value inodes behind.
     by_engine: bool,
 }
 
@@ -262,7 +262,7 @@ fn assert_same_tree(ours: &BTreeMap<Vec<u8>, Node>, theirs: &BTreeMap<Vec<u8>, N
     }
 }
 
-/// What came out for one image.
+/// The result for one image.
 struct Outcome {
     report: Option<Report>,
     has_orphans: bool,
@@ -287,8 +287,9 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         ours.assert_clean("ours");
     }
     // e2fsck 1.47.0 gives up on journals with a fast-commit area ("Invalid argument"). It moves the
-    // value inodes of orphans to lost+found, where Linux cannot list them. Of an orphan truncated
-    // to nothing it keeps all but the first block of a cluster, and drops the attributes.
+    // value inodes of orphans to lost+found, where Linux cannot list them. If it truncates an
+    // orphan to size 0 on an image with clusters, the file keeps all blocks of a cluster except the
+    // first, and loses its attributes.
     let beyond_e2fsck =
         case.name.starts_with("fast-commit") || matches!(case.name, "ea-inode" | "bigalloc") && has_orphans;
     if !beyond_e2fsck {
@@ -298,7 +299,7 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         if !has_orphans && !case.mke2fs.iter().any(|option| option.contains("meta_bg")) {
             assert_eq!(ours.differences(&checker), [], "pieces in which e2fsck's replay differs");
         }
-        // Trees that could be smaller stay: neither Linux nor we shrink them.
+        // e2fsck must not shrink extent trees that could be smaller: neither Linux nor we do.
         let (code, repairs) = checker.e2fsck(&["-fy", "-E", "no_optimize_extents"]);
         assert!(code <= 1, "{code} {repairs}");
         let mut tree = comparable(checker.mounted(), !has_orphans);

@@ -1,8 +1,8 @@
-//! Random runs of eight threads over every operation, on images of many parameter sets of mke2fs.
-//! All who can read the result judge it: e2fsck, our checker, our reader, the engine when it opens
-//! the image again, and, where they can read it, ext4-view and the kernel. In each run the image
-//! has several lives, opened with other options each time. In the other direction, images that the
-//! kernel filled are read, changed and judged.
+//! Random runs of eight threads over every operation, on images that mke2fs made with many sets of
+//! options. Every program that can read the result judges it: e2fsck, our checker, our reader, the
+//! engine when it opens the image again, and, where they can read it, ext4-view and the kernel. In
+//! each run the image has several lives: it is opened several times, with other options each time.
+//! In the other direction, images that the kernel filled are read, changed and judged.
 //!
 //! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that changes with the seed;
 //! `BLOCKYARD_FULL=1` runs every set with 20,000 operations. `SET=name` picks one set, `THREADS=1`
@@ -31,7 +31,8 @@ use std::path::Path;
 use std::sync::Arc;
 use work::{Answers, Plan, Worker};
 
-/// A kind of image, and whether the kernel and ext4-view can judge it.
+/// A kind of image, the policy that is used on it, and whether the kernel and ext4-view can judge
+/// it.
 #[derive(Clone, Copy)]
 struct Set {
     name: &'static str,
@@ -121,8 +122,8 @@ fn number(variable: &str) -> Option<u32> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// The sets of this run: the one that `SET` names, all in full, otherwise `sampled` of them, chosen
-/// by the seed.
+/// The sets of this run: the one that `SET` names, or all in a full run, otherwise `sampled` of
+/// them, chosen by the seed.
 fn chosen(seed: u64, sampled: usize) -> Vec<Set> {
     if let Ok(name) = std::env::var("SET") {
         return SETS.iter().filter(|set| set.name == name).copied().collect();
@@ -168,7 +169,7 @@ fn options_of(set: &Set, life: u32) -> OpenOptions {
     }
 }
 
-/// What all lives together answered and did.
+/// The results, and the names of the operations that succeeded, of all lives together.
 #[derive(Default)]
 struct Sum {
     answers: Answers,
@@ -223,7 +224,8 @@ fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
     }
 }
 
-/// Takes an image through its lives and judges it after each. Returns the operations that worked.
+/// Takes an image through its lives and judges it after each. Returns the operations that
+/// succeeded.
 fn run(set: &Set, device: &Arc<MemoryDevice>, image: &Path, seed: u64) -> BTreeSet<&'static str> {
     let mut sum = Sum::default();
     for life in 0..LIVES {
@@ -253,15 +255,15 @@ fn random_runs_leave_what_everybody_reads_the_same() {
         let device = Arc::new(MemoryDevice::load(&image).unwrap());
         done.extend(run(set, &device, &image, seed));
     }
-    // One set, or few operations, cover only some of what is listed for this test.
+    // One set, or few operations, cover only some of what docs/testing.md lists for this test.
     if ["SET", "OPERATIONS"].iter().all(|variable| std::env::var_os(variable).is_none()) {
         let names: Vec<&str> = sets.iter().map(|set| set.name).collect();
         coverage::assert_done("oracle_matrix", &names, done);
     }
 }
 
-/// Has the kernel create all it can on this kind of image, within the image's size. Returns the
-/// tree that the kernel then shows.
+/// Has the kernel create every kind of file, name and attribute that this kind of image supports,
+/// as far as they fit. Returns the tree that the kernel then shows.
 fn fill_by_the_kernel(set: &Set, image: &Path) -> Tree {
     let mount = LoopMount::new(image, "").unwrap();
     let root = mount.path();

@@ -1,12 +1,12 @@
-//! Sequences of operations against a model of Linux's answers. Every return value is compared and,
-//! at the end, the whole tree, as the engine shows it before and after the image is closed. Our
-//! checker then judges the image, and e2fsck judges every tenth. proptest shrinks a failing
-//! sequence.
+//! Random sequences of operations on the engine and on a model of Linux. Every return value is
+//! compared and, at the end, the whole tree, as the engine shows it before and after the image is
+//! closed. Our checker then judges the image, and e2fsck judges every tenth image. proptest shrinks
+//! a failing sequence.
 //!
 //! Arguments are small numbers that become inodes and names when the operation runs, so that a
-//! shorter sequence still means something. Ranges, too, are drawn only then, each from a seed of
-//! its own: they meet the edges of blocks, clusters and maps, and the end of the file as it then
-//! is.
+//! shortened sequence is still valid. Ranges, too, are drawn only then, each from a seed of its
+//! own: they hit the edges of blocks, clusters and maps, and the end that the file has at that
+//! moment.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -102,8 +102,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Ordinary names of several lengths (0 to 9), names that are refused (10 to 14), and the longest
-/// name that is not (15).
+/// The name for a number: ordinary names of several lengths (0 to 9), names that are refused (10 to
+/// 14), and the longest valid name (15).
 fn name_of(number: u8) -> Vec<u8> {
     match number {
         10 => vec![b'x'; 256],
@@ -131,7 +131,7 @@ struct World {
     kind: Kind,
     device: Arc<MemoryDevice>,
     fs: Option<Watched>,
-    /// The operations that worked, up to the last close.
+    /// The operations that succeeded, up to the last close.
     done: BTreeSet<&'static str>,
     model: Model,
     numbers: BTreeMap<Id, InodeNr>,
@@ -178,7 +178,7 @@ impl World {
         self.fs.as_ref().unwrap()
     }
 
-    /// Closes the image, and keeps the list of operations that worked.
+    /// Closes the image, and keeps the list of the operations that succeeded.
     fn close(&mut self, ctx: &OpContext) {
         let fs = self.fs.take().unwrap();
         self.done.extend(fs.done());
@@ -192,8 +192,8 @@ impl World {
         (Who { now: self.now, uid, gid }, ctx)
     }
 
-    /// One of the `likely` inodes, or of all inodes for one in eight picks; the root if there is
-    /// none.
+    /// One of the `likely` inodes, or the root if there is none. For one in eight picks, one of all
+    /// inodes.
     fn pick(&self, pick: Pick, likely: impl Fn(&tree::Node) -> bool) -> Id {
         let wanted: Vec<Id> = self
             .model
@@ -239,8 +239,8 @@ impl World {
         (3 * self.kind.block).max(20_000)
     }
 
-    /// Compares an answer with that of the model, which has already been changed. If a full image
-    /// has no room for what the model allows, that is right, too, and the change of the model is
+    /// Compares the engine's result with that of the model, which has already been changed. An
+    /// error for lack of space on a full image is also right; then the change of the model is
     /// undone.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
@@ -488,7 +488,7 @@ impl World {
         let got = self.fs().fallocate(&ctx, number, what, range.start, range.end - range.start);
         let placed_end = self.model.node(id).placed_end;
         if expected.is_ok() && matches!(got, Err(Error::FileTooLarge)) && what == Fallocate::InsertRange {
-            // Blocks behind the end of the file would move too far.
+            // Blocks allocated behind the end of the file would move beyond the largest file.
             prop_assert!(placed_end >= self.model.limits.largest, "{:?} of {:?}", op, range);
             self.model = before;
             self.take_times(id);
@@ -502,8 +502,9 @@ impl World {
         Ok(())
     }
 
-    /// Follows an operation that ran out of space: a range to be zeroed counts as zeroed, and the
-    /// size, if the operation may change it, and the times are those that the engine shows.
+    /// Adapts the model to a fallocate that ran out of space. A range to be zeroed counts as
+    /// zeroed. The model takes the times from the engine, and also the size if the operation may
+    /// change it.
     fn fallocate_ran_out(&mut self, id: Id, what: Fallocate, range: Range<u64>) {
         let size = self.fs().attributes(self.number(id)).unwrap().size;
         let content = self.model.content_mut(id);
@@ -608,7 +609,7 @@ impl World {
     }
 
     /// Compares once more before and after a close, and checks the image. Returns the operations
-    /// that worked.
+    /// that succeeded.
     fn finish(mut self) -> Result<BTreeSet<&'static str>, TestCaseError> {
         self.compare()?;
         self.reopen()?;
@@ -663,8 +664,8 @@ fn every_answer_is_the_models() {
             let device = Arc::clone(&world.device);
             done.borrow_mut().extend(world.finish()?);
             sampled.set(sampled.get() + 1);
-            // A process for each case would cost more than the case: our checker sees all cases,
-            // e2fsck every tenth.
+            // Starting e2fsck takes longer than a case. So our checker sees every case, and e2fsck
+            // every tenth.
             if sampled.get() % 10 == 1 && have_tool("e2fsck") {
                 let scratch = tempfile::tempdir().unwrap();
                 let image = scratch.path().join("image");

@@ -1,8 +1,8 @@
 //! Large directories, whose names the dentry cache keeps beside their blocks. Names are created,
 //! linked, removed, renamed and exchanged, also in a directory that was removed and created again.
-//! A lookup always agrees with a map: with caches that hold the directory and with smaller ones, in
-//! the instance that changed the directory and in a fresh one. Debug builds check every answer from
-//! memory by a search of the blocks.
+//! A lookup always agrees with a map that the test keeps: with caches that hold the directory and
+//! with smaller ones, in the instance that changed the directory and in a fresh one. Debug builds
+//! of the engine check every answer of the dentry cache by a search of the blocks.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -36,13 +36,14 @@ fn format(block_size: u32, features: &str) -> Arc<MemoryDevice> {
 /// Opens with caches of these sizes in bytes: for metadata blocks, and for names.
 fn open(device: &Arc<MemoryDevice>, (cache_bytes, name_cache_bytes): (usize, usize)) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    // Few inodes in memory, so that directories come and go with their names.
+    // Few inodes may stay in memory, so directories are often evicted, and with them their cached
+    // names.
     let options = OpenOptions { cache_bytes, name_cache_bytes, inodes_max: 512, ..OpenOptions::default() };
     FileSystem::open(shared, options, &context()).unwrap()
 }
 
 fn name(number: u32) -> Vec<u8> {
-    // Three lengths, so that gaps do not fit every name.
+    // Three lengths, so that the gap that a removed name leaves does not fit every name.
     format!("{number:0>width$}", width = [4, 13, 60][number as usize % 3]).into_bytes()
 }
 
@@ -92,7 +93,7 @@ fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, spelling: Spelli
         (8, Some(inode)) => {
             let (from, to) = ((dir, &here[..]), (dirs[other], &there[..]));
             match model[other].get(&there).copied() {
-                // Two names of one inode both stay.
+                // A rename from one name of an inode to another changes nothing: both names stay.
                 Some(target) if target == inode => {
                     fs.rename(&ctx, from, to, RenameMode::Replace).unwrap();
                 }

@@ -142,8 +142,8 @@ fn e2fsck_and_the_kernel_accept_what_was_placed_as_of_old() {
     }
 }
 
-/// What debugfs says about the blocks of a file: `(0-11):1545-1556, (IND):1557, ...`, as pairs of
-/// what stands in parentheses and the first block.
+/// The blocks of a file, from debugfs, which prints `(0-11):1545-1556, (IND):1557, ...`. Returns
+/// for each item the text in parentheses and the first block.
 fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     let output = run("debugfs", &["-R", &format!("stat {path}"), image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -156,8 +156,9 @@ fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     line.split(", ").map(pair).collect()
 }
 
-/// A file written in order lies in one run: 12 blocks, an indirect block, the blocks that it maps,
-/// and so on. Two files that grow alternately have at most two runs each.
+/// A file written from start to end is one run of blocks on the device: 12 data blocks, an indirect
+/// block, the data blocks that it maps, and so on. Two files that grow alternately have at most two
+/// runs each.
 #[test]
 fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     if !require(&["mke2fs", "debugfs"]) {
@@ -188,7 +189,7 @@ fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     saved(&device, fs, &image);
     let found = blocks(&image, "folder/long");
     let start = found[0].1;
-    // A colour is worth a sixteenth of the group: 2048 blocks.
+    // Each colour moves the goal by a sixteenth of the group: 2048 blocks.
     assert_eq!(start, 3 * 2048, "the inode is in group 0");
     let expected = [
         ("0-11", 0),
@@ -223,7 +224,7 @@ fn images_of_a_later_time_are_refused_by_name() {
     }
 }
 
-/// The flag of a top directory. Until Linux 2.6.28 new subdirectories inherited it.
+/// Until Linux 2.6.28, new subdirectories inherited the flag of a top directory (TOPDIR).
 #[test]
 fn the_flag_of_a_top_is_inherited_where_it_was() {
     use blockyard_disk::inode::InodeFlags;

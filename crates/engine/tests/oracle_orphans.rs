@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::{ROOT, context, directory, file, make, open, open_device};
 
-/// Images with an orphan list, with an orphan file, with block maps, with clusters, without a
+/// Images with an orphan list, with an orphan file, with block maps, with clusters, and without a
 /// journal.
 const PROFILES: &[&[&str]] = &[
     &[],
@@ -120,7 +120,7 @@ fn orphans_of_the_kernel_are_finished_as_it_does() {
         println!("mke2fs {options:?}");
         let scratch = tempfile::tempdir().unwrap();
         let image = kernel_orphans(options, scratch.path());
-        // Read-only: nothing is written, the orphans stay.
+        // Opening read-only writes nothing, so the orphans stay.
         let device = Arc::new(MemoryDevice::load(&image).unwrap());
         let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
         let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
@@ -143,8 +143,8 @@ fn a_list_made_by_hand_is_finished_as_the_kernel_and_e2fsck_do() {
         let image = scratch.path().join("image");
         make(options, "32M", &image);
         let (device, fs) = open(&image);
-        // One file will be deleted. Two will be longer than their sizes say, and one of these sizes
-        // is inside a block.
+        // Finishing the orphans will delete the first file, and truncate the other two, which get
+        // sizes before their last blocks. The size of the last file ends inside a block.
         let numbers: Vec<u32> = (0..3)
             .map(|n| {
                 let inode = file(&fs, ROOT, format!("file-{n}"));
@@ -206,7 +206,8 @@ fn a_damaged_list_is_refused_before_anything_is_written() {
     }
 }
 
-/// Asserts that e2fsck, the kernel and we come to the same free space after a crash.
+/// Asserts that after a crash the same space is free, whether e2fsck, the kernel or we finish the
+/// orphans.
 fn assert_finished_alike(image: &Path) {
     let ours = finished_by_us(image);
     assert_equal(&ours, &finished_by_kernel(image));
@@ -252,7 +253,7 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
         let empty = directory(&fs, ROOT, "empty");
         fs.open_inode(empty, false).unwrap();
         fs.rmdir(&context(), ROOT, b"empty").unwrap();
-        // One file leaves the middle of the orphan list.
+        // Releasing this file removes an orphan from the middle of the list.
         fs.release_inode(&context(), held.remove(2), false).unwrap();
         fs.sync(&context()).unwrap();
 
@@ -283,8 +284,8 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
     }
 }
 
-/// A truncation that stops midway at an unreadable block is recorded. Whoever opens the image next,
-/// we or e2fsck, finishes it, and both come to the same free space.
+/// A truncation that stops midway at an unreadable block leaves an orphan record. Whether we or
+/// e2fsck finish it when the image is used next, the same space is free afterwards.
 #[test]
 fn a_truncation_that_stops_half_way_is_noted() {
     if !require(&["mke2fs", "e2fsck", "dumpe2fs"]) {

@@ -1,6 +1,6 @@
-//! The same operations on a kernel mount and by us give the same inode numbers, extents, extent
-//! tree blocks and indirect blocks. There is one thread, pinned to one CPU. Data is written back
-//! where the script says.
+//! The same operations, on a kernel mount and with our engine, lead to the same inode numbers,
+//! extents, extent tree blocks and indirect blocks. There is one thread, pinned to one CPU. Data is
+//! written back only where the script says so.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -20,7 +20,8 @@ use std::path::Path;
 use std::sync::Arc;
 use support::{ROOT, context, directory, file, like_the_kernel, make, open_with};
 
-/// One step of a script. The first number is that of the file; ranges are bytes: start and length.
+/// One step of a script. The first number is that of the file. Then follows a size, or the start
+/// and length of a range, in bytes.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Write(usize, u64, u64),
@@ -30,7 +31,7 @@ enum Step {
     Allocate(usize, Fallocate, u64, u64),
 }
 
-/// How many files there are for a script.
+/// How many files a script uses.
 const FILES: usize = 4;
 
 struct Kernel {
@@ -112,8 +113,8 @@ fn layout(image: &Path) -> Vec<String> {
     lines
 }
 
-/// Plays a script on both sides and asserts that the layouts are equal. On failure, names the first
-/// step that makes a difference.
+/// Plays a script with the kernel and with the engine, and asserts that the layouts are equal. On
+/// failure, names the first step that makes a difference.
 ///
 /// The kernel is not alone: a commit caused by another process's sync frees blocks earlier, and on
 /// a slow machine the flusher runs. So a difference counts only if it occurs each of four times.
@@ -134,7 +135,8 @@ fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) 
     panic!("{name} {mkfs:?}{mount}, step {}: {:?}\n{shown}", bad - 1, &script[bad.saturating_sub(8)..bad]);
 }
 
-/// Plays a script on both sides. The error is the lines in which the layouts differ.
+/// Plays a script with the kernel and with the engine. The error is the lines in which the layouts
+/// differ.
 fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> Result<(), String> {
     stay_on_one_cpu();
     let scratch = tempfile::tempdir().unwrap();
@@ -163,7 +165,7 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
     files.iter().for_each(|inode| fs.open_inode(*inode, true).unwrap());
     let mut ours = Ours { fs: &fs, ctx, files };
     for (number, step) in script.iter().enumerate() {
-        // The clock advances, so that fsync has something to commit where only times change.
+        // The clock advances, so that fsync has something to commit if only times change.
         ours.ctx.now.nanoseconds += 1;
         assert_eq!(ours.step(*step), accepted[number], "{name}, step {number}: {step:?}");
     }
@@ -245,8 +247,8 @@ fn mixed(seed: u64, steps: usize, extents: bool) -> Vec<Step> {
     script
 }
 
-/// In each round, files picked at random are written. At its end everything is written back
-/// together.
+/// In each round, files picked at random are written. At the end of the round, everything is
+/// written back together.
 fn together(seed: u64) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut script = Vec::new();
@@ -288,7 +290,7 @@ fn scattered_writes_grow_the_same_trees() {
     }
 }
 
-/// The seed is fixed: with others, a write-back may begin inside a large folio, and Linux then
+/// The seed is fixed: with other seeds, a write-back may begin inside a large folio, and Linux then
 /// writes the whole folio (docs/behaviour/page-cache.md).
 #[test]
 fn mixed_operations_leave_the_same_extents() {
