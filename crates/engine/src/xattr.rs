@@ -436,7 +436,7 @@ impl Xattrs {
         let unused =
             if old.is_some() { self.release_attribute_block(handle, core, held)? } else { Vec::new() };
         if inode.kind() == FileType::Regular && (old.is_some() || fresh.is_some()) {
-            // A change of `i_blocks` queues the file for write-back, like one by its data.
+            // `i_blocks` changes. That queues the file for write-back, as a write to the file does.
             self.files.note_dirtied(ctx, inode);
         }
         if let Some(block) = fresh {

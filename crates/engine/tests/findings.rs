@@ -270,8 +270,8 @@ fn content_in_the_inode_ends_and_is_no_tree() {
     judge(fs, &device);
 }
 
-/// Truncating a file to its present size changes its times (observed on Linux 6.18, by path and by
-/// descriptor).
+/// Truncating a file to its present size did not change its times. On Linux 6.18 it does (observed
+/// by path and by descriptor).
 #[test]
 fn truncation_to_the_same_size_is_a_change() {
     let fs = plain();

@@ -369,8 +369,8 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     }
 }
 
-/// A chmod did not change the mode if the access list was in an inode of its own. Linux changes the
-/// mode and the list.
+/// chmod was refused if the access list was in an inode of its own. Linux changes the mode and the
+/// list.
 #[test]
 fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     if !require(&["root", "e2fsck"]) {

@@ -288,8 +288,8 @@ fn a_journal_that_gave_up_is_told_to_the_superblock() {
     assert_eq!(state[0] & 2, 2);
 }
 
-/// The log of an earlier file system is no part of the new one, even if both have the same
-/// identity.
+/// The log of an earlier file system on the device must not be replayed into the new one, even if
+/// both have the same UUID.
 #[test]
 fn the_log_of_an_older_file_system_is_not_replayed() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));

@@ -177,7 +177,7 @@ fn only_what_is_open_is_released() {
     judge(fs, &device);
 }
 
-/// Plain names went into encrypted directories, where nobody can read them.
+/// Unencrypted names could be added to encrypted directories, where nobody can read them.
 #[test]
 fn encrypted_directories_take_no_names() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -240,7 +240,8 @@ fn a_directory_that_changes_without_dir_index_has_no_index() {
     judge(fs, &device);
 }
 
-/// A device number with too many bits was another number after the image was opened again.
+/// A device number with too many bits was accepted. After the image was reopened, it was another
+/// number.
 #[test]
 fn device_numbers_end_where_the_format_does() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -256,8 +257,8 @@ fn device_numbers_end_where_the_format_does() {
     judge(fs, &device);
 }
 
-/// In a loop of `..` the walk to the root took as many steps as there are inodes: minutes on a
-/// large image.
+/// If `..` entries formed a loop, the walk to the root that a rename makes took as many steps as
+/// there are inodes: minutes on a large image.
 #[test]
 fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
     const DEEP: usize = 300;

@@ -164,7 +164,7 @@ fn a_hole_in_a_long_run_of_a_block_map_is_punched() {
 }
 
 /// On a full image a punched block could not be written again: the block for its tree node had to
-/// come from the ordinary pool.
+/// come from the ordinary pool, not from the reserve.
 #[test]
 fn a_punched_block_of_a_full_image_is_written_again() {
     let (base, fs) = fresh(&full(), 8 << 20);

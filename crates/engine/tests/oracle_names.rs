@@ -1,8 +1,8 @@
-//! Large directories, whose names the dentry cache keeps beside their blocks. Names are created,
-//! linked, removed, renamed and exchanged, also in a directory that was removed and created again.
-//! A lookup always agrees with a map that the test keeps: with caches that hold the directory and
-//! with smaller ones, in the instance that changed the directory and in a fresh one. Debug builds
-//! of the engine check every answer of the dentry cache by a search of the blocks.
+//! Large directories: the dentry cache keeps their names in memory, beside their blocks. Names are
+//! created, linked, removed, renamed and exchanged, also in a directory that was removed and
+//! created again. A lookup always agrees with a map that the test keeps: with caches that hold the
+//! directory and with smaller ones, in the instance that changed the directory and in a fresh one.
+//! Debug builds of the engine check every answer of the dentry cache by a search of the blocks.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -207,8 +207,8 @@ fn backwards() -> Vec<Step> {
         .collect()
 }
 
-/// Pieces of 4 KiB at random places, each synced: leaves split in the middle and fill from their
-/// neighbours.
+/// Pieces of 4 KiB at random places, each synced: full leaves split in the middle, or the new entry
+/// goes into the next leaf.
 fn scattered(seed: u64) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     (0..if full_matrix() { 1500 } else { 500 })

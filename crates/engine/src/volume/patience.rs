@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
-/// Attempts between which the thread only yields the CPU. After them, it sleeps for [`PAUSE`]
-/// before each further attempt.
+/// Between so many attempts, the thread only yields the CPU. Before each further attempt it sleeps
+/// for [`PAUSE`].
 const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -22,8 +22,8 @@ impl Volume {
     /// three succeed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when a commit would free nothing, or after three calls; and the errors of
-    /// the commit.
+    /// [`Error::NoSpace`] if another try cannot help, or after three calls; and the errors of the
+    /// commit.
     pub(crate) fn retry_after_commit(&self, ctx: &OpContext, tries: &mut u32) -> Result<()> {
         if *tries >= RETRIES_MAX {
             return Err(Error::NoSpace);
@@ -42,9 +42,10 @@ impl Volume {
     /// the moment preallocated for another file, held by a claim that will be released, or freed in
     /// the running transaction. Call this outside a handle.
     ///
-    /// # Errors Those of `step` and of commits. If the step's space was reserved,
-    /// [`Error::NoSpace`] means that more was reserved than is available. In a sound image that is
-    /// a bug. In a damaged image, free clusters may lie in groups whose bitmaps cannot be used.
+    /// # Errors
+    /// Those of `step` and of commits. If the step's space was reserved, [`Error::NoSpace`] means
+    /// that more was reserved than is available. In a sound image that is a bug. In a damaged
+    /// image, free clusters may lie in groups whose bitmaps cannot be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {

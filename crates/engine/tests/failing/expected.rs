@@ -125,7 +125,7 @@ pub(crate) enum Loss {
     All,
 }
 
-/// Everything that a directory may hold, given the operations and their answers.
+/// Everything that a directory may hold, given the operations and their results.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     /// The possible present states.
@@ -186,7 +186,7 @@ impl Expected {
             self.now = after.clone();
         }
         if let Op::Unnamed { name, .. } = *op {
-            // The name exists before its content is stored.
+            // A crash may leave the name without its content, which is stored later.
             let mut empty = after.clone();
             empty.iter_mut().filter_map(|state| state.file(name)).for_each(|(bytes, _)| bytes.clear());
             self.since_sync.extend(empty);

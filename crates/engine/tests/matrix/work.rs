@@ -151,7 +151,7 @@ impl<'a> Worker<'a> {
         Err(Error::NotFound)
     }
 
-    /// Any entry of a directory, also one created by another program, found by listing.
+    /// Any entry of the tree, found by listing directories. Another program may have created it.
     fn listed(&mut self) -> Result<(InodeNr, Vec<u8>, InodeNr)> {
         let mut dir = InodeNr::ROOT;
         loop {
