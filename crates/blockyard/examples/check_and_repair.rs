@@ -21,7 +21,7 @@ fn tell(report: &Report) {
 /// Damages an image and repairs it.
 ///
 /// # Errors
-/// Those of the library, and of files of the host.
+/// Any error of the library or of the host's file system.
 pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let (image, undo) = (folder.path().join("disk.img"), folder.path().join("disk.undo"));
@@ -29,7 +29,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     fs.write("letter", "kept")?;
     fs.close()?;
 
-    // The block bitmap of the first group is lost: all its blocks look free.
+    // Zero the block bitmap of the first group, so that all its blocks look free.
     let device = Arc::new(FileDevice::open(&image)?);
     let reader = Reader::open(Arc::<FileDevice>::clone(&device))?;
     let bitmap = reader.group(GroupNr::new(0))?.block_bitmap().raw();

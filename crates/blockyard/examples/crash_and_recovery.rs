@@ -1,14 +1,14 @@
-//! Cuts the power in the middle of work: what was synced is there afterwards, and the image is
-//! sound. Then cuts the power at every later moment: the image is sound each time.
+//! Simulates a power cut between two writes: what was synced is there afterwards, and the image is
+//! clean. Then simulates a cut at every later moment: the image is clean each time.
 
 use blockyard::device::{CrashPlan, MemoryDevice, RecorderDevice};
 use blockyard::{FileSystem, ImageOptions, check};
 use std::sync::Arc;
 
-/// Writes, cuts the power, and opens what is left.
+/// Writes files, simulates the power cuts, and opens the disk as each cut left it.
 ///
 /// # Errors
-/// Those of the library.
+/// Any error of the library.
 pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let disk = Arc::new(MemoryDevice::new(64 << 20));
     ImageOptions::new().make_on(Arc::clone(&disk))?.close()?;
@@ -36,7 +36,8 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("after the cut: {} findings, and the order is there", report.findings.len());
     assert!(report.is_clean());
 
-    // At a later moment, any of the writes since the last flush may be missing.
+    // Every later cut, now with a volatile write cache: any write since the last flush may be
+    // missing. The plan limits how many combinations are tried.
     let log = recorder.log();
     let plan = CrashPlan { subsets_max: 3, random_subsets: 2, torn: 0, ..CrashPlan::default() };
     let mut states = 0;

@@ -5,14 +5,14 @@ use blockyard::{FileSystem, OpenOptions, Result};
 use std::io::Write;
 use std::path::Path;
 
-/// Replaces a word in a file.
+/// Replaces `word` in a file with `by`.
 fn replace(fs: &FileSystem, path: &Path, word: &str, by: &str) -> Result<()> {
     let text = fs.read_to_string(path)?.replace(word, by);
     let mode = fs.metadata(path)?.mode();
     let new = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(fs, &new)?;
     file.write_all(text.as_bytes())?;
-    // The content must be durable before the rename gives it the name.
+    // The new content must be durable before the rename replaces the old file.
     file.sync_all()?;
     fs.rename(&new, path)
 }
@@ -20,7 +20,7 @@ fn replace(fs: &FileSystem, path: &Path, word: &str, by: &str) -> Result<()> {
 /// Makes an image with a file, and edits the file.
 ///
 /// # Errors
-/// Those of the library, and of files of the host.
+/// Any error of the library or of the host's file system.
 pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let image = folder.path().join("disk.img");

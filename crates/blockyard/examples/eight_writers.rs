@@ -22,7 +22,7 @@ fn write(fs: &FileSystem, common: &blockyard::File, thread: u8) -> Result<()> {
 /// Starts the threads, and checks what they wrote to the common file.
 ///
 /// # Errors
-/// Those of the library.
+/// Any error of the library or of the host's file system.
 pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let fs = FileSystem::make_image(folder.path().join("disk.img"), 128 << 20)?;

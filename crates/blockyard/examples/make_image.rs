@@ -1,4 +1,4 @@
-//! Makes an image from code, with the same bytes each time, as a reproducible build needs.
+//! Makes an image with a program. Every run produces the same bytes, as a reproducible build needs.
 
 use blockyard::{
     AclEntry, AclKind, Clock, Context, FileType, ImageOptions, Result, Subject, Timestamp, mkfs,
@@ -27,10 +27,10 @@ fn make(image: &std::path::Path) -> Result<()> {
     fs.close()
 }
 
-/// Makes the image twice and compares the two.
+/// Makes the image twice and compares the two files.
 ///
 /// # Errors
-/// Those of the library, and of files of the host.
+/// Any error of the library or of the host's file system.
 pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let images = ["first.img", "second.img"].map(|name| folder.path().join(name));

@@ -1,10 +1,10 @@
-//! Reads a partition of a disk image: finds it in the partition table, and lists its files.
+//! Reads the partitions of a disk image: finds them in the partition table, and lists their files.
 
 use blockyard::device::{BlockDevice, FileDevice, PartitionTable};
 use blockyard::{FileType, ImageOptions, Result};
 use std::path::Path;
 
-/// Lists the regular files of every partition, and returns how many there are. Fails where a
+/// Lists the regular files of every partition, and returns how many there are. Fails if a
 /// partition holds no ext file system.
 fn list(disk: &Path) -> Result<usize> {
     let device = FileDevice::open_read_only(disk).expect("the disk image can be opened");
@@ -27,12 +27,12 @@ fn list(disk: &Path) -> Result<usize> {
 /// Makes a disk with one partition, and lists it.
 ///
 /// # Errors
-/// Those of the library, and of files of the host.
+/// Any error of the library or of the host's file system.
 pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let disk = folder.path().join("disk.img");
     let (first, bytes) = (1 << 20, 32 << 20);
-    // An MBR table: one Linux partition, in sectors of 512 bytes.
+    // An MBR partition table with one Linux partition. Its units are sectors of 512 bytes.
     let device = FileDevice::create(&disk, first + bytes)?;
     let mut sector = [0; 512];
     sector[446 + 4] = 0x83;

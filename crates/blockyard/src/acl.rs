@@ -5,17 +5,17 @@ const VERSION: u32 = 2;
 /// The id of an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;
 
-/// Which of a file's two lists.
+/// Which of a file's two access control lists is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclKind {
     /// Who may do what with the file.
     Access,
-    /// What new files in a directory inherit.
+    /// The list that new files in a directory inherit.
     Default,
 }
 
 impl AclKind {
-    /// The attribute that holds the list.
+    /// The name of the extended attribute that holds the list.
     pub(crate) const fn attribute(self) -> &'static str {
         match self {
             Self::Access => "system.posix_acl_access",
@@ -69,13 +69,14 @@ impl Subject {
 /// What one subject may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Who.
+    /// Whom the entry applies to.
     pub subject: Subject,
     /// 4 to read, 2 to write, 1 to execute, or a sum of them.
     pub permissions: u16,
 }
 
-/// An access control list: entries in the order of their subjects.
+/// An access control list. Its entries are in the order of their subjects, unless [`Acl::parse`]
+/// decoded a value with another order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Acl(Vec<AclEntry>);
 
@@ -133,8 +134,8 @@ impl Acl {
         }
     }
 
-    /// Decodes the value of an attribute; `None` if the value does not have the form of an access
-    /// control list. Keeps the entries in their order in the value.
+    /// Decodes the value of a `system.posix_acl_*` attribute; `None` if the value does not have the
+    /// form of an access control list. The entries keep the order that they have in the value.
     ///
     /// ```
     /// use blockyard::Acl;
@@ -157,7 +158,7 @@ impl Acl {
         entries.chunks_exact(8).map(entry).collect::<Option<_>>().map(Self)
     }
 
-    /// Encodes the value of an attribute.
+    /// Encodes the list as the value of a `system.posix_acl_*` attribute.
     ///
     /// ```
     /// use blockyard::Acl;

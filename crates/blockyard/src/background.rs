@@ -1,7 +1,10 @@
-//! The two threads that do the timed work of a mount. One writes back dirty data that is old. When
-//! the dirty data exceeds half of its limit, this thread also writes back files that no operation
-//! is using, until at most a quarter of the limit is dirty. The other thread commits old
-//! transactions. They are separate, so that a long write-back does not delay a commit.
+//! The two background threads of an open image, which [`ImageOptions::background`] starts. One
+//! writes back dirty data that is old. When the dirty data exceeds half of its limit, this thread
+//! also writes back files that no operation is using, until at most a quarter of the limit is
+//! dirty. The other thread commits old transactions. They are separate, so that a long write-back
+//! does not delay a commit.
+//!
+//! [`ImageOptions::background`]: crate::ImageOptions::background
 
 use std::io;
 use std::sync::Arc;
@@ -24,11 +27,11 @@ pub(crate) struct Background {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Wakes the threads early.
+/// Wakes the threads before their [`PERIOD`] is over: to write data back, or to end.
 pub(crate) struct Alarm {
-    /// Whether too much data waits for write-back. It is read and changed without the lock, so that
-    /// a writer that finds it set does not wait for the lock. Relaxed: the lock taken after each
-    /// change orders it.
+    /// Whether too much data is dirty. Outside the mutex, so that a writer that finds it set takes
+    /// no lock. Relaxed is enough: the writer that sets it takes the mutex before it wakes the
+    /// thread, and the thread tests it under the mutex before it sleeps.
     is_too_much: AtomicBool,
     is_stopped: Mutex<bool>,
     rung: Condvar,
@@ -61,8 +64,8 @@ impl Alarm {
         self.rung.notify_all();
     }
 
-    /// Waits for one period or until the alarm rings, unless it has rung for this duty already.
-    /// Returns whether the thread must end.
+    /// Waits for one period or until the alarm rings; returns at once if it has rung for this duty
+    /// already. The result says whether the thread must end.
     fn wait(&self, duty: Duty) -> bool {
         let mut is_stopped = self.is_stopped.lock();
         let is_called = duty == Duty::WriteBack && self.is_too_much.load(Ordering::Relaxed);
@@ -89,7 +92,7 @@ impl Background {
                     match duty.work(&engine, &heard, &context.now()) {
                         Ok(()) => told = None,
                         Err(Reason::Closed) => return,
-                        // The writer learns of the error from the next fsync.
+                        // If data of a file could not be written, its next fsync fails, too.
                         Err(error) => tell(error.to_string(), &mut told),
                     }
                 }
@@ -116,7 +119,8 @@ impl Background {
     }
 }
 
-/// Logs an error, unless it is the one that was told last: work that fails is tried every second.
+/// Logs an error, unless it is the same as the last one logged (`told`): work that fails is tried
+/// again every second.
 fn tell(error: String, told: &mut Option<String>) {
     if told.as_ref() != Some(&error) {
         tracing::warn!(%error, "work in the background failed");
@@ -124,7 +128,7 @@ fn tell(error: String, told: &mut Option<String>) {
     }
 }
 
-/// What a thread does.
+/// Which of the two threads it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duty {
     WriteBack,

@@ -2,12 +2,13 @@
 
 use blockyard_engine::{DirEntry, Error, FileSystem, InodeRef};
 
-/// Entries, and the position of the next batch if there is one.
+/// The entries of a batch, and the position where the next batch begins; `None` after the last.
 type Batch = (Vec<DirEntry>, Option<u64>);
 
-/// The next entries of a directory from position `from`, without `.` and `..`, and the position of
-/// the next batch. Entries with equal positions stay in one batch, which may exceed `most`. If an
-/// error follows some entries, they are returned first, and the next call fails.
+/// The next `most` entries of a directory from position `from`, without `.` and `..`, and the
+/// position of the next batch. Entries whose names have the same hash have the same position. They
+/// stay in one batch, which may then exceed `most`. If an error occurs after some entries were
+/// read, this call returns those entries, and the next call fails.
 pub(crate) fn read_batch(
     engine: &FileSystem,
     directory: InodeRef,
@@ -33,7 +34,7 @@ fn read_wanted(
     (from, most): (u64, usize),
     is_wanted: impl Fn(&DirEntry) -> bool,
 ) -> std::result::Result<Batch, Error> {
-    // An empty batch would be taken for the end.
+    // Callers take an empty batch for the end of the directory.
     let most = most.max(1);
     let (mut batch, mut position, mut is_whole) = (Vec::new(), None, true);
     let read = engine.read_dir(directory, from, |entry| {

@@ -1,4 +1,4 @@
-//! Operations on an open image by inode number and generation, as a mount needs them.
+//! Operations on an open image that name files by inode number and generation, as a mount needs.
 
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{
@@ -13,10 +13,10 @@ use crate::file_system::FileSystem;
 use crate::metadata::{Flags, Metadata};
 use crate::reference::{Access, Reference};
 
-/// The operations of an image by inode. An [`InodeId`] names an inode by its number and its
-/// generation, which tells it apart from later users of that number. Once the inode is deleted,
-/// every operation on it fails with `ESTALE` ([`Error::is_stale`]), even if another file has the
-/// number by then.
+/// Operations on an image that name files by [`InodeId`]: inode number and generation. The
+/// generation tells an inode apart from later ones with the same number. Once an inode is deleted,
+/// every operation on its id fails with `ESTALE` ([`Error::is_stale`]), even if another file has
+/// the number by then.
 ///
 /// ```
 /// # fn main() -> blockyard::Result<()> {
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// The inode.
+    /// The inode's number and generation.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -66,7 +66,8 @@ impl Node {
 }
 
 impl FileSystem {
-    /// The same image, used by inode number and generation, as a mount uses it.
+    /// The same image, with operations that name files by inode number and generation, as a mount
+    /// needs.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -105,10 +106,11 @@ impl<'a> ByInode<'a> {
         self.identify(InodeNr::ROOT)
     }
 
-    /// The inode that uses a number now.
+    /// The number and generation of the inode that has this number now.
     ///
     /// # Errors
-    /// `ESTALE` if the number is free or belongs to the file system itself, as the journal's does.
+    /// `ESTALE` if the number is free, or belongs to an inode of the file system itself, such as
+    /// the journal.
     ///
     /// ```
     /// use blockyard::InodeNr;
@@ -123,7 +125,8 @@ impl<'a> ByInode<'a> {
     /// ```
     pub fn identify(self, number: InodeNr) -> Result<InodeId> {
         self.on(number, |engine, _| {
-            // The file system's own inodes are not files. Some use their block maps differently.
+            // The inodes of the file system itself are not files. Some, such as the resize inode,
+            // use their block map in a way of their own.
             if engine.is_own_inode(number) {
                 return Err(EngineError::StaleInode(number));
             }
@@ -153,8 +156,8 @@ impl<'a> ByInode<'a> {
             loop {
                 let found = engine.find(parent, name)?;
                 match engine.attributes(found.inode) {
-                    // Another thread deleted the inode in between. Look up the name again: it may
-                    // stand for another inode.
+                    // Another thread deleted the inode after the look-up. Look up the name again:
+                    // it may refer to another inode now.
                     Err(EngineError::StaleInode(_)) => {}
                     attributes => return attributes.map(Metadata::new),
                 }
@@ -247,7 +250,7 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.note_access(ctx, id, rule))
     }
 
-    /// Makes a file or directory durable.
+    /// Makes a file or directory durable, as [`File::sync_all`].
     ///
     /// # Errors
     /// As [`File::sync_all`].
@@ -287,7 +290,7 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.fdatasync(ctx, id))
     }
 
-    /// Sets the flags that users may set.
+    /// Sets or clears the flags that users may change, as [`FileSystem::set_flags`].
     ///
     /// # Errors
     /// As [`FileSystem::set_flags`].
@@ -530,7 +533,8 @@ impl<'a> ByInode<'a> {
     /// as the last one. Each entry carries the position after it
     /// ([`DirEntry::next`](blockyard_engine::DirEntry)). The second value is the position to
     /// continue from, or `None` at the end. Positions stay valid when entries are added or removed.
-    /// If an error follows some entries, they are returned first, and the next call fails.
+    /// If an error occurs after some entries were read, this call returns those entries, and the
+    /// next call fails.
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].

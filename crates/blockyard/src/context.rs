@@ -1,4 +1,4 @@
-//! On whose behalf operations run, and what time it is.
+//! The user, the time and the CPU slot with which operations run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use blockyard_disk::Timestamp;
 use blockyard_engine::OpContext;
 use blockyard_sync::CpuSlot;
 
-/// Where times come from.
+/// The source of the current time.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Clock {
@@ -16,7 +16,7 @@ pub enum Clock {
     System,
     /// Always this time, so that every run makes the same image.
     Fixed(Timestamp),
-    /// Whatever the function returns.
+    /// The time that this function returns.
     Custom(Arc<dyn Fn() -> Timestamp + Send + Sync>),
 }
 
@@ -40,8 +40,9 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// On whose behalf an operation runs, at what time, and on which CPU slot. The default is root, the
-/// system's clock, and a slot for each thread.
+/// The user for whom operations run, the clock that they use, and their CPU slot: a number that
+/// stands for a CPU in the allocator and in counters. The default is root, the system's clock, and
+/// a slot for each thread.
 ///
 /// New files belong to the context's user and group. In a directory with the set-group-ID bit they
 /// belong to the directory's group instead. Permissions are not checked: whoever opens an image may
@@ -89,8 +90,9 @@ impl Context {
         Self::default()
     }
 
-    /// The owner and group of new files (see [`Context`] for the exception). Only root may use the
-    /// reserved blocks, unless [`Context::privileged`] is called afterwards.
+    /// Sets the owner and group of new files (see [`Context`] for directories with the set-group-ID
+    /// bit). Also allows the use of the reserved blocks if `uid` is 0, and forbids it otherwise;
+    /// [`Context::privileged`] can change that afterwards.
     ///
     /// ```
     /// use blockyard::Context;
@@ -120,9 +122,10 @@ impl Context {
         self
     }
 
-    /// Whether the caller caches writes, as a kernel does. Writes then leave the times of a file to
-    /// the caller. Cached writes at an offset, unlike appending ones, also succeed on an immutable
-    /// file, because the caller may have accepted the data before the file became immutable.
+    /// Whether the caller caches writes, as a kernel does, and passes them on later. Then a write
+    /// does not change the file's times: the caller sets them. A write at an offset (not an append)
+    /// also succeeds on an immutable file, because the caller may have accepted the data before the
+    /// file became immutable.
     ///
     /// ```
     /// use blockyard::Context;
@@ -141,7 +144,7 @@ impl Context {
         self
     }
 
-    /// Where times come from.
+    /// The source of the current time.
     ///
     /// ```
     /// use blockyard::{Clock, Context, Timestamp};
@@ -159,7 +162,8 @@ impl Context {
         self
     }
 
-    /// The CPU slot, which affects the choice of blocks. Set it for repeatable runs.
+    /// Uses one CPU slot for all threads instead of one for each. The slot affects which blocks are
+    /// chosen, so set it for repeatable runs.
     ///
     /// ```
     /// use blockyard::Context;

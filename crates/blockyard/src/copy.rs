@@ -1,8 +1,8 @@
 //! Copies of trees between the host and an image.
 //!
-//! A plain copier: it stops at the first error and shows no progress. The binary's `put` and `get`
-//! do more: they continue after errors (after a lack of space only on request), replace a name only
-//! once the new content is complete, and report how much space a full image or host lacks.
+//! These copies stop at the first error and show no progress. The commands `blockyard put` and
+//! `blockyard get` do more: they continue after errors (after a lack of space only on request),
+//! replace a file only once the new content is complete, and report how much space is missing.
 
 mod attributes;
 mod into_image;
@@ -14,20 +14,21 @@ use crate::error::Result;
 use crate::file_system::FileSystem;
 
 impl FileSystem {
-    /// Copies a file, link or tree of the host into the image: types, permissions, owners, times,
-    /// extended attributes with access control lists, holes and hard links. Returns the number of
-    /// entries copied.
+    /// Copies a file, link or tree of the host into the image, with types, permissions, owners,
+    /// times, extended attributes (access control lists included), holes and hard links. Returns
+    /// the number of files, links and directories copied.
     ///
     /// - `dest` is the path of the copy itself, not of the directory that gets it.
     /// - A directory that exists keeps its other entries. It gets the permissions, owner, times and
     ///   extended attributes of the source, even if it is the root.
-    /// - A file that exists gets the new content and attributes. A symbolic link in the place of a
-    ///   file is followed; if its target is missing, the target is created. Hard links that an
-    ///   earlier copy made are kept. Anything else that is in the way is an error.
-    /// - Symbolic links are copied as links, `source` included. Two names of one file remain two
-    ///   names of one file if both are below `source`.
-    /// - Flags of chattr are not copied, nor is the host's time of creation; see
-    ///   [`FileSystem::set_flags`].
+    /// - A file that exists gets the new content and attributes. If there is a symbolic link where
+    ///   a file is to be copied, the link is followed; if its target is missing, the target is
+    ///   created. Hard links that an earlier copy made are kept. Anything else that already exists
+    ///   is an error.
+    /// - Symbolic links are copied as links, even if `source` is one. Two hard links to one file
+    ///   are copied as hard links if both are below `source`.
+    /// - The flags that `chattr` sets are not copied (see [`FileSystem::set_flags`]), and neither
+    ///   is the time of creation.
     /// - The copy reports no progress. A program that wants to show progress reads the host's files
     ///   itself, and writes them with [`File::write_at`](crate::File::write_at).
     ///
@@ -52,12 +53,16 @@ impl FileSystem {
     }
 
     /// Copies a file, link or tree of the image to the host: [`FileSystem::copy_in`] in the other
-    /// direction. Owners, devices, and the attributes `trusted.` and `security.` need privilege.
-    /// Without it, the copies belong to the user who makes them, and files of another owner lose
-    /// their set-id bits; devices and these attributes are an error. A file replaces an existing
-    /// symbolic link instead of following it. In the place of a directory, a symbolic link to a
-    /// directory is followed at `dest` itself, and is an error below it. Where a hard link is to be
-    /// made, an existing file is an error.
+    /// direction.
+    ///
+    /// - To set owners, make devices, and set `trusted.` and `security.` attributes, the process
+    ///   needs privilege. Without it, the copies belong to the user who runs the process, files
+    ///   whose owner cannot be set lose their set-id bits, and a device or such an attribute is an
+    ///   error.
+    /// - If there is a symbolic link where a file is to be copied, the file replaces the link.
+    /// - If there is a symbolic link to a directory where a directory is to be copied, the link is
+    ///   followed if it is `dest` itself. Below `dest` it is an error.
+    /// - If anything exists where a hard link is to be made, that is an error.
     ///
     /// The copy reports no progress. A program that wants to show progress reads in a loop with
     /// [`File::read_at`](crate::File::read_at), and skips holes with

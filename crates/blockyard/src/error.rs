@@ -27,7 +27,7 @@ pub enum Reason {
     /// The path passes more symbolic links than Linux follows, or ends in one that must not be
     /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).
     Loop,
-    /// The operation needs a file that was opened for reading (or for writing). This one was not.
+    /// The operation reads (or writes) a file that was not opened for reading (or for writing).
     NotOpenForThis,
     /// The file system has been closed.
     Closed,
@@ -35,7 +35,7 @@ pub enum Reason {
     Invalid(&'static str),
 }
 
-/// What an error is about.
+/// The path or inode that an error is about, or `Whole` for the image as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum About {
     Path(PathBuf),
@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// The errno that a system call would give (Linux numbers).
+    /// The errno with which a system call would fail (Linux numbers).
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -34,9 +34,9 @@ pub(crate) struct Abilities {
 /// Many threads can use it at once: each at its own offsets with [`File::read_at`] and
 /// [`File::write_at`], or all with one position through [`Read`](std::io::Read),
 /// [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The content stays while the file is open,
-/// even after its last name is removed. Dropping a `File` loses nothing: the data is durable after
-/// [`File::sync_all`], or once the image is closed. All operations on a file of a closed image
-/// fail.
+/// even after its last name is removed. Dropping a `File` neither discards data nor makes it
+/// durable: [`File::sync_all`] makes it durable, and so does closing the image. All operations on a
+/// file of a closed image fail.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -75,7 +75,8 @@ impl File {
         }
     }
 
-    /// The inode number and its generation, which no later user of the number shares.
+    /// The inode number and its generation. Later inodes with the same number have other
+    /// generations.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -136,7 +137,11 @@ impl File {
 
     /// Writes at byte `offset`. Returns the number of bytes written, which is short only when space
     /// runs out or the file reaches the largest size that it may have. The position does not
-    /// change. A file opened for appending appends, as on Linux.
+    /// change.
+    ///
+    /// If the file was opened for appending, the data goes to the end of the file whatever `offset`
+    /// is, as on Linux. Such a write is never short: if the data does not fit, it fails, even if a
+    /// part was appended.
     ///
     /// To write all or get an error, use `write_all_at` of [`std::os::unix::fs::FileExt`], which
     /// `File` implements.
@@ -318,8 +323,9 @@ impl File {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Hole)))
     }
 
-    /// Where the file's bytes are on the device, in ascending order of their offsets in the file.
-    /// Holes are left out.
+    /// The parts of the file that are not holes, in ascending order of their offsets, and the place
+    /// of each on the device. [`FileExtent::physical`] is `None` for dirty data that has no blocks
+    /// yet, and for content that is stored in the inode.
     ///
     /// # Errors
     /// As [`File::seek_data`].
@@ -417,7 +423,7 @@ impl File {
         self.set_attributes(&SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
     }
 
-    /// Sets the access and modification times; `None` keeps the current one.
+    /// Sets the access and modification times; `None` leaves a time as it is.
     ///
     /// # Errors
     /// As [`File::set_permissions`].
@@ -462,7 +468,7 @@ impl File {
     /// Another handle to the same open file. Both share one position.
     ///
     /// # Errors
-    /// None today. The standard library has the same signature.
+    /// None today. [`std::fs::File::try_clone`] returns a `Result`, so this does, too.
     ///
     /// ```
     /// use std::io::Write;
@@ -484,7 +490,8 @@ impl File {
         })
     }
 
-    /// Calls `visit` with the content outside holes and its offset, in ascending order.
+    /// Reads the content outside holes piece by piece, in ascending order, and calls `visit` with
+    /// each piece and its offset.
     pub(crate) fn each_data(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         let mut buf = Vec::new();
         let mut at = 0;
@@ -523,7 +530,7 @@ impl File {
     }
 }
 
-/// Rejects offsets beyond the largest file size of Linux.
+/// Refuses offsets of 2^63 or more, which Linux's signed file offsets cannot hold.
 fn check_offset(offset: u64) -> Bare<()> {
     if i64::try_from(offset).is_ok() { Ok(()) } else { Err(Reason::Invalid("an offset that large")) }
 }

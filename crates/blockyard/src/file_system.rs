@@ -21,7 +21,8 @@ use crate::instance::Instance;
 use crate::paths::Place;
 use crate::reference::{Access, Reference};
 
-/// Attempts at a path that other threads keep changing, before the answer is "not found".
+/// How often an operation on a path is tried while other threads keep changing the path. After that
+/// it fails with "not found".
 const TRIES: usize = 100;
 
 /// An open ext2, ext3 or ext4 image.
@@ -64,7 +65,7 @@ impl FileSystem {
         Self { instance: Arc::new(instance), context }
     }
 
-    /// The same open image, used on behalf of another user, at another time or on another CPU slot.
+    /// The same open image, used for another user, with another clock or on another CPU slot.
     ///
     /// ```
     /// use blockyard::Context;
@@ -83,7 +84,8 @@ impl FileSystem {
 
     /// Writes everything, marks the image clean and closes it for everyone, open files included.
     /// Waits for operations that are running. Nothing is written to an image that was opened
-    /// read-only. Data that cannot be written is an error here; a drop only logs it.
+    /// read-only. Returns an error if data cannot be written; dropping the last clone would only
+    /// log it.
     ///
     /// # Errors
     /// A device error; the instance became read-only after a failed operation; or it is already
@@ -190,11 +192,11 @@ impl FileSystem {
         self.with_engine(|engine, _| Ok(engine.is_read_only()))
     }
 
-    /// Runs an operation of the engine, for whatever this crate does not wrap. The closure must not
-    /// use this file system in any other way.
+    /// Runs an operation of the engine that this crate does not wrap. The closure must use only the
+    /// engine that it gets, not this `FileSystem` or its files.
     ///
     /// # Errors
-    /// Those of the operation; or the file system was closed.
+    /// The operation failed, or the file system was closed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -211,7 +213,9 @@ impl FileSystem {
         self.run(operation).map_err(Error::whole)
     }
 
-    /// Runs one operation, which must not start another.
+    /// Runs one operation. It must not start another one: see [`SharedEngine::run`].
+    ///
+    /// [`SharedEngine::run`]: crate::shared_engine::SharedEngine::run
     pub(crate) fn run<T, E: Into<Reason>>(
         &self,
         operation: impl FnOnce(&Engine, &OpContext) -> std::result::Result<T, E>,
@@ -226,7 +230,7 @@ impl FileSystem {
         done.map_err(|reason| Error::at(path, reason))
     }
 
-    /// Where a path leads.
+    /// Looks up a path.
     pub(crate) fn locate(&self, path: &Path, last: LastLink) -> Bare<Place> {
         self.run(|engine, _| Place::locate(engine, path, last))
     }
@@ -254,7 +258,7 @@ impl FileSystem {
         Err(EngineError::NotFound.into())
     }
 
-    /// Runs an operation on what a path names.
+    /// Runs an operation on the inode that a path leads to.
     pub(crate) fn on_found<T>(
         &self,
         path: &Path,
@@ -267,7 +271,7 @@ impl FileSystem {
         })
     }
 
-    /// Runs an operation on a name that is to be removed or renamed.
+    /// Runs an operation that removes or renames the last name of a path.
     pub(crate) fn on_name<T>(
         &self,
         path: &Path,
@@ -276,7 +280,8 @@ impl FileSystem {
         self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate_name(engine, path)?))
     }
 
-    /// Creates something of type `kind` where a path leads; nothing may be there yet.
+    /// Runs an operation that creates an inode of type `kind` at a path. It is an error if the path
+    /// exists already.
     pub(crate) fn on_new<T>(
         &self,
         path: &Path,

@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-/// Linux's limit in bytes for a value, and for the list of names.
+/// Linux's limit in bytes for the value of an attribute, and for the list of a file's attribute
+/// names.
 const LARGEST: usize = 64 << 10;
 
 /// The names and values of a file's attributes; a symbolic link is not followed.
@@ -27,7 +28,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
                 value.truncate(length);
                 found.push((name.to_vec(), value));
             }
-            // Removed since, or hidden from us.
+            // The attribute was removed after the list was read, or this process may not see it.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -18,7 +18,7 @@ use crate::file_system::FileSystem;
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// One thing to copy, and its destination.
+/// A file, link or directory to copy, and its destination.
 struct Task {
     source: PathBuf,
     dest: PathBuf,
@@ -27,7 +27,7 @@ struct Task {
 /// See [`FileSystem::copy_in`].
 pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64> {
     let mut copied = 0;
-    // The first copied name of each file with hard links.
+    // The first copy of each file that has several names, by the file's device and inode number.
     let mut known: HashMap<(u64, u64), PathBuf> = HashMap::new();
     let mut tasks = vec![Task { source: source.to_owned(), dest: dest.to_owned() }];
     let mut directories = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64
             for entry in entries {
                 names.push(on_host(&task.source, entry)?.file_name());
             }
-            // The last task on the list is taken first.
+            // `tasks` is a stack, so push the names in reverse order.
             names.sort_unstable_by(|a, b| b.cmp(a));
             tasks.extend(
                 names.iter().map(|name| Task { source: task.source.join(name), dest: task.dest.join(name) }),
@@ -106,7 +106,7 @@ fn copy_content(fs: &FileSystem, task: &Task, size: u64) -> Result<()> {
             let most = usize_from_u64((end - at).min(u64_from_usize(buf.len())));
             let read = on_host(&task.source, source.read_at(&mut buf[..most], at))?;
             if read == 0 {
-                // Truncated since its size was read.
+                // The source was truncated after its size was read.
                 return dest.set_len(at);
             }
             dest.write_all_at(&buf[..read], at).map_err(|error| Error::at(&task.dest, error))?;
@@ -152,8 +152,8 @@ fn give_attributes(fs: &FileSystem, task: &Task, found: &HostMetadata) -> Result
         modified: Some(time(found.mtime(), found.mtime_nsec())),
         ..SetAttributes::default()
     };
-    // A file's content was written through any symbolic link at the destination, so its attributes
-    // follow that link, too.
+    // The content of a file is written through a symbolic link at the destination, so set the
+    // attributes of that link's target, too.
     if found.is_symlink() {
         fs.set_symlink_attributes(&task.dest, &changes)
     } else {

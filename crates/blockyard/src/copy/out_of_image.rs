@@ -34,10 +34,10 @@ pub(crate) fn copy_out(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u6
 
 struct Copier<'a> {
     fs: &'a FileSystem,
-    /// The first copied name of each file with hard links.
+    /// The first copy of each file that has several names, by the file's inode number.
     known: HashMap<InodeNr, PathBuf>,
     /// Directories get their attributes last. Making an entry changes the times of its directory,
-    /// and may need a permission that the directory will not have.
+    /// and may need a permission that the directory's final mode does not give.
     directories: Vec<(PathBuf, PathBuf, Metadata)>,
     copied: u64,
 }
@@ -110,7 +110,7 @@ impl Copier<'_> {
         );
         let is_owned = match owner {
             Ok(()) => true,
-            // Without root, files stay with the user who copies.
+            // Without privilege, the copy keeps the owner that it was created with.
             Err(Errno::PERM) => false,
             Err(errno) => return Err(Error::at(dest, Reason::Host(errno.into()))),
         };
@@ -119,13 +119,13 @@ impl Copier<'_> {
             on_host(dest, attributes::set(dest, &name, &value))?;
         }
         if !found.is_symlink() {
-            // Without its owner, a set-id program would run as the user who copied it.
+            // If the owner could not be set, a set-id program would run as the user who copied it.
             let lost = if is_owned || found.is_dir() { 0 } else { SET_ID };
             let mode = std::fs::Permissions::from_mode((found.mode() & !lost).into());
             on_host(dest, std::fs::set_permissions(dest, mode))?;
         }
-        // A damaged inode may hold more nanoseconds than a second has. Some of these numbers are
-        // commands to Linux, such as UTIME_NOW.
+        // A damaged inode may hold more than 999,999,999 nanoseconds. utimensat takes two such
+        // values as commands: UTIME_NOW and UTIME_OMIT.
         let time = |time: Timestamp| Timespec {
             tv_sec: time.seconds,
             tv_nsec: time.nanoseconds.min(999_999_999).into(),

@@ -1,4 +1,5 @@
-//! The standard library's traits for reading and writing, with the file's position and at offsets.
+//! The standard library's I/O traits for [`File`]: `Read`, `Write` and `Seek` use the file's
+//! position, `FileExt` takes offsets.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -42,7 +43,7 @@ impl File {
     }
 }
 
-/// An error for the standard library's traits; it keeps the kind and the errno.
+/// Converts an error for the standard library's traits. Keeps the kind and the errno.
 fn plain(file: &File, reason: Reason) -> io::Error {
     let error: Error = file.error(reason);
     error.into()

@@ -38,9 +38,10 @@ impl File {
     /// reaches the largest size that it may have. The data and its block mapping are durable only
     /// after [`File::sync_data`].
     ///
-    /// A file whose data is journaled is written as by [`File::write_at`]. In a file without
-    /// extents, if the write meets a hole before the end of the file, the rest of the data is
-    /// written as by [`File::write_at`] and then written back.
+    /// There are two exceptions. If the file's data is journaled, the write is an ordinary one, as
+    /// by [`File::write_at`]. If the file has a block map instead of extents, and the write reaches
+    /// a hole before the end of the file, the rest of the data is written as by
+    /// [`File::write_at`], and then written back.
     ///
     /// # Errors
     /// As [`File::write_at`]; `EINVAL` for partial blocks, and for a file opened for appending.
@@ -64,12 +65,13 @@ impl File {
 
     /// Copies at most `len` bytes from byte `offset` of this file to byte `to` of another file, or
     /// of this one if the ranges do not overlap. Returns the number of bytes copied, which is short
-    /// at the end of this file, and if an error (such as a lack of space) ends the copy after its
-    /// beginning was copied. Holes are copied as zeroes.
+    /// if this file ends first, or if an error (such as a lack of space) occurs after some bytes
+    /// were copied. Holes are copied as zeroes.
     ///
     /// # Errors
-    /// As [`File::read_at`] and [`File::write_at`], if nothing was copied; `EINVAL` for overlapping
-    /// ranges of one file (up to its end), and for a target opened for appending.
+    /// As [`File::read_at`] and [`File::write_at`], if nothing was copied; `EINVAL` if the ranges
+    /// overlap in one file (of the range to read, only the part before the end of the file counts),
+    /// or if the target was opened for appending.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -85,7 +87,8 @@ impl File {
         target.named(target.check_not_appending())?;
         let mut len = len;
         if self.id() == target.id() {
-            // What the copy itself adds behind the end must not be copied again.
+            // Copy at most up to the present end of the file: bytes that the copy itself appends
+            // must not be copied again.
             len = len.min(self.metadata()?.len().saturating_sub(offset));
             if offset < to.saturating_add(len) && to < offset.saturating_add(len) {
                 return Err(self.error(Reason::Invalid("the ranges overlap")));

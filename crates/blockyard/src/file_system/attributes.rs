@@ -1,4 +1,4 @@
-//! Attributes of what a path names.
+//! Attributes of files, directories and links, by path.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -67,8 +67,8 @@ impl FileSystem {
         self.set_attributes(path, &SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
     }
 
-    /// Sets owner and group; `None` keeps the current one. Unlike chown(2), it keeps the set-id
-    /// bits.
+    /// Sets the owner and the group; `None` leaves one as it is. Unlike chown(2), this keeps the
+    /// set-id bits.
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
@@ -86,7 +86,7 @@ impl FileSystem {
         self.set_attributes(path, &SetAttributes { uid, gid, ..SetAttributes::default() })
     }
 
-    /// Sets the access and modification times; `None` keeps the current one.
+    /// Sets the access and modification times; `None` leaves a time as it is.
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
@@ -178,12 +178,13 @@ impl FileSystem {
         Ok(self.metadata(path)?.flags())
     }
 
-    /// Sets or clears each flag that users may change, as `flags` has it (`chattr =`). The others
-    /// keep their values.
+    /// Gives each flag that users may change the value that it has in `flags`, as `chattr =` does.
+    /// All other flags keep their values.
     ///
     /// # Errors
-    /// As [`FileSystem::metadata`]; the file is neither a regular file nor a directory; `flags` has
-    /// one that this type of file cannot have, or a new one that nobody may set; or the image is
+    /// As [`FileSystem::metadata`]; the file is neither a regular file nor a directory; `flags`
+    /// contains a flag that this type of file cannot have, one that the file does not have yet and
+    /// nobody may set, or `DAX` for data in the inode or the journal; or the image is
     /// read-only.
     ///
     /// ```

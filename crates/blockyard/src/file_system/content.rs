@@ -15,7 +15,7 @@ use crate::open_options::OpenOptions;
 const CAPACITY_MAX: u64 = 64 << 20;
 
 impl FileSystem {
-    /// Opens a file for reading; [`OpenOptions`] has every other way.
+    /// Opens a file for reading; for all other modes, use [`OpenOptions`].
     ///
     /// # Errors
     /// There is no such file.
@@ -154,7 +154,8 @@ impl FileSystem {
             return Err(Error::at(source.path(), crate::Reason::Invalid("not a regular file")));
         }
         let dest = OpenOptions::new().write(true).create(true).mode(found.mode()).open(self, to)?;
-        // `dest` may be the source by another name. So it is emptied only after this check.
+        // `dest` may be the source under another name, so it was opened without truncation and is
+        // emptied only after this check.
         if dest.id() == source.id() {
             return Err(Error::at(dest.path(), crate::Reason::Invalid("both are the same file")));
         }

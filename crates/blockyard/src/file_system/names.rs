@@ -68,8 +68,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Creates a pipe, a socket, a device node or an empty regular file. Only a device node needs
-    /// `device`.
+    /// Creates a pipe, a socket, a device node or an empty regular file. `device` is needed for a
+    /// device node, and ignored for the other types.
     ///
     /// # Errors
     /// As [`FileSystem::create_dir`]; `kind` is a directory or symbolic link, which have methods of
@@ -148,7 +148,7 @@ impl FileSystem {
         Ok(OsString::from_vec(target).into())
     }
 
-    /// Adds a name to a file. If `original` is a symbolic link, the link itself gets the name.
+    /// Adds a name to a file. If `original` is a symbolic link, the link itself gets the new name.
     ///
     /// # Errors
     /// As [`FileSystem::create_dir`]; or the file is missing, is a directory, is immutable or
@@ -168,7 +168,8 @@ impl FileSystem {
         let found = self.on_found(original, LastLink::Keep, |_, _, found| Ok(found))?;
         self.on_new(link, found.kind, |engine, ctx, place| {
             match engine.link(ctx, found.inode, place.directory(), place.name()) {
-                // The original was deleted: looking up the new name again would not help.
+                // The original was deleted. Without this, the operation would look up the new name
+                // and fail again, up to `TRIES` times.
                 Err(EngineError::StaleInode(inode)) if inode == found.inode.number => {
                     Err(EngineError::NotFound.into())
                 }
@@ -177,8 +178,7 @@ impl FileSystem {
         })
     }
 
-    /// Renames a file or directory. An existing file or empty directory of the new name is
-    /// replaced.
+    /// Renames a file or directory. A file or empty directory that has the new name is replaced.
     ///
     /// # Errors
     /// Those of rename(2).
@@ -197,8 +197,8 @@ impl FileSystem {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
-    /// As [`FileSystem::rename`], but `mode` says what happens to an existing file of the new name:
-    /// it is replaced, it is an error, or the two names are exchanged.
+    /// As [`FileSystem::rename`], but `mode` says what happens if the new name exists: its file is
+    /// replaced, the operation fails, or the two names are exchanged.
     ///
     /// # Errors
     /// Those of renameat2(2).
@@ -301,7 +301,7 @@ impl FileSystem {
     }
 }
 
-/// Fails when a path ends in `.` or `..`, or is the root: none of these can move.
+/// Fails if a path is the root or ends in `.` or `..`: these cannot be renamed.
 fn check_movable(path: &Path, place: &Place) -> Bare<()> {
     let fixed = matches!(place.name(), b"" | b"..") || path::ends_in_dot(path.as_os_str().as_bytes());
     if fixed { Err(Reason::Invalid("the root, `.` and `..` cannot be renamed")) } else { Ok(()) }

@@ -20,8 +20,8 @@ impl OpenOptions {
     ///
     /// # Errors
     /// Those of [`std::fs::OpenOptions::open`], except for permissions, which are not checked.
-    /// Options that contradict each other are an error, which names them. In an image that is open
-    /// read-only, no regular file can be opened for writing.
+    /// Options that contradict each other are an error, whose message names them. In an image that
+    /// is open read-only, no regular file can be opened for writing.
     ///
     /// ```
     /// use blockyard::OpenOptions;
@@ -42,19 +42,20 @@ impl OpenOptions {
         let abilities = self.abilities()?;
         let bytes = path.as_os_str().as_bytes();
         if (self.create || self.create_new) && path::names_directory(bytes) {
-            // The path names a directory, so no file can be made. If the walk to it fails, report
-            // that error instead.
+            // The path ends in a slash or `/.`, so it can only name a directory, and no file can be
+            // created there. If the look-up of the path fails, return its error instead.
             fs.locate(Path::new(OsStr::from_bytes(path::trimmed(bytes))), LastLink::Keep)?;
             let is_there = self.create_new && path::ends_in_dot(bytes);
             return Err(if is_there { EngineError::Exists } else { EngineError::IsDirectory }.into());
         }
-        // Others may remove the file between the look-up of its name and the opening of its inode.
+        // Another thread may remove the file between the look-up of its name and the opening of its
+        // inode.
         fs.again_while_stale(|| {
             let place = fs.locate(path, self.last())?;
             let reference = match place.found() {
                 Some(found) => self.open_found(fs, found)?,
                 None if self.create || self.create_new => match self.make(fs, &place) {
-                    // Another thread created it first: open that one.
+                    // Another thread created the file first: start again, and open that file.
                     Err(Reason::FileSystem(EngineError::Exists)) if !self.create_new => return Ok(None),
                     made => made?,
                 },
@@ -96,7 +97,7 @@ impl OpenOptions {
             FileType::Symlink => return Err(Reason::Loop),
             _ => {}
         }
-        // As in Linux, a pipe or device of a read-only image can be opened for writing.
+        // As on Linux, a pipe or device of a read-only image can be opened for writing.
         if writes && found.kind == FileType::Regular && fs.run(|engine, _| Bare::Ok(engine.is_read_only()))? {
             return Err(EngineError::ReadOnly.into());
         }

@@ -15,8 +15,8 @@ use crate::file_system::{FileSystem, TRIES};
 const BATCH: usize = 256;
 
 impl FileSystem {
-    /// Removes a directory and everything in it, or a symbolic link. Entries that others remove
-    /// meanwhile are not an error.
+    /// Removes a directory and everything in it, or a symbolic link. Entries that other threads
+    /// remove meanwhile are not an error.
     ///
     /// # Errors
     /// There is no such directory; the path is the root or ends in `.` or `..`; or something in it
@@ -40,7 +40,7 @@ impl FileSystem {
             FileType::Symlink => return self.remove_file(path),
             _ => return Err(Error::at(path, EngineError::NotDirectory)),
         }
-        // Check before anything is removed.
+        // `remove_dir` checks this, too, but only after the directory was emptied.
         if path::ends_in_dot(path.as_os_str().as_bytes()) || path.file_name().is_none() {
             return Err(Error::at(path, Reason::Invalid("the root, `.` and `..` cannot be removed")));
         }
@@ -57,7 +57,7 @@ impl FileSystem {
         while let Some((directory, _)) = way.last() {
             let directory = *directory;
             match self.run(|engine, ctx| remove_files(engine, ctx, directory, &mut progress))? {
-                // In a damaged tree a directory can lie below itself.
+                // In a damaged tree, a directory can be its own descendant.
                 Some((below, _)) if way.iter().any(|(above, _)| *above == below) => {
                     return Err(Reason::Invalid("the directory tree has a loop; run the checker"));
                 }
@@ -75,17 +75,17 @@ impl FileSystem {
     }
 }
 
-/// Ends the removal of a tree if nothing can be removed any more. A damaged directory can list
+/// Ends the removal of a tree if nothing can be removed any more: a damaged directory can list
 /// names that a look-up does not find.
 #[derive(Default)]
 struct Progress {
-    /// Attempts since something was removed.
+    /// Attempts in a row that removed nothing.
     in_vain: usize,
 }
 
 impl Progress {
-    /// Notes whether an attempt removed something. Several attempts in vain are allowed, because
-    /// other threads may be the cause.
+    /// Notes whether an attempt removed something, and fails after [`TRIES`] attempts in a row that
+    /// removed nothing. A few may have failed only because of other threads.
     fn note(&mut self, has_removed: bool) -> Bare<()> {
         self.in_vain = if has_removed { 0 } else { self.in_vain + 1 };
         if self.in_vain == TRIES {
@@ -96,7 +96,7 @@ impl Progress {
 }
 
 /// Removes the entries of a directory up to the first subdirectory that is not empty, and returns
-/// that one with its name. `None` if the directory is empty now or was deleted.
+/// that subdirectory with its name. `None` if the directory is empty now or was deleted.
 fn remove_files(
     engine: &Engine,
     ctx: &OpContext,
@@ -132,8 +132,8 @@ fn remove_files(
     }
 }
 
-/// Whether the emptied directory was removed by us. Accepts that someone else removed it or filled
-/// it again. The caller then reads the parent directory once more.
+/// Whether this thread removed the directory that it had emptied. False, not an error, if another
+/// thread removed the directory or added entries to it. The caller then reads the parent again.
 fn is_removed(removed: Bare<()>) -> Bare<bool> {
     match removed {
         Err(Reason::FileSystem(

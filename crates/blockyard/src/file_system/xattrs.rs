@@ -171,8 +171,8 @@ impl FileSystem {
         })
     }
 
-    /// The access control list of a file, or the default list that a directory passes on; `None` if
-    /// it has none.
+    /// The access control list of a file, or the default list of a directory, which its new entries
+    /// inherit; `None` if there is no such list.
     ///
     /// # Errors
     /// There is no such file, or the list is damaged.
@@ -196,8 +196,8 @@ impl FileSystem {
         list.map(Some).ok_or_else(|| Error::at(path, Reason::Invalid("the access control list is damaged")))
     }
 
-    /// Sets an access control list. An access list also changes the permissions of the file. If it
-    /// says no more than they do, the file has no list afterwards.
+    /// Sets an access control list. Setting the access list also sets the permissions of the file.
+    /// If the permissions alone say the same as the list, only they are stored.
     ///
     /// # Errors
     /// There is no such file; the list is invalid; or it is a default list and the file is not a
@@ -217,7 +217,7 @@ impl FileSystem {
         self.set_xattr(path, kind.attribute(), list.to_bytes())
     }
 
-    /// Removes an access control list; a file without one is not an error.
+    /// Removes an access control list, if there is one.
     ///
     /// # Errors
     /// There is no such file.
