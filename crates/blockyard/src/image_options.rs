@@ -1,4 +1,4 @@
-//! How to open or make an image, and on what.
+//! Options for opening or making an image, on a path, an open file, memory or any device.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +18,7 @@ use crate::error::{Bare, Error, Result};
 use crate::file_system::FileSystem;
 use crate::instance::Instance;
 
-/// The most CPU slots: each takes memory in many structures.
+/// The largest number of CPU slots. Each slot takes memory in many structures.
 const CPUS_MAX: u32 = 1024;
 
 /// How to open or make an image.
@@ -90,8 +90,8 @@ impl ImageOptions {
         self
     }
 
-    /// Opens the image even while someone writes to it. What is read may then be inconsistent. Has
-    /// an effect only if the image is opened read-only.
+    /// Opens the image even while another instance or process writes to it. What is read may then
+    /// be inconsistent. Has an effect only if the image is opened read-only.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -110,8 +110,9 @@ impl ImageOptions {
         self
     }
 
-    /// The byte of the file or device where the image begins. If a partition begins there, an image
-    /// that is opened ends with the partition. Making an image ignores partitions.
+    /// The byte of the file or device where the image begins. When an image is opened and a
+    /// partition begins at this byte, the image ends where the partition ends. Making an image
+    /// ignores partitions.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -130,12 +131,13 @@ impl ImageOptions {
         self
     }
 
-    /// Starts threads that do the background work of a mount: they commit, and write back dirty
-    /// data that is old or exceeds half of [`ImageOptions::dirty_data_bytes`]. Without them, old
-    /// changes are committed by the next operation that changes something, and age alone never
-    /// causes write-back: data waits until space or memory runs short, a caller asks for it, or it
-    /// replaces older content (its file is renamed over another, or closed after it was truncated
-    /// to nothing).
+    /// Starts threads that do the background work of a mount: they commit old transactions, and
+    /// write back dirty data that is old or exceeds half of [`ImageOptions::dirty_data_bytes`].
+    ///
+    /// Without them, the next operation that changes something commits an old transaction. Age
+    /// alone then never causes write-back. Data is written back if space or memory runs short, if a
+    /// caller asks for it, or if it replaces older content (its file is renamed over another, or
+    /// closed after it was truncated to nothing).
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -151,7 +153,7 @@ impl ImageOptions {
         self
     }
 
-    /// On whose behalf the file system is used, and at what time.
+    /// The user, the clock and the CPU slot with which the file system is used.
     ///
     /// ```
     /// use blockyard::{Context, ImageOptions};
@@ -169,7 +171,8 @@ impl ImageOptions {
         self
     }
 
-    /// The kind of file system to make.
+    /// The file system to make: block size, features, label and so on. The default is
+    /// [`mkfs::Options::ext4`] with a random UUID.
     ///
     /// ```
     /// use blockyard::{ImageOptions, mkfs};
@@ -213,7 +216,7 @@ impl ImageOptions {
         self
     }
 
-    /// Bytes of metadata to cache.
+    /// The most bytes of metadata to keep in the cache.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -228,7 +231,7 @@ impl ImageOptions {
         self
     }
 
-    /// Bytes of file data that may wait for write-back.
+    /// The most bytes of dirty file data. Writes that would exceed it first write data back.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -261,7 +264,8 @@ impl ImageOptions {
         self
     }
 
-    /// The age at which changes are committed, in whole seconds (fractions are cut off).
+    /// The age at which a transaction of the journal is committed, in whole seconds (fractions are
+    /// cut off).
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -300,7 +304,8 @@ impl ImageOptions {
         self
     }
 
-    /// The number of CPU slots, at most 1024. More threads than this share slots.
+    /// The number of CPU slots, at most 1024. A slot stands for a CPU in the allocator and in
+    /// counters. If there are more threads than slots, threads share slots.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -330,7 +335,7 @@ impl ImageOptions {
         self
     }
 
-    /// Where the image is mounted. The superblock records it.
+    /// The mount point to record in the superblock (`s_last_mounted`).
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -345,7 +350,7 @@ impl ImageOptions {
         self
     }
 
-    /// Whether blocks are chosen at write-back, which gives better layouts, or with each write.
+    /// Whether blocks are chosen at write-back, which gives better layouts, or at each write.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -362,8 +367,8 @@ impl ImageOptions {
         self
     }
 
-    /// The seed of random choices. For repeatable runs, also fix the time and the slot of the
-    /// [`Context`].
+    /// The seed of random choices. For repeatable runs, also give the [`Context`] a fixed time and
+    /// CPU slot.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -378,7 +383,7 @@ impl ImageOptions {
         self
     }
 
-    /// All options of the engine, replacing those set before.
+    /// Sets all options of the engine, and so replaces what other methods set before.
     ///
     /// ```
     /// use blockyard::{ImageOptions, engine};
@@ -480,9 +485,9 @@ impl ImageOptions {
         self.open_bare(Arc::new(device)).map_err(Error::whole)
     }
 
-    /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. What a file
-    /// held from [`ImageOptions::offset`] on is lost. A block device must have `bytes` bytes from
-    /// there on; what it holds behind them stays.
+    /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. A file loses
+    /// all content from [`ImageOptions::offset`] on. A block device must have `bytes` bytes from
+    /// that offset on, and keeps the content after them.
     ///
     /// # Errors
     /// As [`FileSystem::make_image`]; or the options of [`ImageOptions::mkfs`] are wrong.
@@ -551,10 +556,10 @@ impl ImageOptions {
 
     fn make_bare(mut self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
         let options = self.mkfs.take().unwrap_or_else(fresh);
-        // Fails if this process has the device open.
+        // Fails if this process has the device open already.
         let claim = blockyard_device::Claim::write(&device)?;
         mkfs::format(&*device, &options).map_err(|error| with_smallest(error, device.size(), &options))?;
-        // Opening takes a claim of its own.
+        // `open_bare` claims the device again.
         drop(claim);
         self.open_bare(device)
     }
@@ -593,11 +598,11 @@ impl FileSystem {
         ImageOptions::new().open(image)
     }
 
-    /// Makes an ext4 image of `bytes` bytes and opens it. What the file held is lost.
-    /// [`ImageOptions::mkfs`] chooses another kind.
+    /// Makes an ext4 image of `bytes` bytes and opens it. The previous content of the file is lost.
     ///
-    /// The smallest image has 104 KiB. From 2 MiB on it has a journal. Other kinds have other
-    /// limits, which [`mkfs::smallest`] finds.
+    /// The smallest image has 104 KiB. Images of 2 MiB and more have a journal. Images made with
+    /// other options ([`ImageOptions::mkfs`]) have another smallest size, which [`mkfs::smallest`]
+    /// finds.
     ///
     /// # Errors
     /// The file cannot be created, it is in use, or the size is too small or too large. If it is
@@ -626,7 +631,7 @@ fn with_smallest(error: mkfs::Error, bytes: u64, options: &mkfs::Options) -> mkf
     }
 }
 
-/// ext4 with a new identity, made now.
+/// Options for ext4 with a random UUID and hash seed, created at the present time.
 fn fresh() -> mkfs::Options {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     mkfs::Options::ext4().identity(RandomState::new().hash_one(now), now)

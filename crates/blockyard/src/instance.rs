@@ -1,4 +1,5 @@
-//! An open image as its users share it. Users come and go, and any of them may close it for all.
+//! The state of an open image that all its `FileSystem` clones and open files share. Any of them
+//! can close the image for all.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use crate::context::Context;
 use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
-/// An open image. Users hold this; the background threads hold only the engine, so that they stop
-/// when the last user is gone.
+/// An open image. `FileSystem` clones and open files hold an `Arc` of it. The background threads
+/// hold only the engine, so that they do not keep the instance alive: its drop stops them.
 pub(crate) struct Instance {
     engine: Arc<SharedEngine>,
     background: Mutex<Option<Background>>,
@@ -22,7 +23,8 @@ impl Instance {
         Self { engine: Arc::new(SharedEngine::new(engine)), background: Mutex::new(rank::LEAF, None) }
     }
 
-    /// Starts the threads that write back and commit. The engine rings `alarm`.
+    /// Starts the threads that write back and commit. `alarm` must be the one that the engine rings
+    /// when too much data is dirty.
     pub(crate) fn start_background(&self, alarm: &Arc<Alarm>, context: &Context) -> std::io::Result<()> {
         let threads = Background::start(&self.engine, alarm, context)?;
         *self.background.lock() = Some(threads);
@@ -56,8 +58,8 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// Stops the threads, which hold the other references to the engine. The engine is then dropped
-    /// with this instance, and closes itself.
+    /// Stops the background threads, which hold the other references to the engine. The engine is
+    /// then dropped with this instance, and closes the image.
     fn drop(&mut self) {
         self.stop_background();
     }

@@ -24,13 +24,13 @@
 //!
 //! - [`FileSystem`] is an open image. [`ImageOptions`] says how to open or make one: on a path, a
 //!   file, memory, or any [`BlockDevice`](device::BlockDevice).
-//! - Paths are the image's own. They start at its root, with or without a leading slash, and
-//!   symbolic links stay inside the image.
-//! - [`File`] reads and writes as [`std::fs::File`] does, from many threads. [`OpenOptions`] covers
-//!   every way to open one.
-//! - [`ByInode`] works by inode number and generation, as a mount does.
-//! - [`Context`] says on whose behalf an operation runs, and at what time. The default is root,
-//!   now.
+//! - Paths are paths in the image. They start at its root, with or without a leading slash, and
+//!   symbolic links never lead out of the image.
+//! - [`File`] reads and writes as [`std::fs::File`] does, from many threads. [`OpenOptions`] has
+//!   all options for opening one.
+//! - [`ByInode`] has operations by inode number and generation, as a mount needs.
+//! - [`Context`] says for which user an operation runs, and at what time. The default is root and
+//!   the system's clock.
 //! - [`Error`] names the path or inode, and converts to [`std::io::Error`] with its kind and errno.
 //!   In a function that returns [`Result`], `?` also accepts [`std::io::Error`], but no other
 //!   error. A function that also calls [`device`] or [`check`] can return
@@ -38,9 +38,9 @@
 //!
 //! **Durability.** Once an instance is closed or dropped, everything it wrote is in the image.
 //! Before that, [`File::sync_all`] makes one file durable and [`FileSystem::sync`] makes everything
-//! durable. After a crash, an image with a journal holds what was last committed, and opening the
-//! image recovers that. Only one instance can have an image open for writing: a second one is
-//! refused, in this process and in others.
+//! durable. After a crash, opening an image with a journal recovers the state of the last commit.
+//! Only one instance can have an image open for writing: a second one is refused, in this process
+//! and in others.
 //!
 //! The crates that this one builds on are re-exported: [`device`], [`check`], [`recovery`],
 //! [`inspect`], [`alloc`], [`engine`] with its [`mkfs`], and [`disk`].

@@ -53,8 +53,8 @@ impl Metadata {
         matches!(self.0.kind, FileType::Regular)
     }
 
-    /// Whether it is a symbolic link. [`FileSystem::metadata`](crate::FileSystem::metadata) follows
-    /// links and never reports one.
+    /// Whether it is a symbolic link. Never true for the result of
+    /// [`FileSystem::metadata`](crate::FileSystem::metadata), which follows links.
     #[must_use]
     pub const fn is_symlink(&self) -> bool {
         matches!(self.0.kind, FileType::Symlink)
@@ -97,7 +97,8 @@ impl Metadata {
         self.0.inode
     }
 
-    /// The inode number and its generation, which no later user of the number shares.
+    /// The inode number and its generation. Later inodes with the same number have other
+    /// generations.
     #[must_use]
     pub const fn id(&self) -> InodeId {
         InodeId { number: self.0.inode, generation: self.0.generation }
@@ -134,7 +135,7 @@ impl Metadata {
         system_time(self.0.changed)
     }
 
-    /// When it was created; `None` if the inode has no room for that time.
+    /// When it was created; `None` if the inode is too small to hold that time.
     #[must_use]
     pub fn created(&self) -> Option<SystemTime> {
         self.0.created.map(system_time)

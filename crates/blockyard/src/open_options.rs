@@ -1,6 +1,6 @@
 //! How to open a file. `file_system/open.rs` does the opening.
 
-/// How to open a file. Options that [`std::fs::OpenOptions`] also has mean the same here.
+/// How to open a file. Options that [`std::fs::OpenOptions`] has, too, mean the same here.
 ///
 /// ```
 /// use blockyard::{ImageOptions, OpenOptions};
@@ -84,7 +84,7 @@ impl OpenOptions {
         self
     }
 
-    /// Creates the file. It is an error if the name exists, even as a symbolic link to nothing.
+    /// Creates the file. It is an error if the name exists, even as a dangling symbolic link.
     #[must_use]
     pub const fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;

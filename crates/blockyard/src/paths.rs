@@ -1,4 +1,5 @@
-//! Paths of an open image: the path walk of `inspect`, run over the engine.
+//! Looks up paths in an open image: the path walk of [`blockyard_inspect::path`], with names looked
+//! up by the engine.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,18 +10,18 @@ use blockyard_inspect::path::{self, LastLink, Located, Tree};
 
 use crate::error::Reason;
 
-/// Where a path leads: the directory of its last name, and the inode that the name stands for, if
-/// any.
+/// Where a path leads: the directory that holds its last name, and the inode that has this name, if
+/// there is one.
 pub(crate) struct Place(Located<Found>);
 
 impl Place {
-    /// Walks a path.
+    /// Looks up a path. Its last name may be missing.
     pub(crate) fn locate(engine: &Engine, path: &Path, last: LastLink) -> Result<Self, Reason> {
         path::locate(&Walk(engine), path.as_os_str().as_bytes(), last).map(Self)
     }
 
-    /// Walks to a name that is to be removed or renamed. A symbolic link at the last name is not
-    /// followed, even if the path has a trailing slash: then it is an error, as on Linux.
+    /// Looks up a name that is to be removed or renamed. If the name is a symbolic link, the link
+    /// is not followed, and a trailing slash after it is an error, as on Linux.
     pub(crate) fn locate_name(engine: &Engine, path: &Path) -> Result<Self, Reason> {
         let place = path::locate(&Walk(engine), path::trimmed(path.as_os_str().as_bytes()), LastLink::Keep)?;
         match &place.node {
@@ -35,8 +36,9 @@ impl Place {
         }
     }
 
-    /// Walks to the place for a new file of type `kind`. Only the path of a directory may have a
-    /// trailing slash. A symbolic link at the last name is not followed.
+    /// Looks up the place for a new inode of type `kind`. It is an error if the last name exists,
+    /// even as a symbolic link, which is not followed. Only the path of a new directory may have a
+    /// trailing slash.
     pub(crate) fn locate_new(engine: &Engine, path: &Path, kind: FileType) -> Result<Self, Reason> {
         let bytes = path.as_os_str().as_bytes();
         if path::ends_in_dot(bytes) {
@@ -53,7 +55,7 @@ impl Place {
         Ok(Self(place))
     }
 
-    /// What the path names; `None` if nothing.
+    /// The inode that the path leads to; `None` if the last name does not exist.
     pub(crate) const fn found(&self) -> Option<Found> {
         self.0.node
     }
@@ -63,8 +65,9 @@ impl Place {
         self.0.directory.inode
     }
 
-    /// The last name of the path that is not `.`. If the path ends in a link that was followed, it
-    /// is the last name of the link's target. Empty for the root and for a target `.`; can be `..`.
+    /// The last component of the path that is not `.`; can be `..`. If the path ended in a symbolic
+    /// link that was followed, this is the last component of the link's target. Empty for the root,
+    /// and for a link to `/` or `.`.
     pub(crate) fn name(&self) -> &[u8] {
         &self.0.name
     }

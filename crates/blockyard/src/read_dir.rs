@@ -15,7 +15,8 @@ use crate::file_system::FileSystem;
 use crate::metadata::Metadata;
 use crate::reference::{Access, Reference};
 
-/// Entries per batch. A batch may hold a few more: entries with equal positions stay together.
+/// Entries per batch. A batch may hold a few more: entries with equal positions (their names have
+/// the same hash) stay together.
 const BATCH: usize = 256;
 
 /// The entries of a directory; see [`FileSystem::read_dir`]. The position stays valid when the
@@ -41,8 +42,8 @@ pub struct DirEntry {
 }
 
 impl FileSystem {
-    /// The entries of a directory, in its own order, without `.` and `..`. An entry that is added
-    /// or removed meanwhile may or may not be returned; every other entry is returned exactly once.
+    /// The entries of a directory, unsorted, without `.` and `..`. An entry that is added or
+    /// removed meanwhile may or may not be returned; every other entry is returned exactly once.
     ///
     /// # Errors
     /// There is no such directory.
@@ -169,7 +170,7 @@ impl DirEntry {
         self.inode
     }
 
-    /// The depth below the directory where the walk began: 1 for its own entries.
+    /// The depth below the directory where the walk began: 1 for the entries of that directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -190,8 +191,8 @@ impl DirEntry {
         self
     }
 
-    /// The type that the directory records, or the inode's if the entry records none. A symbolic
-    /// link is not followed.
+    /// The type that the directory entry records or, if it records none, the type of the inode. A
+    /// symbolic link is not followed.
     ///
     /// # Errors
     /// As [`DirEntry::metadata`], but only for entries without a recorded type.

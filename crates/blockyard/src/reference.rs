@@ -37,7 +37,7 @@ impl Reference {
         Ok(Self::to_opened(instance, context, id, access))
     }
 
-    /// Wraps a reference that the engine has counted already.
+    /// Wraps an open reference that the engine has counted already.
     pub(crate) fn to_opened(
         instance: &Arc<Instance>,
         context: &Context,
@@ -65,7 +65,7 @@ impl Drop for Reference {
         let ctx = self.context.now();
         let write = self.access == Access::Write;
         let released = self.instance.run(&ctx, |engine| engine.release_inode(&ctx, self.id, write));
-        // If the instance is closed, its references ended with it.
+        // `Reason::Closed` is no error: closing the instance released all its references.
         if let Err(error @ crate::Reason::FileSystem(_)) = released {
             tracing::warn!(inode = %self.id.number, %error, "an open file could not be released");
         }

@@ -1,8 +1,8 @@
-//! The engine of an open image, shared by its operations and by the close that ends them.
+//! The engine of an open image, which operations share and a close takes away.
 //!
-//! Every operation holds one of several locks in shared mode, chosen by CPU slot, so that two
-//! threads rarely touch the same cache line. Closing takes all the locks. So an operation either
-//! ends before the image closes or is refused.
+//! There are several locks, so that two threads rarely touch the same cache line. Every operation
+//! holds one of them in shared mode, chosen by CPU slot. A close takes all of them exclusively. So
+//! an operation either ends before the image closes or is refused.
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ impl SharedEngine {
         Self { shards: Box::new(std::array::from_fn(shard)) }
     }
 
-    /// Runs one operation, which must not start another.
+    /// Runs one operation. It must not start another one: that would lock the shard again, and
+    /// block if a close already waits for the lock.
     pub(crate) fn run<T, E: Into<Reason>>(
         &self,
         ctx: &OpContext,
@@ -45,10 +46,11 @@ impl SharedEngine {
         done
     }
 
-    /// Takes the engine away from everyone; `None` if another close did so first.
+    /// Takes the engine out of all shards, so that new operations are refused; `None` if another
+    /// close did so first.
     pub(crate) fn take(&self) -> Option<Engine> {
         let (first, others) = self.shards.split_first().expect("there are several");
-        // The first lock is held to the end, so that another close waits and then finds nothing.
+        // Hold the first lock to the end, so that a concurrent close waits and then finds `None`.
         let mut first = first.write();
         let engine = first.take()?;
         for (order, shard) in (1..).zip(others) {

@@ -15,8 +15,8 @@ pub struct Walk {
     fs: FileSystem,
     /// The directories that are being read, from the top down, each with its inode number.
     open: Vec<(ReadDir, InodeNr)>,
-    /// The inode numbers in `open`, which are not entered again. A damaged tree can lead back into
-    /// itself.
+    /// The inode numbers in `open`. Directories with these numbers are not entered again: in a
+    /// damaged tree, a directory can be its own descendant.
     above: HashSet<InodeNr>,
     /// The entry that was returned last, if it is a directory that is to be entered next.
     entered: Option<DirEntry>,
@@ -84,7 +84,8 @@ impl Iterator for Walk {
         if let Some(directory) = self.entered.take()
             && self.above.insert(directory.ino())
         {
-            // In a damaged image a directory's entry may call a symbolic link a directory.
+            // In a damaged image, a directory entry may record the type "directory" for a symbolic
+            // link. `LastLink::Keep` does not follow the link.
             match self.fs.read_located_dir(directory.path(), LastLink::Keep) {
                 Ok(entries) => self.open.push((entries, directory.ino())),
                 Err(error) => {

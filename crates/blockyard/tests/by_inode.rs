@@ -1,5 +1,5 @@
-//! Inodes by number and generation: a deleted inode is stale, and is never taken for a later user
-//! of its number.
+//! Inodes by number and generation: a deleted inode is stale, and is never mistaken for a later
+//! inode with the same number.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,8 @@ use blockyard::{
     DeviceNumber, FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode,
 };
 
-/// An inode number that is reused after the image was closed and reopened gets another generation.
+/// If an inode number is reused after the image was closed and reopened, the new inode has another
+/// generation.
 #[test]
 fn a_number_that_is_given_again_has_another_generation() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
@@ -86,7 +87,8 @@ fn a_number_that_was_given_anew_is_stale() {
     assert_eq!(fs.metadata("b").unwrap().mode(), 0o600);
 }
 
-/// A held inode can be used without a name, and is freed with the last hold or open file.
+/// A held inode can be used after its last name was removed. It is freed when its last hold and its
+/// last open file are dropped.
 #[test]
 fn a_hold_keeps_an_inode_without_names() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -116,7 +118,7 @@ fn a_hold_keeps_an_inode_without_names() {
     assert_eq!(fs.statfs().unwrap().inodes_free, free);
 }
 
-/// Directory positions survive changes: whatever is made and removed between two batches, an entry
+/// Directory positions stay valid: whatever is created and removed between two batches, an entry
 /// that stays is listed exactly once.
 #[test]
 fn positions_in_a_directory_stay_valid() {
@@ -133,7 +135,7 @@ fn positions_in_a_directory_stay_valid() {
         let (batch, next) = inodes.read_dir(dir, at, 7).unwrap();
         seen.extend(batch.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
         let _ = fs.remove_file(format!("dir/goes-{rounds}"));
-        // Fewer than a batch, so that the listing reaches its end.
+        // Create fewer entries than a batch lists, so that the listing reaches its end.
         for number in 0..3 {
             fs.write(format!("dir/comes-{rounds}-{number}"), "").unwrap();
         }

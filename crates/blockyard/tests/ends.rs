@@ -1,5 +1,5 @@
-//! How an instance ends: closed, dropped, with open files, or in a panic; and who may open the
-//! image meanwhile.
+//! How an instance ends: it is closed or dropped, with or without open files, or an operation
+//! panics. Also: who may open the image while an instance is open.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,7 +61,7 @@ fn a_dropped_instance_loses_nothing() {
     assert_eq!(open(&memory).read("late").unwrap(), b"late");
 }
 
-/// An instance keeps its data when a panic elsewhere drops it.
+/// If a panic in the calling program drops an instance, its unsynced data is still written.
 #[test]
 fn a_panic_outside_loses_nothing() {
     let memory = make(32 << 20);
@@ -103,8 +103,8 @@ fn close_ends_open_files() {
     assert!(check::check(&device, &check::Options::default()).unwrap().is_clean());
 }
 
-/// Threads use an instance that another thread closes. Each operation is done or refused, and the
-/// effect of each that was done is in the image.
+/// Threads write to an instance while another thread closes it. Each operation either succeeds or
+/// is refused, and the image holds the effect of each that succeeded.
 #[test]
 fn operations_beside_a_close_are_done_or_refused() {
     for _ in 0..20 {
@@ -136,12 +136,12 @@ fn operations_beside_a_close_are_done_or_refused() {
     }
 }
 
-/// A device that panics at the n-th read after `reads` was set to n.
+/// A device whose n-th read panics after `reads` was set to n.
 struct Trap {
     below: Arc<MemoryDevice>,
-    /// Reads left, of which the last one panics; the trap is off at 0.
+    /// The number of reads until one panics, including that one. At 0 no read panics.
     reads: AtomicU64,
-    /// How long the read waits before the panic.
+    /// How long that read waits before it panics.
     delay: Duration,
 }
 
@@ -176,7 +176,8 @@ impl BlockDevice for Trap {
     }
 }
 
-/// A closed image, so that none of its directories is in memory, and a trap over it.
+/// An image with directories, and a [`Trap`] over it. The image was closed, so that none of its
+/// directories is cached, and operations on them must read.
 fn trapped(delay: Duration) -> (Arc<MemoryDevice>, Arc<Trap>) {
     let memory = make(64 << 20);
     let fs = open(&memory);
@@ -191,8 +192,8 @@ fn trapped(delay: Duration) -> (Arc<MemoryDevice>, Arc<Trap>) {
     (memory, trap)
 }
 
-/// Wherever an operation panics, the instance becomes read-only, and the image comes back as the
-/// last sync left it.
+/// At whichever read an operation panics, the instance becomes read-only, and the image then holds
+/// what the last sync left.
 #[test]
 fn a_panic_inside_an_operation_leaves_what_was_committed() {
     let mut panics = 0;
@@ -230,8 +231,8 @@ fn a_panic_inside_an_operation_leaves_what_was_committed() {
     assert!(panics >= 3, "only {panics} of the trials panicked");
 }
 
-/// A commit waits for the operation that will panic, and must not write what that operation left
-/// half done.
+/// A commit waits for an operation, which then panics. The commit must not write what that
+/// operation left half done.
 #[test]
 fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
     let mut panics = 0;
@@ -282,7 +283,7 @@ fn the_thread_in_the_background_commits() {
     fs.write("file", "text").unwrap();
     let is_there = || {
         let copy = Arc::new(memory.duplicate());
-        // A copy of a log that is just being written may not open.
+        // The copy cannot be opened if it was made while the journal was being written.
         let Ok(found) = ImageOptions::new().read_only(true).open_device(copy) else { return false };
         found.read("file").is_ok_and(|text| text == b"text")
     };
@@ -299,7 +300,8 @@ fn the_thread_in_the_background_commits() {
     assert_clean(&memory);
 }
 
-/// When much data is dirty, the write-back thread writes some of it before it is old.
+/// When more than half of `dirty_data_bytes` is dirty, the write-back thread writes some of it back
+/// before it is old.
 #[test]
 fn the_thread_in_the_background_writes_back_what_is_much() {
     let memory = make(64 << 20);

@@ -1,5 +1,5 @@
-//! What the library says about damage, about images that cannot be opened, and about arguments that
-//! it refuses.
+//! The library's errors for damage, for images that cannot be opened, and for arguments that it
+//! refuses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use blockyard::device::{BlockDevice, MemoryDevice};
 use blockyard::{Context, FileSystem, ImageOptions, InodeNr, OpenOptions, RenameMode, mkfs};
 
-/// Makes every directory entry of a name lead to another inode. The image must have no checksums.
+/// Overwrites the inode number in every directory entry named `name`. The image must have no
+/// checksums.
 fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
     /// Bytes of an entry before its name.
     const HEADER: u64 = 8;
@@ -21,8 +22,8 @@ fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
     }
 }
 
-/// A name whose inode is not in use is damage. The error was once "not found", as if there were no
-/// such name, and the removal of its directory never ended.
+/// A directory entry whose inode is not in use is damage. The error was once "not found", as if the
+/// name did not exist, and the removal of the directory never ended.
 #[test]
 fn a_name_without_an_inode_is_damage() {
     let memory = Arc::new(MemoryDevice::new(16 << 20));
@@ -48,7 +49,7 @@ fn a_name_without_an_inode_is_damage() {
     assert_eq!(fs.read_dir("folder").unwrap().count(), 1, "the name is still listed");
 }
 
-/// Files that are not images: the error says what they are and what to do, as the commands do.
+/// If a file is not an image, the error says why and what to do, as errors of the commands do.
 #[test]
 fn a_file_without_a_file_system_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,8 +70,8 @@ fn a_file_without_a_file_system_is_told() {
     }
 }
 
-/// The error for an attribute that is too large names the limit. It was once only "no space left",
-/// or "result too large for the buffer".
+/// The error for an attribute that is too large names the limit. The text was once only "no space
+/// left" or "result too large for the buffer".
 #[test]
 fn an_attribute_that_is_too_large_is_told_with_its_limit() {
     let fs =
@@ -135,7 +136,7 @@ fn an_image_that_is_too_small_is_told_the_smallest_size() {
     assert!(mkfs::plan(least, &large).is_ok() && mkfs::plan(least - 4096, &large).is_err());
 }
 
-/// Replaces bytes of an image wherever they stand. The image must have no checksums.
+/// Replaces every occurrence of the bytes `old` in an image. The image must have no checksums.
 fn replace(device: &MemoryDevice, old: &[u8], new: &[u8]) {
     let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
     device.read_at(0, &mut bytes).unwrap();
@@ -146,8 +147,9 @@ fn replace(device: &MemoryDevice, old: &[u8], new: &[u8]) {
     }
 }
 
-/// Damaged entries could once make a copy leave its destination. One kind is a name with slashes.
-/// The other is a symbolic link to a host directory, whose entry calls it a directory.
+/// Damaged directory entries once made a copy write outside its destination. One such entry has a
+/// name with slashes. The other has the file type "directory", but its inode is a symbolic link to
+/// a host directory.
 #[test]
 fn nothing_is_copied_outside_the_destination() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,8 +177,8 @@ fn nothing_is_copied_outside_the_destination() {
     damaged(b"\x0e\x07a_link_outside", b"\x0e\x02a_link_outside", "not a directory");
 }
 
-/// A look-up by hash does not find names that a listing of the same directory shows. Once, the
-/// removal of such a directory never ended.
+/// In a directory with a damaged index, look-ups by hash do not find names that a listing shows.
+/// Once, the removal of such a directory never ended.
 #[test]
 fn a_directory_whose_index_is_wrong_is_not_removed_for_ever() {
     let memory = Arc::new(MemoryDevice::new(16 << 20));
@@ -190,14 +192,14 @@ fn a_directory_whose_index_is_wrong_is_not_removed_for_ever() {
     fs.close().unwrap();
     let mut bytes = vec![0; 16 << 20];
     memory.read_at(0, &mut bytes).unwrap();
-    // The root of the index: `.`, then a `..` that reaches to the end of the block.
+    // The root of the index begins with `.` and a `..` whose entry reaches to the end of the block.
     let is_root = |block: &[u8]| {
         block[..4] == number
             && block[4..9] == *b"\x0c\0\x01\x02."
             && block[0x10..0x12] == 1012_u16.to_le_bytes()
     };
     let root = 1024 * u64::try_from(bytes.chunks(1024).position(is_root).unwrap()).unwrap();
-    // The blocks of the second and the third entry of the index.
+    // Exchange the block numbers of the second and the third index entry.
     let (mut second, mut third) = ([0; 4], [0; 4]);
     memory.read_at(root + 0x2c, &mut second).unwrap();
     memory.read_at(root + 0x34, &mut third).unwrap();
@@ -216,8 +218,8 @@ fn a_name_with_nul_is_no_name_of_an_attribute() {
     assert!(fs.xattr_names("file").unwrap().is_empty());
 }
 
-/// A path with a slash after a symbolic link must not remove or rename the link's target. It once
-/// did.
+/// Removing or renaming a path with a slash after a symbolic link must not remove or rename the
+/// link's target. Once it did.
 #[test]
 fn removals_and_renames_do_not_follow_a_link_with_a_slash() {
     let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
@@ -243,7 +245,8 @@ fn removals_and_renames_do_not_follow_a_link_with_a_slash() {
     fs.remove_dir("link/.").unwrap_err();
 }
 
-/// The copy once emptied its own source.
+/// Copying a file onto itself once emptied it. Here, other names and links for the file are tried,
+/// too.
 #[test]
 fn a_file_is_not_copied_onto_itself() {
     let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
@@ -259,8 +262,8 @@ fn a_file_is_not_copied_onto_itself() {
     assert_eq!(fs.open("from").unwrap().copy_range(0, 4, &appending, 0).unwrap_err().errno(), 22);
 }
 
-/// A range ends where the file ends, however long it was asked to be. So a file can be copied to
-/// its own end.
+/// Ranges are compared only after the range to read was cut off at the end of the file. So a file
+/// can be copied to its own end, even with a length that reaches far beyond the end.
 #[test]
 fn ranges_of_one_file_may_not_overlap() {
     let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
@@ -272,7 +275,8 @@ fn ranges_of_one_file_may_not_overlap() {
     assert_eq!(fs.read("file").unwrap(), b"01234567896789");
 }
 
-/// Content and attributes go to the same file.
+/// If `copy_in` writes content through a symbolic link, the attributes go to the link's target,
+/// too. Also: hard links stay hard links when a tree is copied a second time.
 #[test]
 fn a_copy_through_a_link_gives_attributes_to_the_target() {
     use std::os::unix::fs::PermissionsExt;
@@ -293,7 +297,8 @@ fn a_copy_through_a_link_gives_attributes_to_the_target() {
     }
 }
 
-/// Space that the file system keeps for itself was once reported as available.
+/// Blocks reported as available can be allocated. Once, `statfs` also reported those that the file
+/// system reserves for itself.
 #[test]
 fn what_is_available_can_be_used() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! The programs in `examples/` work.
+//! Runs the programs in `examples/`.
 
 #[path = "../examples/check_and_repair.rs"]
 mod check_and_repair;
@@ -28,7 +28,7 @@ mod examples {
     work!(check_and_repair crash_and_recovery edit_file eight_writers make_image partition);
 }
 
-/// The examples are short, and all of them run here.
+/// The examples are short, and this file runs all of them.
 #[test]
 fn each_has_under_sixty_lines() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");

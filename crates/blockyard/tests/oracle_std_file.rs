@@ -78,7 +78,7 @@ fn len() -> impl Strategy<Value = usize> {
 }
 
 /// Operations that either allocate ranges or seek data and holes, but not both: once the kernel has
-/// read blocks that are only allocated, it reports them as data.
+/// read unwritten blocks, it reports them as data.
 fn op(allocates: bool) -> BoxedStrategy<Op> {
     let slot = 0..4usize;
     let name = 0..NAMES.len();
@@ -151,7 +151,7 @@ fn found(buf: Vec<u8>, result: io::Result<usize>) -> Answer {
     Ok((read as u64, buf[..read].to_vec()))
 }
 
-/// Bytes that identify the step that wrote them.
+/// Non-zero bytes that depend on the step that writes them.
 fn bytes(step: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (step * 31 + at) as u8 | 1).collect()
 }
@@ -177,7 +177,7 @@ where
         }
         Op::WriteAt { at, len, .. } => number(file.write_at(&bytes(step, len), at).map(|len| len as u64)),
         Op::ReadToEnd { .. } => {
-            // A limit, so that holes of gigabytes are not read.
+            // Limited, so that holes of gigabytes are not read in full.
             let mut buf = Vec::new();
             let read = stream.take(1 << 20).read_to_end(&mut buf);
             found(buf, read)
@@ -255,8 +255,8 @@ fn time(seconds: u32) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds.into())
 }
 
-/// Attributes folded into one number. Times that the clock set, in `1_700_000_000..=4_000_000_000`,
-/// are left out, as the two sides differ there.
+/// Attributes folded into one number. Modification times in `1_700_000_000..=4_000_000_000` count
+/// as 0: they may come from the clock, and then the two sides differ.
 fn facts(len: u64, mode: u32, links: u64, seconds: i64) -> u64 {
     let is_set = !(1_700_000_000..=4_000_000_000).contains(&seconds);
     let seconds = if is_set { seconds as u64 } else { 0 };
@@ -266,7 +266,7 @@ fn facts(len: u64, mode: u32, links: u64, seconds: i64) -> u64 {
         .fold(7, |all: u64, part| all.wrapping_mul(1_000_003).wrapping_add(*part))
 }
 
-/// Both sides of one sequence.
+/// The two directories in which one sequence runs, and its open files.
 struct Pair<'a> {
     fs: &'a FileSystem,
     host: &'a Path,

@@ -1,6 +1,6 @@
 //! Sixteen threads create, open, rename, exchange, link, remove, list and read the same few files
 //! by path, and use the files they opened. An open file never shows another file's content, no
-//! inode or descriptor is left over, and e2fsck finds nothing.
+//! inode or file descriptor is leaked, and e2fsck finds nothing.
 //!
 //! `STEPS=n` sets the operations per thread (400). `SECONDS_LONG=n` runs for n seconds instead (600
 //! in full). `SEED` sets the seed.
@@ -40,8 +40,8 @@ impl Stress<'_> {
         format!("d{}/f{}", self.random.random_range(0..DIRECTORIES), self.random.random_range(0..NAMES))
     }
 
-    /// Counts a success and returns its value. `None` for an error that follows from what other
-    /// threads do with the names. Any other error panics.
+    /// Counts a success and returns its value. Returns `None` for an error that other threads can
+    /// cause by creating, renaming or removing the same names. Panics at any other error.
     fn note<T>(&mut self, what: &str, result: blockyard::Result<T>) -> Option<T> {
         match result {
             Ok(value) => {
@@ -113,7 +113,7 @@ impl Stress<'_> {
         }
     }
 
-    /// Writes, reads, truncates or syncs an open file, whatever became of its names.
+    /// Writes, reads, truncates, punches or syncs an open file, even if its names were removed.
     fn use_one(&mut self) {
         if self.open.is_empty() {
             return;
@@ -205,7 +205,7 @@ fn sixteen_threads_on_the_same_names() {
     e2fsck_clean(&image);
 }
 
-/// Tells the other threads when its own thread panics.
+/// When dropped by a panic of its thread, sets the flag that stops the other threads.
 struct Told<'a>(&'a AtomicBool);
 
 impl Drop for Told<'_> {

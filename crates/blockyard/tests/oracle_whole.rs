@@ -91,8 +91,8 @@ impl Ahead for blockyard::FileExtent {
     }
 }
 
-/// Every combination of options is refused with the same kind of error as in the standard library,
-/// or leaves the same content.
+/// Opening with every combination of options fails with the same kind of error as in the standard
+/// library, or succeeds and leaves the same content.
 #[test]
 fn options_of_opening_mean_what_they_mean_in_std() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -181,7 +181,7 @@ fn errors_of_paths_are_those_of_the_kernel() {
     fn theirs<T>(result: std::io::Result<T>) -> i32 {
         result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0)
     }
-    // On these paths no call leaves a change behind unless there is a bug.
+    // On these paths every call undoes what it creates, so the calls do not affect each other.
     let calls: [Call; 9] = [
         ("open", |fs, path| ours(fs.open(path)), |path| theirs(std::fs::File::open(path))),
         ("metadata", |fs, path| ours(fs.metadata(path)), |path| theirs(std::fs::metadata(path))),
@@ -361,8 +361,8 @@ fn trees_come_in_and_go_out_with_everything() {
     e2fsck_clean(&image);
 }
 
-/// If the copy of a set-id program belongs to the user who copied it, the program would run as that
-/// user. The test starts itself again without the right to change owners.
+/// If the owner of a set-id program could not be copied, the program would run as the user who
+/// copied it. The test starts itself again without the right to change owners (`CAP_CHOWN`).
 #[test]
 fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
     const NAME: &str = "a_copy_that_does_not_get_its_owner_loses_its_set_id_bits";
@@ -396,8 +396,8 @@ fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
     }
 }
 
-/// The two largest nanosecond values that fit into an inode are commands to Linux: use the current
-/// time, and leave the time unchanged.
+/// utimensat takes the two largest nanosecond values that fit into an inode as commands:
+/// `UTIME_NOW` (set the current time) and `UTIME_OMIT` (leave the time unchanged).
 #[test]
 fn too_many_nanoseconds_are_copied_as_the_most_that_there_are() {
     if !require(&["debugfs"]) {
