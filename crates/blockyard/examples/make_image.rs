@@ -1,4 +1,5 @@
-//! Makes an image with a program. Every run produces the same bytes, as a reproducible build needs.
+//! Makes and fills an image from Rust code. Every run produces the same bytes, as a reproducible
+//! build needs.
 
 use blockyard::{
     AclEntry, AclKind, Clock, Context, FileType, ImageOptions, Result, Subject, Timestamp, mkfs,

@@ -128,7 +128,7 @@ fn tell(error: String, told: &mut Option<String>) {
     }
 }
 
-/// Which of the two threads it is.
+/// The work of one of the two threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duty {
     WriteBack,

@@ -1,4 +1,4 @@
-//! Operations on an open image that name files by inode number and generation, as a mount needs.
+//! Operations on an open image by inode number and generation instead of path, as a mount needs.
 
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{
@@ -13,10 +13,10 @@ use crate::file_system::FileSystem;
 use crate::metadata::{Flags, Metadata};
 use crate::reference::{Access, Reference};
 
-/// Operations on an image that name files by [`InodeId`]: inode number and generation. The
-/// generation tells an inode apart from later ones with the same number. Once an inode is deleted,
-/// every operation on its id fails with `ESTALE` ([`Error::is_stale`]), even if another file has
-/// the number by then.
+/// Operations on an image that take an [`InodeId`] (inode number and generation) instead of a path.
+/// The generation tells an inode apart from later ones with the same number. Once an inode is
+/// deleted, every operation on its id fails with `ESTALE` ([`Error::is_stale`]), even if another
+/// file has the number by then.
 ///
 /// ```
 /// # fn main() -> blockyard::Result<()> {
@@ -66,7 +66,7 @@ impl Node {
 }
 
 impl FileSystem {
-    /// The same image, with operations that name files by inode number and generation, as a mount
+    /// The same image, with operations by inode number and generation instead of path, as a mount
     /// needs.
     ///
     /// ```

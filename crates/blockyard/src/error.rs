@@ -27,8 +27,8 @@ pub enum Reason {
     /// The path passes more symbolic links than Linux follows, or ends in one that must not be
     /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).
     Loop,
-    /// The operation reads a file that was not opened for reading, or writes one that was not opened
-    /// for writing.
+    /// The operation reads a file that was not opened for reading, or writes to one that was not
+    /// opened for writing.
     NotOpenForThis,
     /// The file system has been closed.
     Closed,

@@ -34,9 +34,9 @@ pub(crate) struct Abilities {
 /// Many threads can use it at once: each at its own offsets with [`File::read_at`] and
 /// [`File::write_at`], or all with one position through [`Read`](std::io::Read),
 /// [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The content stays while the file is open,
-/// even after its last name is removed. Dropping a `File` neither discards data nor makes it
-/// durable: [`File::sync_all`] makes it durable, and so does closing the image. All operations on a
-/// file of a closed image fail.
+/// even after its last name is removed. Dropping a `File` discards no data. The data is durable
+/// after [`File::sync_all`], or once the image is closed. All operations on a file of a closed
+/// image fail.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -140,8 +140,8 @@ impl File {
     /// change.
     ///
     /// If the file was opened for appending, the data goes to the end of the file whatever `offset`
-    /// is, as on Linux. Such a write is never short: if the data does not fit, it fails, even if a
-    /// part was appended.
+    /// is, as on Linux. Such a write is never short: if there is no space for all of the data, the
+    /// write fails, and a part of the data may have been appended.
     ///
     /// To write all or get an error, use `write_all_at` of [`std::os::unix::fs::FileExt`], which
     /// `File` implements.

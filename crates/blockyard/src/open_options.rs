@@ -1,6 +1,6 @@
 //! How to open a file. `file_system/open.rs` does the opening.
 
-/// How to open a file. Options that [`std::fs::OpenOptions`] has, too, mean the same here.
+/// How to open a file. An option that [`std::fs::OpenOptions`] has means the same here.
 ///
 /// ```
 /// use blockyard::{ImageOptions, OpenOptions};

@@ -1,4 +1,4 @@
-//! The engine of an open image, which operations share and a close takes away.
+//! The engine of an open image: operations share it, and a close takes it from them.
 //!
 //! There are several locks, so that two threads rarely touch the same cache line. Every operation
 //! holds one of them in shared mode, chosen by CPU slot. A close takes all of them exclusively. So

@@ -283,7 +283,7 @@ fn the_thread_in_the_background_commits() {
     fs.write("file", "text").unwrap();
     let is_there = || {
         let copy = Arc::new(memory.duplicate());
-        // The copy cannot be opened if it was made while the journal was being written.
+        // If the copy was made while the journal was being written, opening it may fail.
         let Ok(found) = ImageOptions::new().read_only(true).open_device(copy) else { return false };
         found.read("file").is_ok_and(|text| text == b"text")
     };

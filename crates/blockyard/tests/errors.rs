@@ -49,7 +49,7 @@ fn a_name_without_an_inode_is_damage() {
     assert_eq!(fs.read_dir("folder").unwrap().count(), 1, "the name is still listed");
 }
 
-/// If a file is not an image, the error says why and what to do, as errors of the commands do.
+/// If a file is not an image, the error says why, and which command helps.
 #[test]
 fn a_file_without_a_file_system_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,8 +218,8 @@ fn a_name_with_nul_is_no_name_of_an_attribute() {
     assert!(fs.xattr_names("file").unwrap().is_empty());
 }
 
-/// Removing or renaming a path with a slash after a symbolic link must not remove or rename the
-/// link's target. Once it did.
+/// With a slash after the name of a symbolic link, removals and renames fail. Once they removed or
+/// renamed the link's target.
 #[test]
 fn removals_and_renames_do_not_follow_a_link_with_a_slash() {
     let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
@@ -245,8 +245,8 @@ fn removals_and_renames_do_not_follow_a_link_with_a_slash() {
     fs.remove_dir("link/.").unwrap_err();
 }
 
-/// Copying a file onto itself once emptied it. Here, other names and links for the file are tried,
-/// too.
+/// Copying a file onto itself, directly or by another name or a symbolic link, is refused. Once it
+/// emptied the file. Also: `copy_range` refuses a target that was opened for appending.
 #[test]
 fn a_file_is_not_copied_onto_itself() {
     let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();

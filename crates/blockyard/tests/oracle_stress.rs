@@ -205,7 +205,7 @@ fn sixteen_threads_on_the_same_names() {
     e2fsck_clean(&image);
 }
 
-/// When dropped by a panic of its thread, sets the flag that stops the other threads.
+/// If its thread panics, sets the flag that stops the other threads.
 struct Told<'a>(&'a AtomicBool);
 
 impl Drop for Told<'_> {

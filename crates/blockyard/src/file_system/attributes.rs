@@ -67,8 +67,8 @@ impl FileSystem {
         self.set_attributes(path, &SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
     }
 
-    /// Sets the owner and the group; `None` leaves one as it is. Unlike chown(2), this keeps the
-    /// set-id bits.
+    /// Sets the owner and the group; `None` leaves the owner or group as it is. Unlike chown(2),
+    /// this keeps the set-id bits.
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
@@ -184,8 +184,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::metadata`]; the file is neither a regular file nor a directory; `flags`
     /// contains a flag that this type of file cannot have, one that the file does not have yet and
-    /// nobody may set, or `DAX` for data in the inode or the journal; or the image is
-    /// read-only.
+    /// nobody may set, or `DAX` for data in the inode or the journal; or the image is read-only.
     ///
     /// ```
     /// use blockyard::Flags;

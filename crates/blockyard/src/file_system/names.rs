@@ -168,8 +168,8 @@ impl FileSystem {
         let found = self.on_found(original, LastLink::Keep, |_, _, found| Ok(found))?;
         self.on_new(link, found.kind, |engine, ctx, place| {
             match engine.link(ctx, found.inode, place.directory(), place.name()) {
-                // The original was deleted. Without this, the operation would look up the new name
-                // and fail again, up to `TRIES` times.
+                // The original was deleted. Return `NotFound`: after `StaleInode`, `on_new` would
+                // look up the new name and try again, in vain.
                 Err(EngineError::StaleInode(inode)) if inode == found.inode.number => {
                     Err(EngineError::NotFound.into())
                 }

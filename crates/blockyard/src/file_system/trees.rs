@@ -40,7 +40,7 @@ impl FileSystem {
             FileType::Symlink => return self.remove_file(path),
             _ => return Err(Error::at(path, EngineError::NotDirectory)),
         }
-        // `remove_dir` checks this, too, but only after the directory was emptied.
+        // `remove_dir` refuses these paths, too, but is called only after the directory is emptied.
         if path::ends_in_dot(path.as_os_str().as_bytes()) || path.file_name().is_none() {
             return Err(Error::at(path, Reason::Invalid("the root, `.` and `..` cannot be removed")));
         }
