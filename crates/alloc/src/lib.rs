@@ -4,11 +4,12 @@
 //! The steps of one allocation: [`BlockRequest`] → admission → preallocation → normalise → goal →
 //! ladder of criteria over groups → choose an extent in a group → claim it under that group's lock
 //! → remember goals → [`AllocEvent`] → [`Claim`]. `allocate.rs` has these steps from top to bottom.
-//! A [`Policy`] names what fills each slot of this path.
+//! Each decision on this path is a slot, and a [`Policy`] says what fills each slot.
 //!
 //! All counts are in clusters. Bitmaps come from a [`GroupSource`]. With [`Claim::commit`] the
-//! caller says that claimed clusters are in the on-disk bitmap. With [`Allocator::commit`] the
-//! caller says that the clusters freed by a transaction may be used again.
+//! caller says that the claimed clusters are marked used in the on-disk bitmap. With
+//! [`Allocator::commit`] the caller says that the clusters freed by a transaction may be used
+//! again.
 
 #![forbid(unsafe_code)]
 

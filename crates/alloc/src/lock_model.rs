@@ -1,10 +1,10 @@
 //! Group locks that look held although nobody holds them: for models in which operations overlap on
 //! one thread.
 //!
-//! In such a model (the lab has one) the operations of a round are in flight together. A group in
+//! In such a model (the lab has one) the operations of a round count as concurrent. A group in
 //! which one of them allocated looks locked to all others until the round ends. A caller that
 //! passes over busy groups goes elsewhere. A caller that waits gets the lock, as it would after the
-//! round. Without a model a check costs one load of a line that is never written.
+//! round. Without a model, a check costs one load from a cache line that is never written.
 
 use core::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub trait LockModel: Send + Sync {
 /// The model, if any. It uses native primitives under every backend, because it observes the locks
 /// from outside.
 pub(crate) struct ModelledLocks {
-    /// Relaxed: set before the operations of the model begin.
+    /// Relaxed is enough: it is set before the operations of the model begin.
     is_set: AtomicBool,
     model: Mutex<Option<Arc<dyn LockModel>>>,
 }

@@ -1,9 +1,10 @@
-//! The kernel's file-system-wide lock ("md") and what it guards. Frees and stream goals share it.
+//! The `md` lock: one lock for the file system, as in Linux's allocator, and what it guards.
 //!
 //! In today's Linux it guards the two lists of freed records, one for each parity of the
-//! transaction id. Before the scalability series it also guarded the one stream goal and the count
-//! of pending clusters. Here two slots of a policy decide whether it guards these two: `slot_lock`
-//! and `free_pending`. [`Md::figures`] says how often the lock was taken.
+//! transaction id. Before the scalability series it also guarded the single stream goal and the
+//! count of pending clusters. Here two slots of a policy decide whether it guards these as well:
+//! `slot_lock` (the stream goals) and `free_pending` (the count). [`Md::figures`] says how often
+//! the lock was taken.
 
 use std::sync::Arc;
 

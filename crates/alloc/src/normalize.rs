@@ -2,10 +2,10 @@
 //! a preallocation.
 //!
 //! Pure arithmetic in blocks and bytes; only the lengths that come in and go out are in clusters.
-//! Unless its length is fixed, the window depends on the predicted size of the file (the larger of
-//! its size and the end of the request). It is cut on both sides where blocks are mapped or
-//! preallocated already. If it touches a mapped neighbour, the result also names the block where
-//! the window must start to join that neighbour on the device.
+//! The length of the window is fixed by the policy, or follows from the predicted size of the file
+//! (the larger of its size and the end of the request). The window is cut on both sides where
+//! blocks are mapped or preallocated already. If it touches a mapped neighbour in the file, the
+//! result also names the block where the window must start to adjoin that neighbour on the device.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
@@ -25,8 +25,8 @@ pub(crate) struct Window {
     pub(crate) logical: u32,
     /// Clusters.
     pub(crate) len: u32,
-    /// Where the window must start on the device to join a neighbour that it touches. It is worth
-    /// an exact try.
+    /// Where the window must start on the device to adjoin a neighbour that it touches in the file.
+    /// If there is such a block, an exact goal is tried.
     pub(crate) goal: Option<BlockNr>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn window(
         end = end.min(right);
     }
     if start > at || end <= at {
-        // The neighbours contradict the request (corrupt mapping): keep to the request.
+        // The neighbours contradict the request (corrupt mapping): use the request as it is.
         (start, end) = (at, at + asked);
     }
     debug_assert!(start <= at && at < end, "[{start}, {end}) does not hold block {at}");
@@ -104,9 +104,9 @@ fn by_size(size: u64, at: u64, asked: u64, block: u64) -> (u64, u64) {
     }
 }
 
-/// Where the window must start on the device to join a neighbour that it touches; the left
-/// neighbour is tried first. `None` if it touches neither, or if that block lies outside the file
-/// system.
+/// Where the window must start on the device to adjoin a neighbour that it touches in the file; the
+/// left neighbour is tried first. `None` if it touches neither, or if that start would lie outside
+/// the file system.
 fn contiguous_goal(geometry: &Geometry, request: &BlockRequest, start: u64, blocks: u64) -> Option<BlockNr> {
     let after_left = request.left.and_then(|left| {
         let next = left.physical.raw() + 1;
@@ -164,7 +164,7 @@ mod tests {
         window(g, &request, (logical, len), OwnBorders::default(), None)
     }
 
-    /// Windows seen on Linux 6.18, as (length, logical, exact try).
+    /// Windows seen on Linux 6.18: length, first logical block, and whether an exact goal is tried.
     #[test]
     fn windows_are_those_of_the_kernel() {
         let g = geometry(12, 0, 32768);

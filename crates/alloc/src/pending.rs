@@ -1,16 +1,17 @@
 //! Freed clusters of one group that wait for their transaction's commit: records ordered by
 //! position.
 //!
-//! Rules of merging (both only within one transaction and group):
-//! - *after*: the new record is inserted, then swallows the neighbour on each side that it touches;
-//! - *before*: only one neighbour is looked at: the one that was linked later (where a walk down
-//!   the kernel's tree ends). If the new range touches this neighbour, the neighbour grows in
-//!   place. It is then merged into the record on its other side, if the two touch now. If the new
-//!   range does not touch the neighbour, a new record is made, and a record on the side that was
-//!   not looked at stays apart.
+//! There are two rules for merging adjacent records (slot `freed_merge`). Both merge only records
+//! of one transaction and group:
+//! - *after*: the new record is inserted, then absorbs the neighbour on each side that it touches;
+//! - *before*: of the two neighbours, only the one that was inserted later is looked at (a walk
+//!   down the kernel's tree ends there). If the new range touches it, this neighbour is extended
+//!   over the new range. If it then touches the other neighbour, it is merged into that one. If the
+//!   new range does not touch it, a new record is inserted, which stays separate even if it touches
+//!   the other neighbour.
 //!
-//! A record keeps its position in its transaction's list for its whole life. A swallowed one has
-//! count 0.
+//! A record keeps its position in its transaction's list for its whole life. A record that was
+//! absorbed has count 0.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +21,14 @@ use blockyard_sync::{Atomic, Backend, Ordering};
 
 use crate::buddy::AlreadyFree;
 
-/// One freed range. Position and count change under the group's lock. Relaxed: the lock orders
-/// them.
+/// One freed range. Start and count change only under the group's lock, which orders the accesses.
+/// So relaxed is enough.
 pub(crate) struct Record<B: Backend> {
     pub(crate) group: GroupNr,
     pub(crate) txn: TxnId,
     start: B::AtomicU32,
     count: B::AtomicU32,
-    /// Order of linking within the group.
+    /// How many records had been inserted in the group up to this one. Compares their ages.
     linked: u64,
 }
 
@@ -36,7 +37,7 @@ impl<B: Backend> Record<B> {
         self.start.load(Ordering::Relaxed)
     }
 
-    /// Clusters; 0 when the record was swallowed or is done.
+    /// Clusters; 0 once the record was absorbed or its transaction has committed.
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
@@ -53,10 +54,10 @@ impl<B: Backend> Record<B> {
 
 /// The result of adding a range.
 pub(crate) enum Added<B: Backend> {
-    /// A new record, to be put at the tail of its transaction's list; `unlinked` old records were
-    /// swallowed.
+    /// A new record, to be put at the tail of its transaction's list; it absorbed `unlinked` old
+    /// records.
     Linked { record: Arc<Record<B>>, unlinked: u32 },
-    /// An old record grew; `unlinked` others were swallowed.
+    /// An old record was extended; `unlinked` records were absorbed.
     Grown { unlinked: u32 },
 }
 
@@ -193,8 +194,8 @@ impl<B: Backend> PendingTree<B> {
         Ok(Added::Linked { record: self.link(group, txn, start, count), unlinked: 0 })
     }
 
-    /// Merges a grown record into the record on its other side when the two touch now. Returns how
-    /// many records left the tree, 0 or 1.
+    /// Merges the extended record `grown` into `other`, the record on its other side, if the two
+    /// touch now. Returns how many records left the tree, 0 or 1.
     fn join(&mut self, other: Option<Arc<Record<B>>>, grown: &Arc<Record<B>>) -> u32 {
         let Some(other) = other.filter(|other| other.txn == grown.txn) else { return 0 };
         let touches = other.end() == grown.start() || grown.end() == other.start();
@@ -251,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Worked example E9: free [0,10), [20,30), [10,20) in one transaction.
+    /// Example E9 of `tests/series.rs`: free [0,10), [20,30), [10,20) in one transaction.
     #[test]
     fn the_bridging_free_of_the_example() {
         let txn = TxnId::new(4);
@@ -269,8 +270,8 @@ mod tests {
     fn an_adjacent_record_on_the_other_side_stays_apart() {
         let txn = TxnId::new(4);
         let mut tree = PendingTree::<Native>::default();
-        // The record linked last is [30,40). The walk for 10 ends there, so [0,10) is not looked
-        // at.
+        // Of the neighbours of [10,15), [30,40) was inserted later. So [0,10) is not looked at,
+        // although it touches.
         for (start, count) in [(0, 10), (30, 10), (10, 5)] {
             tree.merge_or_add(GROUP, txn, start, count).unwrap();
         }

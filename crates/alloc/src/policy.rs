@@ -1,9 +1,9 @@
-//! Policies are data: a policy names what fills each slot of the mechanism, and a preset is a named
-//! composition.
+//! Policies are data. A policy says what fills each slot, that is, how each decision of the
+//! allocator is made. A preset is a policy with a name.
 //!
-//! An arm on the command line is `preset` or `preset:slot=value:slot=value`. Tunables are set like
-//! slots (`mb_max_to_scan=50`). Commas separate arms. Combinations that no mechanism can serve are
-//! refused here, so the search never meets one.
+//! A policy on the command line is `preset` or `preset:slot=value:slot=value`. Tunables are set
+//! like slots (`mb_max_to_scan=50`). Commas separate policies. Combinations that the mechanism
+//! cannot serve are refused here, so the search need not handle them.
 
 mod best_fit;
 pub mod code;

@@ -1,15 +1,16 @@
 //! Preallocations: clusters that are used in core but not on disk, kept for one inode or for the
 //! small files of one CPU slot.
 //!
-//! Key decision: the moving part (front, free clusters, users, deleted) is one atomic word, so
-//! taking from a preallocation, ending a use and deleting it need no lock. An inode preallocation
-//! also has one bit for each of its clusters: whether it was taken. So dropping it never needs the
-//! on-disk bitmap.
+//! Key decision: the state that changes (front, free clusters, users, deleted) is one atomic word,
+//! so taking from a preallocation, ending a use and deleting it need no lock. An inode
+//! preallocation also has one bit for each of its clusters: whether the cluster was taken. So
+//! dropping the preallocation never needs the on-disk bitmap.
 //!
 //! Invariants: a preallocation is in its group's list exactly while the clusters left in it are
-//! used in the group's in-core bitmap. Both change together under the group's lock. A caller that
-//! takes from a preallocation has pinned the group, which must be loaded, and becomes a user of the
-//! preallocation. A preallocation with users is not deleted; a deleted one is never taken from.
+//! marked used in the group's in-core bitmap. Both change together under the group's lock. A caller
+//! that takes from a preallocation has pinned the group, which must be loaded, and becomes a user
+//! of the preallocation. A preallocation with users is not deleted; a deleted one is never taken
+//! from.
 
 pub(crate) mod inode;
 pub(crate) mod locality;
@@ -78,8 +79,9 @@ pub(crate) struct Prealloc<B: Backend> {
     pub(crate) len: u32,
     word: B::AtomicU64,
     /// One bit per cluster: whether it was taken. Empty for locality preallocations, which are
-    /// taken from the front. Relaxed: users set the bits; what is left is given back when there are
-    /// no users, and the state word orders the two. Checks for overlaps may read an older state.
+    /// taken from the front. Relaxed is enough: only users set bits, the clusters left are given
+    /// back only when there are no users, and the state word orders the two. Checks for overlaps
+    /// may read an older state.
     taken: Box<[B::AtomicU64]>,
     /// Index in the group's list. Relaxed: guarded by the group's lock.
     place: B::AtomicU32,

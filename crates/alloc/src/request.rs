@@ -24,7 +24,7 @@ bitflags::bitflags! {
         const GROUP_ALLOC = 0x80;
         /// Allocate at the goal or not at all.
         const GOAL_ONLY = 0x100;
-        /// The exact goal block is worth trying first.
+        /// Try the exact goal block first.
         const TRY_GOAL = 0x200;
         /// The clusters were reserved when the data was written.
         const DELALLOC_RESERVED = 0x400;
@@ -34,7 +34,8 @@ bitflags::bitflags! {
         const USE_ROOT = 0x1000;
         /// May use the file system's own reserve.
         const USE_RESERVED = 0x2000;
-        /// Set on a retry if dropping preallocations gave nothing back: group checks take the lock.
+        /// Set on a retry if dropping preallocations gave nothing back: tests of a group take its
+        /// lock.
         const STRICT_CHECK = 0x4000;
         /// The block belongs to a directory.
         const DIRECTORY = 0x1_0000;
@@ -87,8 +88,8 @@ pub struct BlockRequest {
     pub writer_open: bool,
     /// The CPU slot of the caller.
     pub cpu: CpuSlot,
-    /// Number of the process that asks; 0 when unknown. Only policies by code read it: the colour
-    /// is part of `goal` already.
+    /// Number of the process that asks; 0 when unknown. Only policies by code read it, because
+    /// `goal` already includes the colour.
     pub colour: u32,
     /// Kind of the request.
     pub flags: RequestFlags,

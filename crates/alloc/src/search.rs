@@ -1,10 +1,10 @@
-//! The search: exact goal, then the ladder of criteria over groups, then the best of what was seen.
+//! The search: exact goal, then the ladder of criteria over groups, then the best candidate seen.
 //!
 //! `Allocator::search` is one search from top to bottom. Pure functions decide what to do
 //! (`ladder`). A walk visits groups (`linear`, `indexed`, `choose`), a visit tests and scans one
-//! (`visit`, `scan`), candidates compete (`candidates`), and the winner is claimed at once, under
-//! the group's lock (`take`). A request in flight has three parts (`context`): what is asked, which
-//! never changes; where its search stands (`state`); and the result (`outcome`).
+//! group (`visit`, `scan`), candidates compete (`candidates`), and the winner is claimed at once,
+//! under the group's lock (`take`). A request in flight has three parts (`context`): what is asked,
+//! which never changes; where its search stands (`state`); and the result (`outcome`).
 
 pub(crate) mod by_code;
 pub(crate) mod candidates;
@@ -40,8 +40,8 @@ use ladder::{Trim, Walk};
 const EXHAUSTED: u32 = 5;
 
 impl<B: Backend> Allocator<B> {
-    /// Searches for the goal. The extent found is claimed in core and left in
-    /// `context.outcome.find`.
+    /// Searches for free clusters, from the goal on. The extent found is claimed in core and left
+    /// in `context.outcome.find`.
     ///
     /// # Errors
     /// When nothing was found and a group could not be loaded.
@@ -57,7 +57,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Takes the exact goal if the flags ask for that, the whole length is free there, and the goal
-    /// keeps the stripe rule ([`Self::goal_fits_stripe`]). A corrupt group is passed over. A group
+    /// obeys the stripe rule ([`Self::goal_fits_stripe`]). A corrupt group is passed over. A group
     /// that cannot be loaded is noted in `context.outcome`.
     pub(crate) fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
         let wanted = context.flags().intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
@@ -81,7 +81,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Whether the goal keeps the rule that a request of exactly one stripe starts on a stripe.
+    /// Whether the goal obeys the rule that a request of exactly one stripe starts on a stripe.
     fn goal_fits_stripe(&self, goal: Extent) -> bool {
         if self.stripe == 0 || goal.len != self.stripe {
             return true;
@@ -103,8 +103,8 @@ impl<B: Backend> Allocator<B> {
             StreamFiles::Large => RequestFlags::STREAM,
             StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
         };
-        // With `overflow=lane` a file continues in the group of the nearest block to the left. The
-        // goal may lie in the next group, which another writer may use.
+        // With `overflow=lane` a file continues in the group of its nearest block to the left. The
+        // goal itself may already be in the next group, where another writer may be.
         let left = context.asked.request.left.filter(|_| context.asked.is_data());
         let stays = left.filter(|_| self.policy.overflow == Overflow::Lane);
         if let Some(left) = stays {
@@ -173,8 +173,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts a hit of the best candidate. With `visit=scan`, a hit after all criteria counts as a
-    /// useless loop of the first criterion, as in the kernel.
+    /// Counts that the best candidate was taken. With `visit=scan`, if that was after all criteria,
+    /// it counts as a useless loop of the first criterion, as in the kernel.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
             context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;

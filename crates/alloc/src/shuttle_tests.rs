@@ -1,6 +1,6 @@
-//! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a
-//! preallocation, lagging counts, admission. `tests/shuttle.rs` tests what the public interface
-//! shows.
+//! Concurrent protocols inside the crate, run under many schedules by shuttle: index sets, index
+//! lists, the state word of a preallocation, lagging counts, admission. `tests/shuttle.rs` tests
+//! the public interface in the same way.
 
 #![allow(clippy::as_conversions, reason = "tests")]
 
@@ -17,15 +17,16 @@ use crate::index::fifo::FifoLists;
 use crate::prealloc::{Owner, Prealloc};
 use crate::request::RequestFlags;
 
-/// Runs half of the schedules at random, half by changing priorities.
+/// Half of the schedules are random; the other half (PCT) follow priorities that change at random
+/// points.
 fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let schedules = if blockyard_testkit::full_matrix() { schedules * 20 } else { schedules };
     shuttle::check_random(scenario, schedules / 2);
     shuttle::check_pct(scenario, schedules / 2, 3);
 }
 
-/// One group leaves while another arrives. The two share a word, a summary word, or a word of the
-/// top level. The new group is found, even by a search from group 0.
+/// One group is removed from a set while another is inserted. The two share a word, a summary word,
+/// or a word of the top level. The new group is found, even by a search from group 0.
 #[test]
 fn index_sets_lose_no_arrival() {
     for (leaves, arrives) in [(64, 65), (64, 130), (4160, 4161), (4160, 4230), (4160, 8300)] {
@@ -45,7 +46,8 @@ fn index_sets_lose_no_arrival() {
     }
 }
 
-/// Every reader finds a group that stays in a set, whatever happens to groups of other words.
+/// Every reader finds a group that stays in a set, even while groups in other words of the set are
+/// inserted and removed.
 #[test]
 fn readers_find_what_stays() {
     explore(2000, || {
@@ -155,7 +157,8 @@ fn the_front_of_a_locality_preallocation_moves_once() {
     });
 }
 
-/// Two threads of one CPU slot both fold what they see. Nothing is folded twice or lost.
+/// Two threads of one CPU slot both fold the slot's amount into the total. Nothing is folded twice
+/// or lost.
 #[test]
 fn lagging_counts_fold_each_amount_once() {
     explore(2000, || {

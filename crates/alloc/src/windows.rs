@@ -247,8 +247,8 @@ fn point_behind_last<B: Backend>(geometry: &Geometry, context: &mut Context<'_, 
     }
 }
 
-/// Remembers where the request ended. A block of the map has no logical block, so it moves only the
-/// cluster.
+/// Remembers where the request ended. A block of the block map has no logical number, so it changes
+/// only the remembered cluster.
 fn note_last<B: Backend>(geometry: &Geometry, context: &Context<'_, B>, known: &mut Reservation) {
     let Some(find) = &context.outcome.find else { return };
     let cluster =

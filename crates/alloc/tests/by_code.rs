@@ -1,5 +1,6 @@
-//! Policies whose decisions are code of another crate: each of the three parts obeys the rules of
-//! every policy, even if its answers are nonsense, and is called as its documentation says.
+//! Policies by code of another crate: a search engine, a choice of groups, a choice of extents.
+//! With each, the allocator keeps the rules of every policy (`blockyard_conformance`), even if the
+//! code answers nonsense, and it calls the code as documented.
 
 #![allow(clippy::unwrap_used)]
 

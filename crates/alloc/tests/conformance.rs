@@ -1,6 +1,6 @@
 //! The rules of every policy: no cluster goes to two owners, "no space" is never false, the same
-//! requests get the same answers, and the books balance. The last test runs the presets that have
-//! no line here.
+//! requests get the same answers, and the books balance. The last test runs the presets that are
+//! not in the list.
 
 #![allow(clippy::unwrap_used, reason = "a test binary")]
 

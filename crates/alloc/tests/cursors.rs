@@ -81,7 +81,7 @@ fn the_flaws_of_v2_can_be_switched_off() {
     bench.exact(1, 32, &far);
     bench.exact(0, 32, &far);
     assert_eq!(bench.exact(0, 32, &InodeAlloc::new()).0, 0, "the CPU's cursor stayed");
-    // CPU 1's cursor is in group 8, so only a file that remembers group 0 begins there.
+    // CPU 1's cursor is in group 8. So a file begins in group 0 only if it remembers that group.
     assert_eq!(bench.exact(1, 32, &near).0, 0, "group 0 is remembered");
     let forgets = Bench::new("rralloc-v2:inode_moves_cpu=off");
     let near = InodeAlloc::new();

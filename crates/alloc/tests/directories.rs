@@ -1,5 +1,5 @@
-//! Where blocks of directories go on a device without seek times: no linear walk precedes the
-//! index.
+//! Where blocks of directories go on a device without seek times, so that no linear prefix precedes
+//! the walk over an index.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn places(policy: &str) -> (Vec<u32>, usize) {
         (100..30_000).step_by(4).for_each(|at| disk.write(group, at, 1, true));
     }
     let allocator: Allocator = Allocator::open(&config, disk.clone(), &disk.facts()).unwrap();
-    // As if files had been allocated there before: the indexes know the groups.
+    // Loads all groups, as if files had been allocated there before. So the indexes contain them.
     allocator.initialise(0, GROUPS).unwrap();
     let mut blocks = Vec::new();
     for number in 0..300 {

@@ -1,4 +1,4 @@
-//! Inode allocation against published vectors, and against models.
+//! Inode allocation against inode numbers of a kernel, and against models.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

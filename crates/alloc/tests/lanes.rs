@@ -1,7 +1,8 @@
-//! Two writers append in turns, and each truncates its file before it writes the next. They keep to
-//! their lanes, even if a lane's group is full of clusters that wait for a commit. Once, they met
-//! when a lane's group was full: the index knows only groups that were loaded, and those are the
-//! groups where others write. In one group, the two files then alternated request by request.
+//! Two writers append in turns, and each truncates its file before it writes the next. Under `yard`
+//! each stays in its lane, even if the lane's group is full of clusters that wait for a commit.
+//! Without `overflow=lane`, a writer whose lane's group is full takes a group from the index. The
+//! index contains only groups that were loaded, so it leads into the other writer's group, where
+//! the two files then alternate request by request.
 
 #![allow(clippy::unwrap_used)]
 
@@ -93,7 +94,7 @@ impl Bench {
     }
 
     /// Two writers in turns, with a commit each time both have written more than a group holds.
-    /// Returns the most extents of a file, and the groups that both wrote to.
+    /// Returns the highest number of extents of a file, and the groups that both wrote to.
     fn write_in_turns(&self) -> (usize, Vec<GroupNr>) {
         let mut writers = [0, 1].map(|cpu| Writer {
             cpu: CpuSlot::new(cpu),
@@ -125,8 +126,8 @@ fn writers_do_not_meet_where_clusters_wait_for_a_commit() {
     assert_eq!(Bench::new("yard").write_in_turns(), (1, Vec::new()));
 }
 
-/// Both ideas are needed. Without `overflow=lane` the writers meet. Without `room=run` they do not,
-/// but a file has several extents.
+/// Both slots are needed. Without `overflow=lane` the writers write to the same groups. Without
+/// `room=run` they do not, but a file has several extents.
 #[test]
 fn without_lanes_that_go_on_writers_meet() {
     let (most, shared) = Bench::new("yard:overflow=index").write_in_turns();

@@ -1,6 +1,6 @@
 //! Inode numbers against the running kernel: a seeded stream of creates and removals on a mounted
-//! image, repeated by the allocator in step. Every number must be equal. So must, after the
-//! unmount, what each descriptor says about inodes, and the free clusters of each flex group.
+//! image, repeated by the allocator in step. Every number must be equal. After the unmount, the
+//! inode fields of each descriptor and the free clusters of each flex group must be equal too.
 //!
 //! The stream runs on one CPU, because each CPU holds back a share of the kernel's totals
 //! (docs/behaviour/inode-allocation.md).

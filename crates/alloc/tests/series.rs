@@ -1,5 +1,5 @@
-//! The worked examples E1 to E9 of what the scalability series changed. Each stage of the series is
-//! a preset with overrides.
+//! Nine worked examples (E1 to E9) of what the scalability series changed. Each stage of the series
+//! is a preset with overrides.
 //!
 //! Stages: `OLD` is before the series. `S15` adds patches 10 and 15: full groups leave their index,
 //! and indexes are ordered by group number. `S16` lacks only patch 17: it visits groups while it
@@ -22,8 +22,8 @@ const S15: &str = "linux-6.16:scan=optimized:full_groups=drop:order_index=by-gro
 const S16: &str = "linux-6.18:scan=optimized:sweep=per-set";
 const S17: &str = "linux-6.18:scan=optimized";
 
-/// A file system whose groups have the given free clusters in the given number of equal runs.
-/// Groups not named are full.
+/// A file system made from a layout, which gives for some groups the number, the free clusters, and
+/// how many equal runs these form. All other groups are full.
 struct Stage {
     allocator: Allocator,
     rings: Arc<EventRings>,
@@ -124,7 +124,7 @@ fn e3_lists_remember_history() {
     assert_eq!(on(S17), (0, 2));
 }
 
-/// Groups 0, 1, 2 were in order 8 and became full.
+/// Groups 0, 1 and 2 were in the set of order 8 of the average-fragment index and then became full.
 fn zombies(policy: &str) -> Stage {
     let layout = [(0, 700, 1), (1, 700, 1), (2, 700, 1), (3, 1400, 2)];
     let stage = Stage::new(policy, 8, &layout);
@@ -214,8 +214,8 @@ fn e7_best_available_length() {
     assert_eq!((group, len), (7, 256));
 }
 
-/// E9: how often the file-system-wide lock is taken for three frees of one transaction, the last
-/// bridging the others, with and without the commit.
+/// E9: how often the `md` lock is taken for three frees of one transaction, of which the last fills
+/// the gap between the other two; with and without the commit.
 #[test]
 fn e9_holds_of_the_md_lock_when_freeing() {
     let holds = |policy: &str, with_commit: bool| {

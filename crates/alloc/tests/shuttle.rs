@@ -1,6 +1,6 @@
-//! The allocator's protocols under a systematic scheduler: every lock and every atomic access is a
-//! point where another thread may run. The number of schedules is bounded: half of them are random,
-//! half follow priorities that change a few times.
+//! The allocator's protocols, run under many schedules by shuttle: every lock and every atomic
+//! access is a point where another thread may run. The number of schedules is bounded: half of them
+//! are random, half follow priorities that change a few times.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

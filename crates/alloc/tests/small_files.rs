@@ -11,9 +11,10 @@ use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 const BLOCKS: u32 = 3;
 /// Holes in group 1, the group of the goal. Between two holes lie [`BLOCKS`] used blocks.
 const HOLES: u32 = 100;
-/// Where the run behind the holes begins.
+/// The block in group 1 where the run behind the holes begins.
 const RUN: u32 = 100 + HOLES * 2 * BLOCKS + BLOCKS;
-/// The shortest run there in which small files begin: it ends with a chunk of 2048 blocks.
+/// The shortest run there in which small files begin under `yard`. It must contain an aligned chunk
+/// of 2048 blocks: here 2048 to 4095.
 const LONG: u32 = 4096 - RUN;
 
 /// Writes 50 small files one after the other. Returns how many lie in a hole, and how many lie in

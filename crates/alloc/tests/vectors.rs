@@ -1,5 +1,4 @@
-//! The worked examples of criterion and candidate choice that were observed on Linux 6.18 (c1 to
-//! c10).
+//! Ten examples (c1 to c10) of how Linux 6.18 was seen to choose criteria and candidates.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
 //! Allocation on many logical CPUs in virtual time: before the scalability series the CPUs queue up
-//! for the shared locks of the census; after it no shared lock is acquired.
+//! for shared locks (those of `Allocator::lock_census`); after it no shared lock is acquired.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 
@@ -12,8 +12,8 @@ use blockyard_sync::{CpuSlot, Virtual};
 const CPUS: u32 = 16;
 const REQUESTS: u32 = 60;
 
-/// Every CPU appends 64-block pieces to its own stream. One constant stands for all other costs of
-/// a write. Returns the report, and how often shared locks were acquired.
+/// Every CPU appends 64-block pieces to its own file. One constant stands for all other costs of a
+/// write. Returns the report, and how often shared locks were acquired.
 fn append(policy: &str) -> (Report, u64) {
     let geometry = MemoryBitmaps::plain_geometry(64, 4);
     let disk = MemoryBitmaps::new(geometry, 100);

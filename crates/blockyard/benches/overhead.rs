@@ -1,6 +1,6 @@
-//! The cost of the path layer: `write_at` through `File` against the engine's own call, and `open`
-//! of a deep path against the sum of its look-ups. Each round measures both, in alternating order.
-//! Prints medians; there is no pass or fail.
+//! The cost of the library over the engine: `File::write_at` compared with the engine's own call,
+//! and `open` of a deep path compared with looking up each of its names in the engine. Each round
+//! measures both, in alternating order. Prints medians; there is no pass or fail.
 
 #![allow(clippy::as_conversions, clippy::cast_precision_loss, clippy::unwrap_used)]
 
@@ -22,8 +22,8 @@ fn timed(mut call: impl FnMut(u64)) -> f64 {
     began.elapsed().as_nanos() as f64 / CALLS as f64
 }
 
-/// Runs both calls in each round; which one comes first alternates. Prints the median of each, and
-/// the median and quartiles of their ratio.
+/// Runs `ours` and `base` in each round; which one comes first alternates. Prints the median of
+/// each, and the median and quartiles of their ratio.
 fn compare(name: &str, mut ours: impl FnMut() -> f64, mut base: impl FnMut() -> f64) {
     let mut rows: Vec<(f64, f64)> = (0..ROUNDS)
         .map(|round| {

@@ -16,7 +16,7 @@ const RECENT_SECONDS_DIRTY: u32 = 360;
 pub(super) struct Recency<'a> {
     pub(super) source: &'a dyn InodeSource,
     pub(super) group: GroupNr,
-    /// First index that was never used.
+    /// Inodes from this index on were never used.
     pub(super) never_used_from: u32,
     pub(super) now: u32,
 }
@@ -39,7 +39,7 @@ pub(super) fn all_free(bits: u32) -> Box<[u64]> {
     vec![0; usize_from_u32(bits.div_ceil(64))].into_boxed_slice()
 }
 
-/// The bitmap in the first `bits` bits of `bytes`, which must hold them.
+/// The first `bits` bits of `bytes` as a bitmap. Panics if `bytes` is shorter.
 pub(super) fn from_bytes(bytes: &[u8], bits: u32) -> Box<[u64]> {
     assert!(bits > 0, "a group without inodes");
     assert!(bytes.len() >= usize_from_u32(bits.div_ceil(8)), "an inode bitmap of {} bytes", bytes.len());
@@ -68,8 +68,8 @@ pub(super) fn clear(words: &mut [u64], bit: u32) -> bool {
     was_set
 }
 
-/// The lowest clear bit in `start..bits` that is not recent; if all are recent, the highest of
-/// them.
+/// The lowest clear bit in `start..bits` whose inode was not deleted recently. If all clear bits
+/// belong to recently deleted inodes, the highest of them.
 pub(super) fn find_free(words: &[u64], start: u32, bits: u32, recency: Option<&Recency<'_>>) -> Option<u32> {
     let Some(recency) = recency else { return next_clear(words, start, bits) };
     let mut last_recent = None;

@@ -1,4 +1,4 @@
-//! What an inode allocator is opened with, what it is asked, and the source of its bitmaps.
+//! The configuration of an inode allocator, its requests, and the source of its bitmaps.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Geometry, GroupNr, InodeNr};
@@ -26,7 +26,7 @@ pub struct InodeConfig {
     /// minutes while their table block is dirty) are passed over while the group has other free
     /// ones.
     pub without_journal: bool,
-    /// Seed of random starts.
+    /// Seed for searches that start at a random group.
     pub seed: u64,
 }
 
@@ -87,12 +87,12 @@ pub struct InodeRequest {
     pub parent_is_top: bool,
     /// Whether the new inode is a directory.
     pub directory: bool,
-    /// [`super::top_name_hash`] of the new name. The search for the group of a directory under a
-    /// top directory starts there. Without a hash, or if the placement rule uses none, it starts at
-    /// random.
+    /// [`super::top_name_hash`] of the new name. For a directory under a top directory, the search
+    /// starts at the flex group `hash % flex groups`. Without a hash, or if the placement rule uses
+    /// none, it starts at random.
     pub name_hash: Option<u32>,
-    /// A number to start from, for callers that know better than the placement. One beyond the last
-    /// inode is ignored.
+    /// The inode number to start from, instead of the placement rule's choice. Ignored if it is
+    /// beyond the last inode.
     pub goal: Option<InodeNr>,
     /// The CPU slot of the caller.
     pub slot: CpuSlot,
@@ -134,7 +134,8 @@ pub trait InodeSource: Send + Sync + core::fmt::Debug {
 
     /// The deletion time of the inode at an index of a group's table; `None` if that block of the
     /// table is not cached. Called under the group's lock, so it must not do I/O, and only if there
-    /// is no journal. The default knows nothing, so nothing counts as recent.
+    /// is no journal. By default no deletion time is known, so no inode counts as recently
+    /// deleted.
     fn deletion(&self, _group: GroupNr, _index: u32) -> Option<RecentDeletion> {
         None
     }

@@ -21,7 +21,8 @@ pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     fn in_group(&self, group: GroupNr) -> u32;
     /// Free clusters of a flex group; without flex groups, of the group with this number.
     fn in_flex(&self, flex: FlexNr) -> u64;
-    /// Free clusters of the file system, late like Linux's per-CPU counter (see [`LaggedCounter`]).
+    /// Free clusters of the file system. Lags as Linux's per-CPU counter does (see
+    /// [`LaggedCounter`]).
     fn total_approximate(&self) -> u64;
 }
 
@@ -36,7 +37,7 @@ pub struct ClusterCounts<B: Backend = Native> {
 }
 
 impl<B: Backend> ClusterCounts<B> {
-    /// Counts that start with each group's free clusters, in group order.
+    /// Counts that start at `free`: the number of free clusters of each group, in group order.
     #[must_use]
     pub fn new(geometry: &Geometry, free: &[u32], cpus: u32) -> Self {
         let total: u64 = free.iter().map(|&n| u64::from(n)).sum();
@@ -92,11 +93,11 @@ pub(super) struct InodeCounts<B: Backend> {
     flexes: Box<[Pair<B>]>,
     free: LaggedCounter<B>,
     directories: LaggedCounter<B>,
-    /// The debt of each group: recent directories less other recent inodes. `None` unless the
-    /// policy reads it.
+    /// The debt of each group: a new directory adds 1, any other new inode takes 1 away, and it
+    /// stays between 0 and [`DEBT_MAX`]. `None` unless the policy reads debts.
     debts: Option<Box<[B::AtomicU32]>>,
     /// Whether a directory changes its flex group's count of free inodes instead of its count of
-    /// directories: a bug of the first releases of ext4.
+    /// directories. This reproduces a bug of the first releases of ext4.
     used_dirs_fault: bool,
 }
 
@@ -213,8 +214,8 @@ impl<B: Backend> InodeCounts<B> {
         core::iter::once(&self.groups[usize_from_u32(group.raw())].directories).chain(in_flex)
     }
 
-    /// Notes that `count` free inodes of a corrupt group cannot be used any more. Only the total
-    /// forgets them, as in the kernel.
+    /// Notes that `count` free inodes of a corrupt group cannot be used any more. As in the kernel,
+    /// only the file system's total drops; the counts of the group and the flex group stay.
     pub(super) fn lost(&self, count: u32, slot: CpuSlot) {
         self.free.add(slot, -i64::from(count));
     }

@@ -5,13 +5,15 @@ use blockyard_disk::{BlockNr, Geometry, GroupNr};
 use crate::goals::inode_goal;
 use crate::policy::slots::DirBlocks;
 
-/// Goal of an inode that has no block yet: the first block of its group. With flex groups of at
-/// least 4 groups: the first block of the flex group's second group for regular files (and all
-/// others with `dir_blocks=with-data`), otherwise of its first group.
+/// The goal of an inode that has no block yet: the first block of a group. If flex groups have
+/// fewer than 4 groups, this is the inode's own group. Otherwise it is a group of the inode's flex
+/// group: the second one for regular files (with `dir_blocks=with-data`, for all inodes), the first
+/// one for all others.
 ///
-/// Where blocks are chosen at the write, `colour` is the caller's process number. It spreads
-/// writers over sixteenths of the group. With delayed allocation it is `None`. In a short last flex
-/// group the goal may lie beyond the file system; the search then starts at the first data block.
+/// Without delayed allocation, `colour` is the number of the calling process. It moves the goal by
+/// `colour % 16` sixteenths of the group, to spread writers. With delayed allocation it is `None`.
+/// In a short last flex group the goal may lie beyond the file system; the search then starts at
+/// the first data block.
 #[must_use]
 pub fn goal_for_inode(
     geometry: &Geometry,

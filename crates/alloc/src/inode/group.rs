@@ -6,7 +6,7 @@ use super::config::InodeGroupFacts;
 
 /// The inodes of one group.
 ///
-/// Pinned (not evictable) while `claims > 0`: the bitmap on disk does not know uncommitted claims.
+/// Pinned (not evictable) while `claims > 0`, because the bitmap on disk lacks uncommitted claims.
 #[derive(Debug)]
 pub(super) struct GroupState {
     /// One bit an inode, 1 = used or claimed; `None` while not in memory.
@@ -17,7 +17,8 @@ pub(super) struct GroupState {
     claims: u32,
     /// How many of those claims are for directories.
     claimed_directories: u32,
-    /// Evictions so far, modulo 2^16: tells a loader that what it read may be stale.
+    /// Evictions so far, modulo 2^16. If it changed during a load, the bitmap that was read may be
+    /// stale.
     generation: u16,
     /// `INODE_UNINIT`: the bitmap was never written.
     uninit: bool,
@@ -66,8 +67,8 @@ impl GroupState {
         if self.uninit { 0 } else { per_group - self.itable_unused }
     }
 
-    /// Makes the bitmap, with all inodes free, if it was never written. False if it must be read
-    /// instead.
+    /// If the bitmap was never written, creates it with all inodes free. Returns false if it must
+    /// be read instead.
     pub(super) fn synthesise(&mut self, per_group: u32) -> bool {
         if self.uninit {
             self.bits = Some(bitmap::all_free(per_group));
@@ -83,7 +84,7 @@ impl GroupState {
         }
     }
 
-    /// Forgets the bitmap unless it is pinned. Returns whether a bitmap was forgotten.
+    /// Drops the bitmap from memory unless it is pinned. Returns whether a bitmap was dropped.
     pub(super) fn evict(&mut self) -> bool {
         let evictable = self.bits.is_some() && self.claims == 0;
         if evictable {
@@ -99,8 +100,8 @@ impl GroupState {
         !core::mem::replace(&mut self.corrupt, true)
     }
 
-    /// The first free bit at or after `start` that is not recent; a recent one if there is no
-    /// other.
+    /// The first free bit at or after `start` whose inode was not deleted recently; if there is
+    /// none, a bit of a recently deleted inode.
     pub(super) fn find_free(&self, start: u32, per_group: u32, recency: Option<&Recency<'_>>) -> Option<u32> {
         bitmap::find_free(self.bits.as_deref()?, start, per_group, recency)
     }

@@ -41,8 +41,9 @@ struct Limits {
 
 impl<B: Backend> Search<'_, B> {
     /// A directory under a top directory: among the units with at least average free inodes and
-    /// clusters, the one with the fewest directories. Of several, the first in ring order from
-    /// `hash`, the hash of its name or a random number.
+    /// clusters, the one with the fewest directories. If several have equally few, the first in
+    /// ring order from unit `hash % units`. `hash` is the hash of the new directory's name, or a
+    /// random number.
     pub(super) fn top_directory(&self, family: &Family, hash: u32) -> Option<GroupNr> {
         let units = self.units();
         let inodes_min = self.counts.free_approximate() / u64::from(units);
@@ -69,8 +70,8 @@ impl<B: Backend> Search<'_, B> {
         }
     }
 
-    /// A directory elsewhere: the first unit that is not too full. The search starts at the unit of
-    /// the last child, or of the parent if there was no child.
+    /// A directory elsewhere: the first unit that is not too full. The search starts at the unit
+    /// that was chosen for the parent's last child; if there is none, at the parent's own unit.
     pub(super) fn ordinary_directory(&self, family: &Family) -> Option<GroupNr> {
         let limits = self.limits();
         let start = self.geometry.flex_of(family.last_group.unwrap_or(family.group));
@@ -103,8 +104,8 @@ impl<B: Backend> Search<'_, B> {
 
     /// The rule without flex groups. First the parent's group is tried. Then groups are probed in
     /// steps that double, from a start that depends only on the parent, so that the files of one
-    /// directory overflow together. All these must have a free inode and a free cluster. If none
-    /// has both, the first group after the parent's with a free inode will do.
+    /// directory overflow into the same groups. A group tried so far needs a free inode and a free
+    /// cluster. If none has both, the first group after the parent's with a free inode is chosen.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =

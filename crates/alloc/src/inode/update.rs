@@ -1,4 +1,4 @@
-//! What a change of an inode's use must write.
+//! What must be written when an inode is allocated or freed.
 
 use blockyard_disk::{GroupNr, InodeNr};
 

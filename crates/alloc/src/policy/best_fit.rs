@@ -1,7 +1,8 @@
 //! # `best-fit`: the shortest run that is long enough
 //!
-//! **Idea.** From the inode's goal on, the first group with a run for the whole request gives its
-//! shortest such run. If no group has one, the first group with space gives its longest run.
+//! **Idea.** In the first group, from the inode's goal on, that has a run for the whole request, it
+//! takes the shortest such run. If no group has one, it takes the longest run of the first group
+//! with space.
 //!
 //! **When it wins.** Requests of few sizes that come and go: holes are filled exactly and long runs
 //! survive.

@@ -44,13 +44,13 @@ pub struct Wish<'a> {
     /// Clusters to look for, at least 1: what was asked for, the window it grew into, or a
     /// preallocation for small files. Under best-available it may be shortened.
     pub clusters: u32,
-    /// How picky the search is now.
+    /// The criterion that the search uses now. The first ones are picky; the last takes any run.
     pub criterion: Criterion,
-    /// Groups below this number may be used.
+    /// Only groups with numbers below this one may be used.
     pub groups: u32,
 }
 
-/// A group seen without its lock. The figures were true a moment ago.
+/// A group seen without its lock, so the figures may be slightly out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupView {
     /// Free clusters; 0 if the group is corrupt.
@@ -137,9 +137,9 @@ pub trait GroupChoice: Send + Sync {
 
 /// Chooses which free run of a group is taken.
 pub trait ExtentChoice: Send + Sync {
-    /// A part of one free run, which is cut if it is longer than the wish; `None` if none is good
-    /// enough under this criterion. An answer that is not free counts as `None`. After `None` under
-    /// the last criterion, the first free run is taken. Called with the group locked.
+    /// Returns a free run or a part of one, which is cut if it is longer than the wish; `None` if
+    /// no run is good enough under this criterion. A run that is not free counts as `None`. After
+    /// `None` under the last criterion, the first free run is taken. Called with the group locked.
     fn choose(&self, wish: &Wish<'_>, runs: &FreeRuns<'_>) -> Option<Run>;
 }
 

@@ -40,9 +40,9 @@ pub struct Policy {
     pub small_start: SmallStart,
     /// Whether the goal's group is visited before the index is walked.
     pub goal_group: GoalGroup,
-    /// When a file's next block is tried first.
+    /// When the block right after the file's last one is tried first.
     pub neighbour: Neighbour,
-    /// What stream goals carry.
+    /// Whether a stream goal is only a group, or also an offset in it.
     pub stream_goal: StreamGoal,
     /// Whether the indexes are used.
     pub scan: Scan,
@@ -86,7 +86,7 @@ pub struct Policy {
     pub goal_base: GoalBase,
     /// When processes have colours (sixteenths of a group).
     pub goal_colour: GoalColour,
-    /// Whether the logical block moves a goal.
+    /// Whether the logical block number moves a goal.
     pub goal_logical: GoalLogical,
     /// When blocks are chosen.
     pub when: When,
@@ -98,7 +98,7 @@ pub struct Policy {
     pub fresh_groups: FreshGroups,
     /// What the cheap criteria do with groups that were not read yet.
     pub unloaded: Unloaded,
-    /// Whose searches begin at the stream goal.
+    /// Which files' searches begin at the stream goal.
     pub stream_files: StreamFiles,
     /// What moves the stream goal.
     pub stream_learns: StreamLearns,
@@ -106,7 +106,7 @@ pub struct Policy {
     pub small_files: SmallFiles,
     /// How the last blocks of a closed file are requested.
     pub closed_files: ClosedFiles,
-    /// Where a request next to the file's blocks is tried.
+    /// Where a request is tried if its window touches the file's blocks.
     pub merge_goal: MergeGoal,
     /// Which of two equally near preallocations wins.
     pub locality_ties: LocalityTies,
@@ -129,7 +129,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The same decisions under another name, for arms of the lab.
+    /// The same decisions under another name, for comparisons in the lab.
     #[must_use]
     pub const fn named(self, name: &'static str) -> Self {
         Self { preset: name, ..self }
@@ -222,9 +222,10 @@ pub struct Cursor {
     /// Whether an inode remembers its group.
     pub sticky_inode: bool,
     /// Whether the true neighbour (group and offset) is tried before any cursor. Otherwise the
-    /// cursor's group replaces the goal's and the goal's offset is kept, as published.
+    /// cursor's group replaces the goal's group and the goal's offset is kept, as in the published
+    /// versions of rralloc.
     pub neighbour_first: bool,
-    /// Whether a hit through an inode's cursor moves the CPU's cursor.
+    /// Whether a search that began at an inode's cursor and found space moves the CPU's cursor too.
     pub inode_moves_cpu: bool,
     /// Length floor in clusters for [`Accept::Floor`].
     pub floor: u32,
@@ -235,6 +236,6 @@ pub struct Cursor {
     pub start: CursorStart,
     /// Bytes after which a cursor moves on, for [`Advance::PerBytes`].
     pub advance_bytes: u32,
-    /// Whether an inode's cursor at group 0 counts as none, as published.
+    /// Whether an inode's cursor at group 0 counts as none, as in the published versions.
     pub zero_is_unset: bool,
 }

@@ -16,7 +16,7 @@ pub struct NotServed {
     pub preset: &'static str,
     /// Which images it serves.
     pub era: Era,
-    /// The features of the image that are newer.
+    /// The features of the image that are newer than the era.
     pub features: FeatureSet,
 }
 

@@ -1,7 +1,7 @@
 //! # `ext3`: the placement of ext3
 //!
 //! **Idea.** Directories of the root start in random block groups, among those with the fewest
-//! directories. Everything below stays in its directory's group while there is room. The search for
+//! directories. Inodes below them stay in their parent's group while there is room. The search for
 //! a file's first block begins in the inode's group, at one of its sixteenths, which the writer's
 //! process selects. Every later block goes right after the one before it in its file. If that place
 //! is taken, the next free place after it is used. Each file that is written has a window of blocks

@@ -1,4 +1,5 @@
-//! Parses `linux-6.18:slots=one:busy=wait`, prints it back, and refuses what cannot work.
+//! Parses policies such as `linux-6.18:slots=one:busy=wait`, prints them back, and refuses
+//! combinations that cannot work.
 
 use core::fmt;
 
@@ -265,7 +266,7 @@ const SLOTS: &[SlotText] = &[
     ),
 ];
 
-/// Slots that only some fillings of another slot use.
+/// Slots that have an effect only with some fillings of another slot.
 struct Users {
     slots: &'static [&'static str],
     /// Whether a policy has one of these fillings.
@@ -508,7 +509,7 @@ mod tests {
         assert_eq!(Policy::parse(&policy.to_string()), Ok(policy));
     }
 
-    /// Once, tunables could be set only on an open file system, so no arm could have them.
+    /// Earlier, tunables could be set only on an open file system, not in the text of a policy.
     #[test]
     fn tunables_are_overrides_too() {
         let policy = Policy::parse("linux-6.18:mb_max_to_scan=50:busy=wait:mb_group_prealloc=0").unwrap();
@@ -527,8 +528,8 @@ mod tests {
         }
     }
 
-    /// Once, fillings were names without an explanation, and presets were printed with the marks of
-    /// rustdoc.
+    /// Earlier, fillings were names without an explanation, and presets were printed with the marks
+    /// of rustdoc.
     #[test]
     fn everything_is_explained_in_plain_words() {
         let is_plain =
@@ -564,7 +565,7 @@ mod tests {
         assert!(!refused("linux-6.18:normalise=window:window=64"));
     }
 
-    /// Once, an override that nothing used was accepted, and the arm ran as if without it.
+    /// Earlier, an override that no chosen filling uses was accepted and had no effect.
     #[test]
     fn overrides_that_nothing_uses_are_refused() {
         for (text, why) in [

@@ -7,9 +7,9 @@
 //! **When it wins.** Many files appended in parallel on a device without seek times. Allocation
 //! spreads over the device instead of using the lowest holes again.
 //!
-//! **When it loses.** It accepts runs of any length, so files break up as space ages. Directories
-//! and metadata lose their groups. A hit through a file's cursor moves the CPU's cursor as well, so
-//! zones merge when threads migrate.
+//! **When it loses.** It accepts runs of any length, so files break up as space ages. Directory
+//! and metadata blocks follow the cursors too, so they are not kept together. A hit through a
+//! file's cursor moves the CPU's cursor as well, so zones merge when threads migrate.
 //!
 //! **Parameters.** Each CPU has a zone of `groups / CPUs` groups. A file cannot remember group 0
 //! (as published).

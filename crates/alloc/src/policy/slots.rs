@@ -80,8 +80,8 @@ slot! {
         Hashed = "hashed",
         /// One for each CPU, chosen by inode number, however few groups there are.
         Cpus = "cpus",
-        /// None: a stream starts where its inode remembers, group 0 at first (rralloc V3's regular
-        /// policy).
+        /// None: a stream starts at the group where its inode last found space, group 0 at first
+        /// (rralloc V3's regular policy).
         Inode = "inode",
         /// None: a stream keeps the goal of its inode.
         None = "none",
@@ -103,7 +103,7 @@ slot! {
     /// `stream_goal`: what a stream goal carries.
     StreamGoal {
         /// Group and offset. If the request tried an exact goal, a retry tries the stream goal as
-        /// one.
+        /// an exact goal.
         Offset = "offset",
         /// The group only.
         GroupOnly = "group-only",
@@ -260,14 +260,14 @@ slot! {
     FullGroups {
         /// It stays where it was.
         Keep = "keep",
-        /// It leaves.
+        /// It leaves the index.
         Drop = "drop",
     }
 }
 slot! {
     /// `scan_toggle`: upkeep of the largest-order index while optimised scanning is switched off.
     ScanToggle {
-        /// Frozen as it is.
+        /// None: the index is not updated.
         Freeze = "freeze",
         /// A group leaves when its order changes.
         Prune = "prune",
@@ -287,10 +287,10 @@ slot! {
     FreedMerge {
         /// Inserted first, then merged with both sides; each step under the file-system-wide lock.
         After = "after",
-        /// Merged first, with the newer of its neighbours; inserted only if that one does not
-        /// touch.
+        /// Merged first, with the one of its neighbours that was inserted later; inserted only if
+        /// it does not touch that one.
         Before = "before",
-        /// Merged first and kept in its group; a set of groups leads a commit there, without a
+        /// Merged first and kept in its group. A commit finds it through a set of groups, without a
         /// file-system-wide lock.
         ByGroup = "by-group",
     }
@@ -347,8 +347,8 @@ slot! {
     Advance {
         /// To the group of the last success: moves when a group is full.
         OnFill = "on-fill",
-        /// One group past each success that did not begin at an inode's own cursor, as for a new
-        /// inode.
+        /// To the group after the one where space was found, unless the search began at an inode's
+        /// own cursor. So it mostly moves once for each new inode.
         PerInode = "per-inode",
         /// One group further after every `advance_bytes` bytes found through it.
         PerBytes = "per-bytes",
@@ -583,8 +583,8 @@ slot! {
 slot! {
     /// `short_windows`: where a preallocation begins if it is shorter than its window.
     ShortWindows {
-        /// Where it ends with its window, if it covers the request there; else at the window's
-        /// start, if it covers the request there; else at the request.
+        /// Where it ends together with its window, if it covers the request there; else at the
+        /// window's start, if it covers the request there; else at the request.
         Nearest = "nearest",
         /// Before the request, by the least of three numbers: the request's distance from the
         /// window's start, the blocks found beyond the request's length, and the request's block

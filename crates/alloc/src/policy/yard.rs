@@ -11,7 +11,7 @@
 //!   their extents interleave until each file is long enough to be a stream.
 //! - `overflow=lane`: a lane's group may have no room, because it is full of clusters that wait
 //!   for a commit. Then the next groups of the same lane, in other flex groups, are tried before
-//!   the index. The index knows only groups that were loaded: those where others write.
+//!   the index. The index contains only groups that were loaded: those where others write.
 //! - `room=run`: what fallocate asks for begins in the first run of at least 512 free clusters near
 //!   the goal, while there is one. In Linux it begins in the smallest chunk that holds the first
 //!   request, often a leftover before another file's blocks.
@@ -21,14 +21,14 @@
 //!   groups. (For data only: `goal_group=first`.)
 //! - `slot_start=zones`: stream goals start spread over the file system, not all at group 0.
 //!   Writers do not have to collide before they separate.
-//! - `normalise=streams`: small files get what they ask for. Large ones get windows, as Linux's do.
-//!   Linux cuts a run of 512 blocks for the small files of each CPU, and the holes that deleted
-//!   files leave stay.
+//! - `normalise=streams`: small files get what they ask for. Large ones get windows, as in Linux.
+//!   Linux preallocates runs of 512 blocks for the small files of each CPU, so the holes that
+//!   deleted files leave are not filled.
 //! - `small_start=run`: a small file begins in the first run of at least 2048 free clusters, if the
 //!   goal's group or one of the next groups of its lane has an aligned chunk of that length. So
 //!   small files that are written one after the other lie together. If there is none, the usual
-//!   search finds a hole that fits. With `fit` there is only that search. After the life of a build
-//!   host free space is then in far fewer pieces, and a tree takes longer to read.
+//!   search finds a hole that fits. With `small_start=fit` there is only that search: on an image
+//!   aged as a build host, free space is then in far fewer pieces, but a tree takes longer to read.
 //! - `freed_merge=by-group`: freed clusters wait in their group, and a set of groups leads to them.
 //!   So freeing takes no lock but the group's.
 //!
@@ -36,7 +36,7 @@
 //! in the lab's repeatable model, and append 4 KiB at a time to 1 GiB each, leave 8 extents a file
 //! (`linux-6.18` 197). Writers that take turns leave one (`linux-6.18` one a block). Files that are
 //! truncated and written again and again, also by threads, have one extent where `linux-6.18`
-//! leaves 2 to 128. Freeing beside allocating.
+//! leaves 2 to 128. Freeing in parallel with allocating.
 //!
 //! **When it loses.** Files that several CPUs write into one directory lie in as many groups of its
 //! flex group. A scan of the directory in order of names seeks between them, and small files touch

@@ -20,12 +20,14 @@ const NO_CURSOR: u32 = u32::MAX;
 /// the clusters left in its preallocations are given back only when space runs out, and under
 /// `search=windows` its window stays for good.
 pub struct InodeAlloc<B: Backend = Native> {
-    /// Preallocations, ascending by logical block. Some may be deleted; they are dropped when met.
+    /// Preallocations, ascending by logical block. Some may be deleted; the next search of the list
+    /// drops them.
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
     /// Length of the vector. Relaxed: read without the lock only to pass over inodes without any
     /// preallocation.
     count: B::AtomicU32,
-    /// State of the search by windows; taken out while a request uses it.
+    /// State of the search by windows (ext3's reservation window); taken out while a request uses
+    /// it.
     reservation: Mutex<Option<Box<Reservation>>, B>,
     /// Group of the last success, for policies that remember it per inode. Relaxed: a hint.
     cursor: B::AtomicU32,

@@ -3,7 +3,7 @@
 //!
 //! The caller holds the locality group's mutex from its first look until its request is served, so
 //! two requests of one slot never interleave. Buckets are sorted by clusters left, ascending.
-//! Deleted entries are dropped when met.
+//! Deleted entries stay in a bucket until a search reaches them or the bucket is trimmed.
 
 use std::sync::Arc;
 
@@ -96,7 +96,9 @@ impl<B: Backend> LocalityGroup<B> {
     }
 }
 
-/// Deletes entries from the front until few enough are alive. Entries in use stay.
+/// Removes deleted entries. If more than [`BUCKET_MAX`] are left, deletes entries from the front
+/// until [`BUCKET_TRIMMED`] are left; entries in use stay. Returns the entries that it deleted, the
+/// last one first.
 fn trim<B: Backend>(bucket: &mut Vec<Arc<Prealloc<B>>>) -> Vec<Arc<Prealloc<B>>> {
     bucket.retain(|prealloc| !prealloc.glance().deleted);
     if bucket.len() <= BUCKET_MAX {

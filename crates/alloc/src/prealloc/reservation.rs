@@ -1,5 +1,5 @@
-//! State of the search by windows for one file: its window, how much of it was used, and where the
-//! file's last block went.
+//! State of the search by windows (as in ext3) for one file: its reservation window, how much of it
+//! was used, and where the file's last block went.
 
 /// Clusters of the first window.
 const WINDOW_FIRST: u32 = 8;
@@ -38,7 +38,7 @@ pub(crate) struct LastBlock {
     pub(crate) cluster: u64,
 }
 
-/// What the search by windows knows about one file.
+/// What the search by windows remembers about one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) window: Option<Window>,
@@ -51,7 +51,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// The state of a file of which nothing is known yet.
+    /// The state of a file before its first request.
     pub(crate) const fn new() -> Self {
         Self { window: None, size: WINDOW_FIRST, hits: 0, last: None }
     }

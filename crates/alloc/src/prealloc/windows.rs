@@ -1,5 +1,5 @@
-//! The windows of all files, ordered by position on disk. They never overlap, and they take no
-//! space: free clusters in a window stay free.
+//! The reservation windows of all files (as in ext3), ordered by position on disk. They never
+//! overlap, and they take no space: free clusters in a window stay free.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,15 @@ impl<B: Backend> Windows<B> {
     }
 
     /// Replaces `old` by a window of `place.size` clusters that begins between `place.start` and
-    /// `place.end`. The first gap between windows that is large enough is a candidate. A candidate
-    /// with a free cluster is taken. After one without, the search continues from the next free
-    /// cluster. While the first candidate is looked for, `old` counts as another window; then it
-    /// is removed. `next_free` returns the first free cluster at or after a given one.
+    /// `place.end`. The candidate is the first gap between windows that is large enough. If it
+    /// contains a free cluster, it becomes the window. Otherwise the next candidate is looked for
+    /// from the next free cluster on. `old` still occupies its place while the first candidate is
+    /// looked for; once that is found, `old` is removed. `next_free` returns the first free cluster
+    /// at or after a given one.
     ///
     /// # Errors
-    /// When there is no such window. The error holds `old` if it still exists. It is `None` if
-    /// there was no old window, or if a candidate was tried, which held nothing free.
+    /// When there is no such window. The error holds `old` if that still exists. It is `None` if
+    /// there was no old window, or if the old window was removed because there was a candidate.
     pub(crate) fn replace(
         &self,
         old: Option<Window>,
@@ -56,7 +57,7 @@ impl<B: Backend> Windows<B> {
         }
     }
 
-    /// Extends a window, as far as the next one allows.
+    /// Extends a window by `by` clusters, or up to the next window if that is nearer.
     pub(crate) fn extend(&self, window: Window, by: u64) -> Window {
         let mut windows = self.by_first.lock();
         let next = windows.range(window.first + 1..).next().map(|(&first, _)| first);

@@ -145,7 +145,7 @@ fn extent(group: GroupNr, run: Run, want: u32) -> Extent {
     Extent { group, start: run.start.raw(), len: run.clusters.min(want), logical: 0 }
 }
 
-/// The groups during a walk of a choice of groups.
+/// What a [`GroupChoice`] sees of the groups, and visits, during one walk.
 struct Visits<'a, 'c, B: Backend> {
     allocator: &'a Allocator<B>,
     context: &'a mut Context<'c, B>,
@@ -173,7 +173,7 @@ impl<B: Backend> Groups for Visits<'_, '_, B> {
     }
 }
 
-/// The groups during the search of an engine.
+/// What a [`SearchEngine`] sees of the groups, and takes from them, during one search.
 struct Taking<'a, 'c, B: Backend> {
     allocator: &'a Allocator<B>,
     context: &'a mut Context<'c, B>,

@@ -2,7 +2,7 @@
 //!
 //! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept: the
 //! longest while all are too short, then the shortest that is long enough; ties keep the earlier.
-//! Enough candidates end the search. The first candidate kept is not tested against the limits.
+//! Enough candidates end the search, but the limits are not checked after the first one.
 
 use crate::extent::Extent;
 

@@ -1,5 +1,5 @@
-//! The walk before patch 16 (`visit=choose`): visit the goal's group, then pick one group from the
-//! index, visit it, and pick again from the start.
+//! Linux's walk before patch 16 of the scalability series (`visit=choose`): visit the goal's group,
+//! then pick one group from the index, visit it, and pick again from the start.
 //!
 //! The goal's group is always visited first; a linear prefix follows. A pass ends when a pick finds
 //! nothing, or when the pass has made as many visits as there are groups. A pick looks at summaries
@@ -58,8 +58,8 @@ impl<B: Backend> Allocator<B> {
         Ok(after(self.policy.ladder, criterion))
     }
 
-    /// The first suitable group of the index. Under the best-available criterion the goal is left
-    /// trimmed to the length that the group was picked for; if no group suits, it gets its wanted
+    /// The first suitable group of the index. Under the best-available criterion the goal stays
+    /// trimmed to the length for which the group was picked; if no group suits, it gets its wanted
     /// length back.
     fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
         if context.search.picked[criterion.index()] {

@@ -12,9 +12,9 @@ use crate::request::RequestFlags;
 pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
-    /// The number of groups in a flex group, if the power-of-two criterion must leave the first of
-    /// them alone. It must for data of a regular file, with `first_groups=avoid` and flex groups of
-    /// at least four groups.
+    /// The number of groups in a flex group, if the power-of-two criterion must pass over the first
+    /// group of each flex group. This is so for data of a regular file, with `first_groups=avoid`
+    /// and flex groups of at least four groups. Otherwise `None`.
     pub(crate) flex: Option<u32>,
     /// Whether the power-of-two criterion may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,

@@ -1,9 +1,10 @@
-//! The walk over the ordered group indexes (`visit=scan`): each entry is visited as it is met.
+//! The walk over the ordered group indexes (`visit=scan`): each group is visited when the walk
+//! reaches it.
 //!
 //! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes
 //! through all orders for the groups from the start to the last, then through all orders for the
-//! groups before the start. `sweep=per-set` wraps inside each set. Both depend only on the start
-//! and the content of the sets.
+//! groups before the start. `sweep=per-set` wraps inside each set. Either way, the sequence of
+//! groups depends only on the start and the content of the sets.
 
 use core::ops::Range;
 

@@ -78,7 +78,8 @@ pub(crate) fn after(ladder: Ladder, criterion: Criterion) -> Option<Criterion> {
     }
 }
 
-/// The criterion after one whose sets had nothing. Metadata has no use for a shorter extent.
+/// The criterion after `criterion`, if no group in its sets served the request. All but file data
+/// skips the best-available criterion, since a shorter extent is of no use there.
 pub(crate) fn after_failed(ladder: Ladder, criterion: Criterion, kind: RequestFlags) -> Option<Criterion> {
     match criterion {
         Criterion::GoalFast if !kind.contains(RequestFlags::DATA) => Some(Criterion::GoalSlow),

@@ -1,6 +1,6 @@
-//! Groups near the goal, visited before an index is asked (`goal_group=first`, `goal_group=all`).
+//! Groups near the goal, visited before an index is walked (`goal_group=first`, `goal_group=all`).
 //!
-//! An index knows only groups that were loaded before, often because others work in them. So the
+//! An index contains only groups that were loaded before, often because others write there. So the
 //! goal's group is loaded for its visit. With `overflow=lane`, the next groups of its lane are
 //! visited in the same way. So a writer whose group is full of clusters that wait for a commit
 //! tries its own lane before it moves into another writer's group. A first round may look for a
@@ -56,7 +56,7 @@ impl<B: Backend> Allocator<B> {
         if context.search.is_over() { Ok(()) } else { self.visit_lane(context, criterion, goal, 0) }
     }
 
-    /// The run in which a request is to begin, if that matters.
+    /// The long run in which a request should begin; `None` if it may begin in any run.
     fn long_run(&self, asked: &Asked<'_, B>) -> Option<LongRun> {
         let unknown = asked.request.flags.contains(RequestFlags::DATA | RequestFlags::NO_NORMALIZE);
         let is_small = asked.kind.contains(RequestFlags::GROUP_ALLOC);

@@ -1,8 +1,9 @@
-//! Prefetch: a search asks for the bitmaps of the groups that it will meet soon.
+//! Prefetch: a search announces the groups whose bitmaps it will need soon.
 //!
-//! A batch begins at the group of the prefetch cursor. When a search visits that group, it tells
-//! the source about the unread groups of the batch. The last batch is loaded at the end of the
-//! search, from its last group down to its first. That makes those groups visible to the indexes.
+//! A batch of groups begins at the prefetch cursor. When a search visits the group at the cursor,
+//! it calls [`GroupSource::prefetch`](crate::GroupSource::prefetch) for those groups of the batch
+//! that were not read yet. The last batch is loaded at the end of the search, from its last group
+//! down to its first. From then on the indexes contain these groups.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -15,7 +16,7 @@ use crate::policy::slots::Unloaded;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
-    /// Announces the next batch when the visited group is that of the cursor.
+    /// Announces the next batch if the visited group is the one at the prefetch cursor.
     #[inline]
     pub(crate) fn prefetch_at(&self, context: &mut Context<'_, B>, group: GroupNr, criterion: Criterion) {
         let is_none_due = self.init == InitMode::AtOpen || self.policy.unloaded == Unloaded::Load;
@@ -36,7 +37,8 @@ impl<B: Backend> Allocator<B> {
             self.announce(group.raw(), batch, &mut context.search.prefetch.started);
     }
 
-    /// Tells the source about unread groups with free clusters. Returns the group after the batch.
+    /// Announces to the source the unread groups of a batch that have free clusters. Returns the
+    /// group after the batch.
     fn announce(&self, first: u32, batch: u32, started: &mut u32) -> u32 {
         let groups = self.table.geometry.groups();
         let mut at = first;
@@ -63,7 +65,7 @@ impl<B: Backend> Allocator<B> {
             let nr = GroupNr::new(at);
             let summary = self.table.group(nr).summary();
             if !summary.initialised() && summary.free > 0 {
-                // Whoever needs the group will see the error; this load is optional.
+                // This load is optional: a request that needs the group will get the error.
                 let _ = self.table.load(nr, context.cpu(), &*self.source);
             }
         }

@@ -29,7 +29,7 @@ fn u32_from_len(counters: &[u32]) -> u32 {
     blockyard_disk::num::u32_from_usize(counters.len())
 }
 
-/// The stripe of the device as a group sees it.
+/// The stripe of the device, and where a group begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stripe {
     /// First block of the group, counted from block 0.
@@ -63,9 +63,10 @@ pub(crate) fn stripe_aligned(
     }
 }
 
-/// Offers the free runs of the group, lowest first, cut at chunk ends. With `whole_runs` a run
-/// shorter than `want` is passed over: the cheap criteria know from the average that a run of at
-/// least `want` exists.
+/// Offers the free runs of the group, lowest first. A run longer than `want` is cut at the first
+/// end of a buddy chunk where it is long enough; the rest is offered next. With `whole_runs` a run
+/// shorter than `want` is passed over: the cheap criteria chose the group by its average run, so it
+/// has a run of at least `want`.
 pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool, selection: &mut Selection) {
     let mut at = buddy.first_free();
     let mut left = buddy.free();

@@ -26,7 +26,7 @@ pub(crate) struct SearchState {
     /// Criterion reached; 5 when all were exhausted (`visit=scan`).
     pub(crate) criterion: u32,
     pub(crate) prefetch: Prefetch,
-    /// Criteria that already made a pick (`visit=choose`).
+    /// The criteria under which a group was already picked from the index (`visit=choose`).
     pub(crate) picked: [bool; CRITERIA],
     /// The shortest run that is accepted now; `None` for the rule of the criterion.
     pub(crate) floor: Option<u32>,
@@ -67,8 +67,8 @@ impl SearchState {
         self.flags.set(RequestFlags::TRY_GOAL, aim.try_goal || self.flags.contains(RequestFlags::TRY_GOAL));
     }
 
-    /// Forgets the status, best candidate and criterion of an earlier, fruitless search of this
-    /// request. The rest of the state stays.
+    /// Resets the status, best candidate and criterion, which an earlier, fruitless search of this
+    /// request may have set. The rest of the state stays.
     pub(crate) fn start(&mut self) {
         self.selection.status = Status::Continue;
         self.selection.best.len = 0;

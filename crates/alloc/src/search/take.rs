@@ -38,15 +38,15 @@ impl<B: Backend> Allocator<B> {
         context.outcome.find = Some(find);
     }
 
-    /// Updates the goals that learn from a success.
+    /// Moves the stream goal to the extent found, if the policy does so for this kind of request.
     fn remember_success(&self, context: &mut Context<'_, B>, found: Extent) {
         let learns = match self.policy.stream_learns {
             StreamLearns::Streams => RequestFlags::STREAM,
             StreamLearns::AllData => RequestFlags::DATA,
         };
         if context.asked.kind.contains(learns) {
-            // An exact goal does not count here: the first search of a request takes it before any
-            // group is scanned.
+            // An exact goal is not counted as a hit of the stream goal: the first search of a
+            // request takes it before any group is scanned.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;
             }

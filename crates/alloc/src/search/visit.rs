@@ -129,8 +129,8 @@ impl<B: Backend> Allocator<B> {
         let Some(buddy) = guard.buddy() else { return };
         let want = context.search.goal.len;
         let nr = guard.nr;
-        // With `fresh_groups=pass` the power-of-two criterion passes over a fresh group. A later
-        // criterion that visits the group still scans it by chunks.
+        // With `fresh_groups=pass` the power-of-two criterion passes over a group whose bitmap was
+        // never written. A later criterion that visits the group still scans it by chunks.
         let passed_fresh = context.search.order2 > 0
             && self.policy.fresh_groups == FreshGroups::Pass
             && guard.summary().block_uninit();

@@ -49,7 +49,7 @@ pub(crate) fn mb_structs_summary(summary: &StructsSummary) -> String {
 /// Inputs of the text of `mb_stats` besides the counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatsForm {
-    /// Whether the tunable is on.
+    /// Whether the tunable `mb_stats` is on.
     pub(crate) on: bool,
     /// Groups of the file system.
     pub(crate) groups: u32,

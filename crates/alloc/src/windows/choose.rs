@@ -5,7 +5,7 @@ use crate::buddy::Buddy;
 
 /// After the goal, clusters are looked at one by one up to the next multiple of this.
 const NEAR: u32 = 64;
-/// Aligned clusters that should be free together.
+/// Farther from the goal, this many aligned clusters that are all free are preferred.
 const BYTE: u32 = 8;
 
 /// A range of a group's clusters to search.

@@ -1,6 +1,6 @@
-//! Random operations against a set of numbers: no number is handed out twice, "no inodes" comes
-//! only when there is none (except under `flex-2008`), and bitmaps and descriptors say what was
-//! committed, whatever claims are open.
+//! Random operations against a model, which is a set of inode numbers. No number is handed out
+//! twice, "no inodes" comes only when there is none (except under `flex-2008`), and bitmaps and
+//! descriptors say what was committed, whatever claims are open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ const PER_GROUP: u32 = 24;
 
 #[derive(Clone, Debug)]
 enum Operation {
-    /// Claim a child of a directory in use, which `parent` chooses.
+    /// Claim an inode for a child of an existing directory. `parent` selects the directory.
     Claim { parent: usize, directory: bool, top: bool, goal: Option<u32>, slot: u32 },
     /// Commit an open claim.
     Commit(usize),
@@ -29,7 +29,7 @@ enum Operation {
     Release(usize),
     /// Free an inode in use.
     Free(usize),
-    /// Forget a group's bitmap.
+    /// Evict a group's bitmap.
     Evict(u32),
 }
 
@@ -47,7 +47,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The switches, each on or off. Without `used_dirs_fault`: its counts are wrong on purpose.
+/// The switches, each on or off. `used_dirs_fault` stays off: with it, counts are wrong on purpose.
 fn switches() -> impl Strategy<Value = Switches> {
     any::<[bool; 5]>().prop_map(
         |[random_start, max_dirs_by_group, min_clusters_wrap, average_in_blocks, debt]| Switches {
@@ -61,7 +61,7 @@ fn switches() -> impl Strategy<Value = Switches> {
     )
 }
 
-/// Inodes in use by number, with whether each is a directory; and for each group one more than the
+/// The inodes in use, by number, and whether each is a directory. For each group, one more than the
 /// highest index ever used.
 struct Model {
     used: BTreeMap<u32, bool>,
@@ -115,7 +115,7 @@ fn facts() -> Vec<InodeGroupFacts> {
         .collect()
 }
 
-/// The allocator, what is open, and the model it must equal.
+/// The allocator, the open claims, and the model that the allocator must equal.
 struct World<'a> {
     allocator: &'a InodeAllocator,
     disk: &'a MemoryInodes,

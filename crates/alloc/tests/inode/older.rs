@@ -1,4 +1,5 @@
-//! The placements of ext3 and of ext4's first releases, each in a case where it differs.
+//! The placements of ext3 and of ext4's first releases, each in a case where it differs from the
+//! others.
 
 use std::collections::BTreeSet;
 
@@ -223,7 +224,7 @@ fn a_debt_of_directories_is_paid_by_files() {
     assert_eq!(place(false, 0), [0, 0]);
 }
 
-/// The first Orlov allocator for flex groups counted directories in the wrong place, so no flex
+/// The first Orlov allocator for flex groups counted directories in the wrong counter, so no flex
 /// group ever seemed to have any.
 #[test]
 fn with_the_fault_of_2009_directories_are_not_counted() {

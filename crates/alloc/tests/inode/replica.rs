@@ -1,5 +1,5 @@
 //! A file system of names only, whose inodes the allocator places. The tests compare its inode
-//! numbers with numbers from elsewhere.
+//! numbers with those of a kernel or with expected ones.
 //!
 //! Bitmaps and descriptors "on disk" are kept as an engine would keep them: they change only
 //! through the updates that commits and frees report, and the allocator reads them back after an
@@ -91,7 +91,7 @@ impl InodeSource for MemoryInodes {
 struct Directory {
     alloc: InodeDirAlloc,
     top: bool,
-    /// Groups its blocks were charged to.
+    /// The group of each of its clusters.
     blocks: Vec<GroupNr>,
 }
 
@@ -135,8 +135,8 @@ impl Replica {
         }
     }
 
-    /// Creates an inode. The caller charges the blocks of a directory. Every 97th call also evicts
-    /// the new inode's group.
+    /// Creates an inode. If it is a directory, the caller charges its blocks ([`Self::charge`]).
+    /// Every 97th call also evicts the new inode's group.
     pub(crate) fn create(&mut self, parent: u32, name: &str, directory: bool) -> Result<u32, InodeError> {
         self.operations += 1;
         let entry = self.directories.get_mut(&parent).expect("a parent that exists");
@@ -175,7 +175,8 @@ impl Replica {
         geometry.group_of(goal_for_inode(geometry, own, false, DirBlocks::FlexFirst, None))
     }
 
-    /// Sets where all clusters of a directory lie. New ones are charged.
+    /// Sets the groups of all clusters of a directory. Clusters that are new are subtracted from
+    /// the free counts.
     pub(crate) fn charge(&mut self, inode: u32, groups: Vec<GroupNr>) {
         let directory = self.directories.get_mut(&inode).expect("a directory");
         let mut known = std::mem::replace(&mut directory.blocks, groups);
@@ -188,7 +189,8 @@ impl Replica {
         assert!(known.is_empty(), "directory {inode} lost clusters in {known:?}");
     }
 
-    /// Sets where the clusters of an existing directory lie.
+    /// Sets the groups of the clusters of a directory that existed from the start. The free counts
+    /// do not change.
     pub(crate) fn adopt(&mut self, inode: u32, groups: Vec<GroupNr>) {
         self.directories.get_mut(&inode).expect("a directory").blocks = groups;
     }

@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::image::{Descriptors, HASH_SEED, Image, Layout};
 use crate::replica::Replica;
 
-/// Operations to continue with after the first "no space".
+/// How many operations follow the first "no space".
 const AFTER_FULL: u32 = 300;
 
 /// The kind of inode created for a name.
@@ -53,7 +53,8 @@ pub(crate) struct Stream {
     without_journal: bool,
     /// The file of the tunable `inode_goal`, if it is used.
     goal: Option<PathBuf>,
-    /// Directories whose extents need a block, and the group where that block is assumed to lie.
+    /// Directories whose extent tree has a block of its own, and the group where that block is
+    /// assumed to lie.
     guessed: BTreeMap<u32, GroupNr>,
 }
 
@@ -128,9 +129,10 @@ impl Stream {
         stream
     }
 
-    /// Sets the clock, after a pause of over a second if requested. A number deleted in one of the
-    /// 359 seconds before this one is recent; one deleted in this second is not. Waits until the
-    /// time is clear of the second's edges, where the kernel's clock may differ.
+    /// Sets the replica's clock, after a pause of over a second if requested. A number counts as
+    /// recently deleted if it was deleted in one of the 359 seconds before this one, but not if it
+    /// was deleted in this second. Waits until the time is clear of the second's edges, where the
+    /// kernel's clock may show another second.
     fn keep_time(&mut self, pause: bool) {
         if pause {
             std::thread::sleep(Duration::from_millis(1100));
@@ -199,9 +201,8 @@ impl Stream {
         self.charge_growth(parent);
     }
 
-    /// Charges the growth of an inode to the groups where its clusters lie. They need not lie in
-    /// the goal's group, which may be full or busy, or whose free clusters may wait for a
-    /// commit.
+    /// Charges the growth of an inode to the groups where its clusters lie. This need not be the
+    /// goal's group: it may be full or busy, or its free clusters may wait for a commit.
     fn charge_growth(&mut self, inode: u32) {
         let entry = self.entries.get_mut(&inode).unwrap();
         let sectors = fs::symlink_metadata(&entry.path).unwrap().blocks();

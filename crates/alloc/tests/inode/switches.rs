@@ -1,5 +1,5 @@
-//! Differences between kernel versions, each in a case where it shows; the placement with the
-//! parent; and a corrupt group.
+//! The switches for differences between kernel versions, each in a case where it matters; the
+//! placement `inode=parent`; and corrupt groups.
 
 use std::collections::BTreeSet;
 
@@ -163,8 +163,8 @@ fn a_corrupt_group_is_passed_over_and_left_alone() {
     assert_eq!(kind(reserved), Some(CorruptionKind::InodeNumber));
 }
 
-/// The group becomes corrupt between a claim and its release: the total of free inodes does not
-/// count the number that was claimed, as it counts no other of the group.
+/// The group becomes corrupt between a claim and its release. After the release, the total of free
+/// inodes counts neither the number that was claimed nor any other inode of the group.
 #[test]
 fn a_number_released_in_a_corrupt_group_is_not_free() {
     let config = InodeConfig { placement: InodeGroup::Parent, ..InodeConfig::default() };

@@ -1,4 +1,4 @@
-//! Numbers from Linux 6.18 on two images whose initial state is given here
+//! Inode numbers that Linux 6.18 chose on two images, whose initial state is given here
 //! (docs/behaviour/inode-allocation.md).
 
 use blockyard_alloc::inode::{InodeConfig, InodeGroupFacts, top_name_hash};

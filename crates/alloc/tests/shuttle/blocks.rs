@@ -26,7 +26,8 @@ const POLICIES: [&str; 5] = [
     "linux-6.18:locks=hashed",
 ];
 
-/// Reading takes time: others may change, commit and evict before and after it.
+/// A source whose reads take time: other threads may allocate, commit and evict before and after a
+/// read.
 struct Slow(Arc<MemoryBitmaps>);
 
 impl GroupSource for Slow {
@@ -340,7 +341,7 @@ fn trimmed_clusters_are_nobodys() {
             };
             let trimmer: Body = Box::new(move |yard| _ = trim(yard));
             let user: Body = Box::new(|yard| {
-                // The request succeeds even while the device has every free cluster.
+                // The request succeeds even while every free cluster is held for the discard.
                 let extent = yard.ask(1, 0, 3, EXACT).unwrap();
                 yard.disown(extent);
                 yard.free(extent, None, 1);

@@ -28,7 +28,7 @@ impl InodeSource for Disk {
         group: GroupNr,
         bits: &mut [u8],
     ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync>> {
-        // The read takes time: others may commit, free and evict before and after it.
+        // The read takes time: other threads may commit, free and evict before and after it.
         shuttle::thread::yield_now();
         for (&(_, index), _) in self.0.lock().unwrap().range((group.raw(), 0)..(group.raw() + 1, 0)) {
             bits[index as usize / 8] |= 1 << (index % 8);

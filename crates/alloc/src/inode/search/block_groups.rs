@@ -1,4 +1,5 @@
-//! Placement by block groups, whatever flex groups there are: ext3's Orlov and `oldalloc`.
+//! Placement by block groups, which ignores flex groups: ext3's Orlov allocator, and its mount
+//! option `oldalloc`.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -40,7 +41,7 @@ impl<B: Backend> Search<'_, B> {
         let per_group = self.geometry.inodes_per_group();
         let groups = u64::from(self.geometry.groups());
         let directories_below = self.counts.directories_approximate() / groups + u64::from(per_group / 16);
-        // A bound below zero excludes nothing.
+        // A lower bound that would be negative is 0 and excludes no group.
         let inodes_min = self.average_inodes().saturating_sub(u64::from(per_group / 4));
         let blocks_min = self.average_blocks().saturating_sub(self.geometry.blocks_per_group() / 4);
         let debt_max = self.debt_max();
