@@ -12,8 +12,8 @@ use std::sync::Arc;
 use blockyard_disk::GroupNr;
 use blockyard_sync::{AtomicBool, Mutex, Ordering, rank};
 
-/// Says which group locks look held. Several threads may ask at once. An implementation must not
-/// call the allocator.
+/// Says which group locks look held. It may be called from several threads at once. An
+/// implementation must not call the allocator.
 pub trait LockModel: Send + Sync {
     /// Whether the lock of this group looks held. Where groups share a lock, `lock` is the group
     /// that stands for all of them ([`Allocator::lock_of`](crate::Allocator::lock_of)).

@@ -28,7 +28,7 @@ pub(crate) struct Record<B: Backend> {
     pub(crate) txn: TxnId,
     start: B::AtomicU32,
     count: B::AtomicU32,
-    /// How many records had been inserted in the group up to this one. Compares their ages.
+    /// How many records had been inserted in the group up to this one: higher means newer.
     linked: u64,
 }
 

@@ -92,8 +92,8 @@ impl<B: Backend> Allocator<B> {
         block.raw().is_multiple_of(u64::from(stripe))
     }
 
-    /// Plans the climb, and moves the goal of a request that has a left neighbour
-    /// (`overflow=lane`) or starts at a stream goal. Returns the first criterion.
+    /// Sets the order for the power-of-two criterion, and moves the goal of a request that has a
+    /// left neighbour (`overflow=lane`) or starts at a stream goal. Returns the first criterion.
     pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
         let order2_req = self.tunables.value(Tunable::Order2Req);
         let orders = self.table.indexes.orders();
@@ -133,7 +133,7 @@ impl<B: Backend> Allocator<B> {
         self.climb_with(context, first, |context, criterion| self.walk(context, criterion))
     }
 
-    /// As [`Self::climb`], with `walk` as the pass of a criterion.
+    /// As [`Self::climb`], but `walk` makes the pass under each criterion.
     pub(crate) fn climb_with<'a>(
         &self,
         context: &mut Context<'a, B>,

@@ -181,8 +181,8 @@ fn promises_never_exceed_what_is_free() {
     promises_fit(3, 2);
 }
 
-/// The same with amounts that reach the central counters. Amounts of 20 do so when a slot's sum is
-/// folded. Amounts of 34 exceed the batch and do so at admission.
+/// The same with amounts that reach the central counters. Amounts of 20 do so when the sum of a CPU
+/// slot is folded. Amounts of 34 exceed the batch (32 with two CPU slots) and do so at admission.
 #[test]
 fn promises_never_exceed_what_is_free_while_counters_fold() {
     promises_fit(50, 20);

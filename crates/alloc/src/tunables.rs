@@ -29,7 +29,7 @@ macro_rules! tunables {
                 match self { $(Self::$name => concat!($($doc),+)),+ }
             }
 
-            /// The default in words: some follow the geometry or the device.
+            /// The default in words, since some defaults depend on the geometry or the device.
             #[must_use]
             pub const fn default_words(self) -> &'static str {
                 match self { $(Self::$name => $default),+ }
@@ -49,7 +49,7 @@ tunables! {
     Stats = "mb_stats", "0";
     /// Candidates looked at before the best so far is taken.
     MaxToScan = "mb_max_to_scan", "200";
-    /// Candidates after which a sufficient one is taken.
+    /// Candidates after which one that is long enough is taken.
     MinToScan = "mb_min_to_scan", "10";
     /// Smallest `log2(length) + 1` for the power-of-two criterion.
     Order2Req = "mb_order2_req", "2";

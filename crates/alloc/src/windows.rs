@@ -30,7 +30,7 @@ use crate::prealloc::windows::Place;
 use crate::request::{Mapping, RequestFlags};
 use crate::search::context::Context;
 
-/// Windows that one request tries in a group. It tries the second if nothing was left in the first.
+/// Windows that one request tries in a group. It tries the second if nothing was free in the first.
 const TRIES: u32 = 2;
 
 impl<B: Backend> Allocator<B> {

@@ -89,9 +89,9 @@ fn the_flaws_of_v2_can_be_switched_off() {
     assert_eq!(forgets.exact(1, 32, &near).0, 8, "group 0 means that no group is set");
 }
 
-/// In how many of eight zones the next files of eight CPUs begin, after long-lived files were
-/// extended. One operation in ten runs on a CPU drawn at random, the others on the file's own CPU.
-/// One in twenty replaces its file by a new one first.
+/// Extends long-lived files, then returns in how many of eight zones the next files of eight CPUs
+/// begin. One operation in ten runs on a CPU drawn at random, the others on the file's own CPU. One
+/// in twenty replaces its file by a new one first.
 fn zones_in_use(policy: &str, operations: u32) -> usize {
     const CPUS: u16 = 8;
     let bench = Bench::sized(policy, 64, CPUS.into());

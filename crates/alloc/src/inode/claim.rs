@@ -37,7 +37,7 @@ impl<'a, B: Backend> InodeClaim<'a, B> {
         self.inode
     }
 
-    /// The group it lies in.
+    /// The group of the claimed inode.
     #[must_use]
     pub fn group(&self) -> GroupNr {
         self.allocator.geometry.locate_inode(self.inode).0

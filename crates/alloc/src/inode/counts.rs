@@ -31,7 +31,7 @@ pub trait FreeClusters: Send + Sync + core::fmt::Debug {
 pub struct ClusterCounts<B: Backend = Native> {
     flex_bits: u32,
     groups: Box<[B::AtomicU32]>,
-    /// Empty without flex groups: each group is its own unit then.
+    /// Empty without flex groups; then the counts of `groups` are used.
     flexes: Box<[B::AtomicU64]>,
     total: LaggedCounter<B>,
 }
@@ -89,7 +89,7 @@ pub(super) const DEBT_MAX: u32 = 255;
 pub(super) struct InodeCounts<B: Backend> {
     flex_bits: u32,
     groups: Box<[Pair<B>]>,
-    /// Empty without flex groups.
+    /// Empty without flex groups; then the counts of `groups` are used.
     flexes: Box<[Pair<B>]>,
     free: LaggedCounter<B>,
     directories: LaggedCounter<B>,

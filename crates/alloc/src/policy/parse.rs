@@ -330,7 +330,7 @@ fn known_slots() -> String {
 }
 
 impl Policy {
-    /// Parses one arm: a preset's name and overrides, separated by colons.
+    /// Parses one policy: a preset's name and overrides, separated by colons.
     ///
     /// # Errors
     /// [`PolicyError`] with the first part that is unknown, with the rule that the combination
@@ -372,7 +372,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Parses arms separated by commas.
+    /// Parses policies separated by commas.
     ///
     /// # Errors
     /// As [`Policy::parse`].

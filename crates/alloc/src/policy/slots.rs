@@ -151,8 +151,8 @@ slot! {
     SmallStart {
         /// Where the search for any other request of its length would put it.
         Fit = "fit",
-        /// In the first run of at least 2048 clusters of a group that has an aligned one, while
-        /// there is one near (needs goal_group=first or all, and at least 16 groups).
+        /// In the first run of at least 2048 clusters, while a group near the goal has an aligned
+        /// chunk of that length (needs goal_group=first or all, and at least 16 groups).
         Run = "run",
     }
 }
@@ -233,7 +233,7 @@ slot! {
     Visit {
         /// Pick one group, visit it, pick again from the start.
         Choose = "choose",
-        /// Visit entries while walking.
+        /// Visit each group of the index while walking over it.
         Scan = "scan",
     }
 }
@@ -269,7 +269,7 @@ slot! {
     ScanToggle {
         /// None: the index is not updated.
         Freeze = "freeze",
-        /// A group leaves when its order changes.
+        /// A group leaves the index when its order changes.
         Prune = "prune",
     }
 }
@@ -345,7 +345,7 @@ slot! {
 slot! {
     /// `advance`: when a cursor moves on.
     Advance {
-        /// To the group of the last success: moves when a group is full.
+        /// To the group where space was found last, so it moves on when a group is full.
         OnFill = "on-fill",
         /// To the group after the one where space was found, unless the search began at an inode's
         /// own cursor. So it mostly moves once for each new inode.
@@ -440,9 +440,9 @@ slot! {
     }
 }
 slot! {
-    /// `goal_colour`: when processes start in sixteenths of the group, by process number.
+    /// `goal_colour`: when a process starts at one of the group's sixteenths, chosen by its number.
     GoalColour {
-        /// Where blocks are chosen at the write.
+        /// When blocks are chosen at the write.
         Undelayed = "undelayed",
         /// Always; with delayed allocation all data has the write-back thread's colour (until
         /// 2.6.29).
@@ -518,7 +518,7 @@ slot! {
     }
 }
 slot! {
-    /// `stream_learns`: which successes move the stream goal.
+    /// `stream_learns`: which requests move the stream goal to where they found space.
     StreamLearns {
         /// Those of streams.
         Streams = "streams",
@@ -556,9 +556,9 @@ slot! {
 slot! {
     /// `locality_ties`: which of two preallocations of small files that are equally near is taken.
     LocalityTies {
-        /// The first met.
+        /// The one found first.
         First = "first",
-        /// The last met (2008).
+        /// The one found last (2008).
         Last = "last",
     }
 }
@@ -604,9 +604,9 @@ slot! {
 slot! {
     /// `longest`: the most clusters that one request may ask for.
     Longest {
-        /// Those of a group.
+        /// As many as a group has.
         Group = "group",
-        /// Ten less (2008).
+        /// Ten fewer than a group has (2008).
         GroupLess10 = "group-less-10",
     }
 }

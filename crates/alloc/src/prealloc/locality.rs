@@ -14,7 +14,7 @@ use blockyard_sync::Backend;
 use super::{Owner, Prealloc};
 use crate::policy::slots::LocalityTies;
 
-/// Buckets by clusters left.
+/// Number of buckets.
 const BUCKETS: usize = 10;
 /// A bucket with more live entries than this is trimmed to [`BUCKET_TRIMMED`].
 const BUCKET_MAX: usize = 8;

@@ -2,7 +2,7 @@
 //!
 //! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept: the
 //! longest while all are too short, then the shortest that is long enough; ties keep the earlier.
-//! Enough candidates end the search, but the limits are not checked after the first one.
+//! Enough candidates end the search; the limits are not checked when the first one is offered.
 
 use crate::extent::Extent;
 
@@ -25,7 +25,7 @@ pub(crate) struct Selection {
     /// Candidates counted; never reset within a request.
     pub(crate) found: u32,
     pub(crate) status: Status,
-    /// Whether the first candidate is taken.
+    /// Whether the first candidate is taken, whatever its length.
     pub(crate) first: bool,
     max_to_scan: u32,
     min_to_scan: u32,

@@ -68,7 +68,7 @@ fn free_byte(buddy: &Buddy, start: u32, high: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// A group of 256 clusters of which only these are free.
+    /// A group of 256 clusters, of which only the ranges `free` (start, end) are free.
     fn buddy(free: &[(u32, u32)]) -> Buddy {
         let mut bitmap = [0xff_u8; 32];
         for at in free.iter().flat_map(|&(from, below)| from..below) {

@@ -61,7 +61,7 @@ fn group_of(inode: u32) -> u32 {
 }
 
 /// The published bug: the parent's flex group has free inodes, but only a tenth of its blocks is
-/// free. All others are out of inodes.
+/// free, so it is passed over and not looked at again. All other flex groups are out of inodes.
 #[test]
 fn the_first_ext4_says_no_inodes_while_there_are() {
     // Group 8, in flex group 2, has the only free inodes: one for the parent and 100 more.
@@ -116,8 +116,8 @@ fn the_first_ext4_packs_everything_into_flex_groups_from_the_front() {
 
 #[test]
 fn the_first_ext4_leaves_a_flex_group_that_is_nine_tenths_full_for_the_one_before_or_the_lowest() {
-    // Free blocks of a group: a tenth in flex group 2, the arguments in flex groups 0 and 1, and
-    // nearly all in flex group 3.
+    // Free blocks of a group: `first` in flex group 0, `second` in flex group 1, a tenth in flex
+    // group 2, and nearly all in flex group 3.
     let place = |first: u32, second: u32| {
         let scene = move |nr: u32| Group {
             free_inodes: PER_GROUP,

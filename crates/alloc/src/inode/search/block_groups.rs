@@ -12,8 +12,8 @@ const BLOCKS_PER_DIRECTORY_MIN: u64 = 256;
 
 impl<B: Backend> Search<'_, B> {
     /// A directory under a top directory: among the groups with at least average free inodes and
-    /// blocks, the one with the fewest directories. Of several, the first in ring order from a
-    /// random group.
+    /// blocks, the one with the fewest directories. If several have equally few, the first in ring
+    /// order from a random group.
     pub(in crate::inode) fn top_directory_by_group(&self, draw: u32) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let inodes_min = self.average_inodes();
