@@ -6,8 +6,9 @@
 //! [`with_extents`](super::Policy::with_extents)). All other slots stay as they were in that
 //! policy. The code sees figures of every group ([`GroupView`]), and the free runs of a group while
 //! that is locked. It answers with a group or a run. The mechanism locks, checks every answer and
-//! claims, so no code can hand out what is not free. If the code finds nothing, the mechanism searches all
-//! groups itself, unless the request takes only its goal. So no code can cause a false "no space".
+//! claims, so no code can hand out what is not free. If the code finds nothing, the mechanism
+//! searches all groups itself, unless the request takes only its goal. So no code can cause a false
+//! "no space".
 //!
 //! Each file system that is opened gets an object of its own, which all threads share. Decisions
 //! are repeatable if they follow from the arguments, the object's state and the seed alone.
