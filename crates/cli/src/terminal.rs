@@ -1,11 +1,11 @@
 //! Standard output as a terminal: its width, and what must not reach it.
 //!
 //! Names, labels and content of an image can hold any bytes. On a terminal, control characters
-//! could move the cursor, change the title or answer for the user. So the output of this program
-//! passes through [`Guard`], which escapes them on a terminal, and passes every byte through to
-//! files and pipes. Only images, archives and traces on standard output bypass it. Names are
-//! escaped before they are printed (`commands/names.rs`), because a line break is harmless in a
-//! text but not in a name.
+//! could move the cursor, change the title, or make the terminal send input as if the user had
+//! typed it. So the output of this program passes through [`Guard`], which escapes control
+//! characters on a terminal, and passes every byte through to files and pipes. Only images,
+//! archives and traces on standard output bypass it. Names are escaped before they are printed
+//! (`commands/names.rs`), because a line break is harmless in a text but not in a name.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -74,7 +74,7 @@ impl<W: Write> Guard<W> {
         Self { out, is_terminal: is_terminal(), begun: Vec::new() }
     }
 
-    /// Writes text, escaped. An incomplete character at the end waits for the rest.
+    /// Writes text, escaped. An incomplete character at the end is kept until its rest comes.
     fn write_text(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut all = std::mem::take(&mut self.begun);
         all.extend_from_slice(bytes);
@@ -121,7 +121,7 @@ fn text(bytes: &[u8]) -> String {
             match letter {
                 '\n' | '\t' => text.push(letter),
                 unsafe_one if is_unsafe(unsafe_one) && is_json => {
-                    // Unsafe characters are all in the plane that a single JSON escape can encode.
+                    // All unsafe characters are below U+10000, so one JSON escape is enough.
                     text.push_str(&format!("\\u{:04x}", u32::from(unsafe_one)));
                 }
                 unsafe_one if is_unsafe(unsafe_one) => text.extend(unsafe_one.escape_default()),

@@ -1,8 +1,8 @@
 //! Wrong usage in one line, as for every other error: in which command, what is wrong, and where to
 //! read more.
 //!
-//! The words are clap's, but without its paragraphs: the text before the usage is the message, and
-//! a tip may follow.
+//! The words are clap's, but on one line: the text before the usage is the message, and a tip may
+//! follow.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub(crate) fn end_helper(error: &clap::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints what was asked for.
+/// Prints the requested help or version.
 fn show(requested: &clap::Error) -> ExitCode {
     // A reader that is gone has seen enough.
     let _ = requested.print();

@@ -1,5 +1,5 @@
-//! `blockyard frag IMAGE [PATH...]`: how fragmented free space and files are, in the figures of the
-//! established tools.
+//! `blockyard frag IMAGE [PATH...]`: how fragmented free space and files are, with the figures that
+//! e2freefrag, e4defrag -c and filefrag print.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -99,7 +99,7 @@ impl Report<'_> {
             ImageScan::watched(reader, options, &mut |path, inode, records| self.file(path, inode, records))?
         } else {
             let progress = Progress::counting(self.output, "frag", "files");
-            // All inodes in use. A few of them have no name.
+            // An estimate: all inodes in use, of which only regular files with content are visited.
             let inodes = reader.superblock().raw();
             let used = inodes.s_inodes_count.get().saturating_sub(inodes.s_free_inodes_count.get());
             progress.expect(used.into(), 0);

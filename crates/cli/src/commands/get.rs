@@ -88,8 +88,8 @@ impl Args {
         }
     }
 
-    /// The arguments that copy the content of the directory at a path into `dest`, as with
-    /// `--preserve-flags`. A path to anything else is an error.
+    /// The arguments that copy the content of the directory at `path` into `dest`, with
+    /// `--preserve-flags`. If `path` does not lead to a directory, the copy fails.
     pub(super) fn exported(image: ImagePath, path: OsString, dest: OsString) -> Self {
         let mut content = path;
         content.push("/.");
@@ -211,8 +211,8 @@ struct Base {
 const PATH_LONG: usize = 3500;
 
 impl Copy<'_> {
-    /// Reports a failure and goes on. Passes on what ends the work: a signal, and a full host
-    /// unless the copy is to keep going.
+    /// Reports a failure and returns `None`, so that the copy goes on. Only those errors are
+    /// returned that end the copy: a signal, and a full host unless `--keep-going` is given.
     fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(value) => Ok(Some(value)),
@@ -242,7 +242,8 @@ impl Copy<'_> {
             Some(name) if is_into && name != b".." && !path.ends_with(b"/.") => {
                 dest.join(OsStr::from_bytes(name))
             }
-            // The user chose this link. Links below DEST may lead anywhere.
+            // If DEST is a link, it is followed, because the user named it. Links below DEST are
+            // not.
             _ if inode.file_type() == FileType::Regular => partial::followed(dest).on_host(dest)?,
             _ => dest.to_owned(),
         };
@@ -265,8 +266,9 @@ impl Copy<'_> {
     fn tree(&mut self, root: Item) -> Result<()> {
         let mut made = Vec::new();
         let ended = self.walk(root, &mut made);
-        // Filling a directory changes its time, and its mode may forbid filling it. So set
-        // attributes last, and those of a directory after those of all directories in it.
+        // New entries change the times of a directory, and its mode may forbid them. So set the
+        // attributes of directories last, and those of each directory after those of all
+        // directories below it.
         while let Some(item) = made.pop() {
             let done = self.attributes(&item, &item.to).map(|()| self.done(&item));
             self.settle(done)?;
@@ -465,7 +467,7 @@ impl Copy<'_> {
     }
 }
 
-/// Opens the host's directory for an item, to work below it.
+/// Opens the host directory of an item, so that its entries can be reached by a short path.
 fn opened(item: &Item) -> Result<Rc<Base>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = rustix::fs::open(&item.to, flags, Mode::empty()).on_host(&item.to)?;

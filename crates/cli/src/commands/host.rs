@@ -51,7 +51,7 @@ pub(super) fn refused(path: &Path, what: &str) -> anyhow::Error {
 
 /// Adds the path to an error of the host.
 pub(super) trait OnHost<T> {
-    /// The error with its path.
+    /// The same result, with `path` added to the error.
     fn on_host(self, path: &Path) -> Result<T, HostError>;
 }
 
@@ -61,8 +61,8 @@ impl<T, E: Into<io::Error>> OnHost<T> for Result<T, E> {
     }
 }
 
-/// Refuses a directory in which copies could replace files. A missing one is accepted, and the
-/// empty lost+found of a new file system is no obstacle.
+/// Refuses a directory in which copies could replace files. A missing directory is accepted, and so
+/// is one that holds only an empty lost+found, as a new file system does.
 pub(super) fn refuse_occupied(directory: &Path) -> Result<()> {
     // A lost+found that this user cannot read belongs to someone else, and is taken for empty.
     let is_empty = |path: &Path| match std::fs::read_dir(path) {
@@ -72,7 +72,8 @@ pub(super) fn refuse_occupied(directory: &Path) -> Result<()> {
     refuse(directory, |entry| entry.file_name() != "lost+found" || !is_empty(&entry.path()))
 }
 
-/// Refuses a directory with any entry, because it is to be replaced. A missing one is accepted.
+/// Refuses a directory that has entries, because it is to be replaced. A missing directory is
+/// accepted.
 pub(super) fn refuse_entries(directory: &Path) -> Result<()> {
     refuse(directory, |_| true)
 }
@@ -126,9 +127,9 @@ pub(super) fn for_each_data(
     Ok(())
 }
 
-/// As [`for_each_data`], but finds holes by content: `visit` gets runs of blocks of `block` bytes
-/// that are not all zero, whatever holes the host reports. So a file and its copies give the same
-/// calls.
+/// As [`for_each_data`], but treats blocks of `block` bytes that are all zero as holes, also where
+/// the host reports data. `visit` gets runs of the other blocks. So a file and a copy of it with
+/// other holes give the same calls.
 pub(super) fn for_each_run_of_content(
     file: &File,
     path: &Path,
@@ -186,19 +187,19 @@ fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     Ok(Some((start, rustix::fs::seek(file, SeekFrom::Hole(start))?)))
 }
 
-/// Flags as `lsattr` shows them; `None` if the host cannot tell them.
+/// The inode flags that `lsattr` shows; `None` if the host does not report them.
 pub(super) fn flags(file: &File) -> Option<u32> {
     rustix::fs::ioctl_getflags(file).ok().map(|flags| flags.bits())
 }
 
-/// Sets more flags, keeping those that are set.
+/// Sets inode flags in addition to those that are set.
 pub(super) fn add_flags(path: &Path, flags: u32) -> io::Result<()> {
     let file = File::options().read(true).custom_flags(NO_FOLLOW).open(path)?;
     let before = rustix::fs::ioctl_getflags(&file)?;
     Ok(rustix::fs::ioctl_setflags(&file, before | IFlags::from_bits_retain(flags))?)
 }
 
-/// Do not follow a link, and do not wait for the other end of a pipe.
+/// Flags of `open`: do not follow a link, and do not wait for the other end of a pipe.
 const NO_FOLLOW: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// What a symbolic link at the end of a path stands for.
@@ -244,7 +245,7 @@ pub(super) fn xattrs(path: &Path, links: Links) -> Result<Vec<Xattr>, HostError>
             Links::Followed => rustix::fs::getxattr(path, name, &mut value),
         };
         match read {
-            // Removed meanwhile, or listed but not readable.
+            // The attribute was removed after it was listed, or is listed but not readable.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             read => found.push((name.to_vec(), value[..read.on_host(path)?].to_vec())),
         }
@@ -253,7 +254,8 @@ pub(super) fn xattrs(path: &Path, links: Links) -> Result<Vec<Xattr>, HostError>
     Ok(found)
 }
 
-/// Whether an attribute or an owner was set, or cannot be set here.
+/// Whether an attribute or an owner was set. `No`: the host does not support it, or allows it only
+/// to root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     Yes,

@@ -74,7 +74,7 @@ pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     Ok(path.open()?)
 }
 
-/// Whether there may be an ext2, ext3 or ext4 superblock.
+/// Whether the magic number of an ext2, ext3 or ext4 superblock is in its place.
 pub(super) fn has_magic(device: &dyn BlockDevice) -> bool {
     holds_ext_at(device, 0)
 }
@@ -85,8 +85,8 @@ fn holds_ext_at(device: &dyn BlockDevice, offset: u64) -> bool {
     matches!(read, Some(Ok(()))) && u16::from_le_bytes(magic) == superblock::MAGIC
 }
 
-/// Refuses a disk with partitions, because one of them must be meant. Says how to name each that
-/// holds an ext file system or is of a Linux type.
+/// Refuses a partitioned disk, because the user must choose a partition. The error shows how to
+/// name each partition that holds an ext file system or has a Linux type.
 pub(super) fn refuse_partitioned(path: &ImagePath, device: &FileDevice) -> Result<()> {
     let Some(table) = PartitionTable::read(device, device.sector_bytes())? else { return Ok(()) };
     if table.partitions.is_empty() {
@@ -179,9 +179,10 @@ impl Write for Output {
     }
 }
 
-/// Runs `body` with buffered standard output (guarded on a terminal), or with none if `is_mute`.
-/// Turns its result into an exit code. A closed pipe is success, because the reader has seen
-/// enough. A path that is missing or of the wrong type has its own code. Other errors are returned.
+/// Runs `body` with buffered standard output (escaped on a terminal, see [`Guard`]), or with none
+/// if `is_mute`, and turns its result into an exit code. A closed pipe is success, because the
+/// reader has seen enough. A path in the image that is missing or of the wrong type gives
+/// [`EXIT_NOT_FOUND`]. Other errors are returned.
 pub(super) fn print(
     path: &ImagePath,
     is_mute: bool,

@@ -1,5 +1,5 @@
-//! INT, TERM and HUP during a copy, a build or an export: the command stops at the next piece, in
-//! an orderly way, and leaves no file half made.
+//! INT, TERM and HUP during a copy, a build or an export: the command stops after the current piece
+//! of work, and leaves no incomplete file.
 //!
 //! A second signal, of whatever kind, ends the command at once, unless it comes within [`APART`] of
 //! the first.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The signal that arrived, or 0. It only means "stop": no other data depends on it.
+/// The number of the signal that arrived, or 0 if none did. No other data depends on it.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The work was interrupted by a signal; what was begun has been finished or taken back.
@@ -32,10 +32,10 @@ impl Interrupted {
 /// timeout send one signal twice: to the command, and to its process group.
 const APART: Duration = Duration::from_millis(500);
 
-/// From here on, [`check`] reports signals.
+/// Catches the signals from now on, so that [`check`] reports them.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refuses a signal handler, or the thread that waits for a second signal.
 pub(super) fn watch() -> std::io::Result<()> {
     let asked = Arc::<AtomicUsize>::default();
     if ASKED.set(Arc::clone(&asked)).is_err() {

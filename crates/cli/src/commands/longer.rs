@@ -1,5 +1,6 @@
-//! A device for an image that was cut short. It can be as long as the file system: what is missing
-//! reads as zeroes, and can be written only once the file itself has been made longer.
+//! A device for an image that was truncated. It can be as long as the file system: bytes past the
+//! end of the file read as zeroes, and can be written only after [`Longer::grow`] has made the file
+//! longer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,8 @@ use anyhow::Context;
 use blockyard_device::{BlockDevice, DeviceError, DeviceId, FileDevice, ImagePath, check_range};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
-/// An image, as long as its file system or only as long as it is: see the constructors.
+/// An image. The constructors decide whether this device is as long as the file system or only as
+/// long as the image.
 pub(super) struct Longer {
     below: FileDevice,
     size: u64,
@@ -18,7 +20,7 @@ pub(super) struct Longer {
 }
 
 impl Longer {
-    /// As long as the superblock claims, or as the device if that is longer.
+    /// A device as long as the superblock claims, or as long as `below` if that is longer.
     pub(super) fn as_claimed(below: FileDevice) -> Self {
         // No file is longer than `i64::MAX` bytes, so a superblock that claims more is wrong.
         let possible = |bytes: &u64| i64::try_from(*bytes).is_ok();
@@ -27,14 +29,14 @@ impl Longer {
         Self { below, size, grown: OnceLock::new() }
     }
 
-    /// As long as the device, whatever the superblock claims.
+    /// A device as long as `below`, whatever the superblock claims.
     pub(super) fn as_it_is(below: FileDevice) -> Self {
         let size = below.size();
         Self { below, size, grown: OnceLock::new() }
     }
 
-    /// [`Self::as_claimed`] if the image ends where its file ends, else [`Self::as_it_is`]: what
-    /// follows a partition is not the image's.
+    /// [`Self::as_claimed`] if the image ends where its file ends, else [`Self::as_it_is`], because
+    /// bytes after a partition do not belong to the image.
     pub(super) fn as_file_can_be(below: FileDevice, path: &ImagePath) -> Self {
         let end = path.offset().checked_add(below.size());
         let is_last =
@@ -67,8 +69,8 @@ impl Longer {
         usize_from_u64(self.below.size().saturating_sub(offset).min(u64_from_usize(length)))
     }
 
-    /// Once the file has been made longer: the file, which serves what lies past the end of the
-    /// device below, and the position of `offset` in it.
+    /// Once the file has been made longer: the file, which serves bytes past the end of the device
+    /// below, and the position of `offset` in it.
     fn behind(&self, offset: u64) -> Option<(&File, u64)> {
         self.grown.get().map(|(file, start)| (file, start + offset))
     }
@@ -136,13 +138,13 @@ impl BlockDevice for Longer {
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         check_range("discard", offset, length, self.size)?;
-        // What lies past the device below began as a hole, and is left as it is.
+        // Bytes past the device below are not discarded: `grow` added them as a hole.
         let there = self.below.size().saturating_sub(offset).min(length);
         if there == 0 { Ok(()) } else { self.below.discard(offset, there) }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        // Both ways to write lead to the same file.
+        // `below` and `grown` are the same file, so one flush is enough.
         self.below.flush()
     }
 

@@ -1,4 +1,4 @@
-//! `blockyard ls IMAGE [PATH]`: names in a directory, sorted by bytes.
+//! `blockyard ls IMAGE [PATH]`: lists the names in a directory, in byte order.
 
 use blockyard_inspect::path::LastLink;
 use std::collections::HashSet;
@@ -121,7 +121,7 @@ impl Listing<'_> {
                 }
             };
             if let Err(error) = self.line(&full, &entry.name, &inode, out) {
-                // An unreadable target is reported; an output error ends the listing.
+                // An unreadable link target is reported. A write error ends the listing.
                 self.report(&full, &error.downcast()?);
             }
             if inode.is_directory() && !is_dots {

@@ -76,7 +76,7 @@ pub(crate) struct Args {
     silent: bool,
 }
 
-/// The request of `-d`.
+/// What `mkfs -d` asks for: an image made as by `blockyard build`.
 pub(super) struct Copy {
     pub(super) sources: Vec<PathBuf>,
     pub(super) image: ImagePath,
@@ -121,7 +121,8 @@ impl Args {
         !self.sources.is_empty()
     }
 
-    /// What to copy, and how. A seed is refused, because the identity follows from the content.
+    /// What to copy, and how. `--seed` is refused, because the UUID and the hash seed follow from
+    /// the content.
     pub(super) fn into_copy(self) -> Result<Copy> {
         let options = self.options().map_err(UsageError::from)?;
         if self.seed.is_some() {
@@ -152,9 +153,9 @@ impl Args {
 }
 
 /// Parses the same options from one string, for an image in memory. A size, `-F`, `-n` and `-d` are
-/// refused. Unless the string has them, the seed is the caller's and the time a fixed one. So the
-/// bytes depend only on the string and the seed (and on who runs this, for `root_owner` without a
-/// value).
+/// refused. Without `--seed` in the string, `seed` is used, and without `--time` a fixed time. So
+/// the bytes depend only on the string and `seed` (for `root_owner` without a value, also on who
+/// runs this).
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]
@@ -197,7 +198,8 @@ fn refuse_whatever_the_target(options: &Options) -> Result<()> {
     last
 }
 
-/// Converts wrong options to wrong usage. Options that do not fit the device are not wrong usage.
+/// Converts errors about the options themselves to [`UsageError`]. Other errors, such as options
+/// that do not fit the device, are not wrong usage.
 pub(super) fn of_usage(error: mkfs::Error) -> anyhow::Error {
     match error {
         mkfs::Error::Refused { .. }

@@ -1,6 +1,6 @@
 //! Permissions in chmod's syntax: octal, or symbolic changes (`u+x,go-w`, `a=rX`).
 //!
-//! There is no umask in an image: a change without `u`, `g`, `o` or `a` is for all.
+//! An image has no umask, so a change without `u`, `g`, `o` or `a` is one for `a`.
 
 use std::str::FromStr;
 

@@ -1,8 +1,8 @@
 //! `blockyard mount`: mounts an image on this machine through FUSE.
 //!
 //! Without `--foreground` the program starts itself again. The child opens the image, mounts it,
-//! reports that, and lives on in its own session. Its errors until then go to the standard error of
-//! the first process, later ones to the log.
+//! reports that to the first process, and serves the mount in its own session. Errors before the
+//! report go to the standard error of the first process, later ones to the log.
 
 mod log;
 
@@ -217,8 +217,8 @@ impl Args {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// The lists of options. On a remount, without `user_id` and `group_id`: the kernel shows them
-    /// for every FUSE mount, and mount(8) hands them back if fstab does not name the directory.
+    /// The values of `-o`. On a remount, `user_id` and `group_id` are left out: the kernel shows
+    /// them for every FUSE mount, and mount(8) passes them on if fstab does not name the directory.
     fn option_lists(&self) -> Vec<String> {
         let is_remount = self.options.iter().flat_map(|list| list.split(',')).any(|word| word == "remount");
         let counts =
@@ -293,7 +293,8 @@ enum News {
 /// Time between two checks whether the file system has failed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Whether a failure has been noticed, and whether the kernel shows it.
+/// Whether a failure of the file system has been logged, and whether the kernel shows the mount as
+/// read-only because of it.
 #[derive(Clone, Copy)]
 enum Failure {
     Nothing,
@@ -314,7 +315,7 @@ impl Failure {
             ),
             Self::Logged => {}
         }
-        // The kernel refuses while files are open for writing.
+        // While files are open for writing, the kernel refuses. The next call tries again.
         if handle.show_read_only().is_ok() { Self::Shown } else { Self::Logged }
     }
 }
@@ -345,7 +346,7 @@ fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
             News::Signal(_) => match handle.unmount() {
                 // The threads that receive requests end now. Then `Serving::wait` closes the image.
                 Ok(Unmounted::Whole) => {}
-                // The serving thread is closing the image already: `News::Over` comes.
+                // The serving thread is closing the image already, and will send `News::Over`.
                 Ok(Unmounted::InUse) if !handle.close()? => {}
                 Ok(Unmounted::InUse) => return Ok(()),
                 Err(error) => tracing::error!(%error, "could not unmount"),

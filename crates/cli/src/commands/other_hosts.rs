@@ -11,19 +11,19 @@ use rustix::fs::{Advice, fadvise};
 
 use super::Output;
 
-/// Pages have at most this size. The kernel drops only whole pages, so ranges are widened to
-/// multiples of it.
+/// The largest page size in bytes that is expected. The kernel drops only whole pages from its
+/// cache, so ranges are widened to multiples of this size.
 const CACHED: u64 = 64 << 10;
 
-/// An image that no other host uses, as far as its MMP block tells.
+/// An image that no other host uses, according to its MMP block (multi-mount protection).
 pub(super) struct Unshared<'a> {
     path: &'a ImagePath,
     mmp: Option<Mmp>,
 }
 
 impl<'a> Unshared<'a> {
-    /// Waits until it is known that no other host uses the image. Takes no time unless the feature
-    /// mmp is on and the MMP block does not say that the file system was closed.
+    /// Makes sure that no other host uses the image. This takes time only if the feature mmp is on
+    /// and the MMP block does not say that the file system was closed.
     pub(super) fn new(
         path: &'a ImagePath,
         device: &dyn BlockDevice,
@@ -44,16 +44,16 @@ impl<'a> Unshared<'a> {
         Ok(Self { path, mmp })
     }
 
-    /// Whether the MMP block is still as it was. A repair asks right before its first write,
-    /// because its planning takes long.
+    /// Checks that the MMP block has not changed since. A repair does so right before its first
+    /// write, because planning it can take long.
     pub(super) fn confirm(&self, device: &dyn BlockDevice) -> Result<(), InUse> {
         let forget = |range| forget(self.path, range);
         self.mmp.as_ref().map_or(Ok(()), |mmp| mmp.confirm(device, &forget))
     }
 }
 
-/// Drops what the kernel has cached of a range: on a shared disk it may be older than what another
-/// host wrote there. If that fails, the range is read as it is cached.
+/// Drops a range from the kernel's page cache: on a shared disk, the cached bytes may be older than
+/// what another host wrote there. If that fails, the cached bytes are read.
 fn forget(path: &ImagePath, range: Range<u64>) {
     let first = (path.offset() + range.start) / CACHED * CACHED;
     let end = (path.offset() + range.end).next_multiple_of(CACHED);

@@ -74,7 +74,7 @@ impl Owner {
     /// The numbers, looked up in the image's files if names were given.
     ///
     /// # Errors
-    /// The image does not know a name, or its files are missing or cannot be read.
+    /// A name is not in the image's files, or a file is missing or cannot be read.
     pub(super) fn ids(&self, volume: &Volume<'_>) -> Result<Ids> {
         let is_named = |who: &Who| matches!(who, Who::Name(_));
         let needs_user = self.user.as_ref().is_some_and(is_named) || self.group == Group::OfUser;

@@ -32,7 +32,7 @@ pub(super) fn followed(path: &Path) -> io::Result<PathBuf> {
     for _ in 0..LINKS_MAX {
         match std::fs::read_link(&at) {
             Ok(target) => at.set_file_name(target),
-            // No link, or nothing there.
+            // `at` is not a link, or does not exist.
             Err(_) if is_same(path, &at) => return Ok(at),
             Err(_) => return Err(io::Error::other("it leads to something without a name")),
         }

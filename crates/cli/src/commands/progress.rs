@@ -18,19 +18,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::Output;
 use crate::terminal;
 
-/// Shorter work shows nothing.
+/// Work that takes less time shows no progress.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time between two redraws when nothing moves.
+/// Time between two redraws while the counts do not change.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Bytes cleared at a time.
 const PIECE: u64 = 1 << 30;
 
-/// Done, total and remaining time.
+/// Templates of the line if the total is known: work done, total, and remaining time.
 const OF_BYTES: &str = "{prefix}: {msg}{bytes} of {total_bytes} ({percent} %), {bytes_per_sec}, {eta} left";
 const OF_NAMES: &str = "{prefix}: {human_pos} of {human_len} {msg} ({percent} %), {per_sec}, {eta} left";
 const OF_PARTS: &str = "{prefix}: {msg} ({percent} %), {elapsed}, {eta} left";
-/// Done only, when the total is unknown.
+/// Templates of the line if the total is unknown: only the work done.
 const SO_FAR: &str = "{prefix}: {msg}{bytes}, {bytes_per_sec}, {elapsed}";
 const NAMES_SO_FAR: &str = "{prefix}: {human_pos} {msg}, {per_sec}, {elapsed}";
 
@@ -59,14 +59,14 @@ impl Progress {
         Self::new(output, command, Counts::Bytes, SO_FAR)
     }
 
-    /// For anything that is only counted, such as `names`.
+    /// For work that counts one kind of thing, which `nouns` names, such as `files`.
     pub(crate) fn counting(output: &Output, command: &'static str, nouns: &'static str) -> Self {
         let progress = Self::new(output, command, Counts::Names, NAMES_SO_FAR);
         progress.bar.set_message(nouns);
         progress
     }
 
-    /// For a number of parts, one after the other.
+    /// For work that consists of parts, done one after the other.
     pub(crate) fn parts(output: &Output, command: &'static str, parts: usize) -> Self {
         let progress = Self::new(output, command, Counts::Parts, OF_PARTS);
         progress.bar.set_length(u64_from_usize(parts));
@@ -97,7 +97,7 @@ impl Progress {
         !self.is_off
     }
 
-    /// Sets the total of names and bytes. Work that is only counted uses only the names.
+    /// Sets the totals of names and bytes. `bytes` is used only by [`Self::copying`].
     pub(crate) fn expect(&self, names: u64, bytes: u64) {
         self.names_in_all.set(Some(names));
         let (length, style) = match self.counts {
@@ -136,7 +136,7 @@ impl Progress {
         self.bar.set_message(format!("{number} of {all}: {name}"));
     }
 
-    /// The line itself, with `shares` as its length. It is for work that advances the line from
+    /// The bar behind the line, with the length `shares`. It is for work that advances the bar from
     /// several threads and sets the message itself.
     pub(crate) fn bar_of_shares(&self, shares: u64) -> ProgressBar {
         self.bar.set_style(styled(OF_PARTS));

@@ -5,9 +5,9 @@
 //! A replaced name keeps its old content until the new content is complete. A file whose content
 //! cannot be copied leaves nothing behind; what was copied before it stays.
 //!
-//! With a fixed time the result follows from names, contents and attributes alone: later times are
-//! set to it, access times equal the modification times, and blocks of zeroes become holes. So a
-//! tree and its copies give the same bytes.
+//! With a fixed time (`--time` or `SOURCE_DATE_EPOCH`) the result depends only on names, contents
+//! and attributes: later times are set to the fixed time, access times equal the modification
+//! times, and blocks of zeroes become holes. So a tree and a copy of it give the same bytes.
 
 mod attributes;
 mod leaf;
@@ -118,8 +118,9 @@ impl Args {
     }
 }
 
-/// Counts what there is to copy. The count is approximate, because files may change meanwhile.
-/// Nothing is counted if standard input is among the sources: its length is unknown.
+/// Counts what there is to copy, for the progress line. The count is approximate, because files may
+/// change meanwhile. Nothing is counted if standard input is among the sources, because its length
+/// is unknown.
 fn expect(progress: &Progress, sources: &[OsString]) {
     if !progress.is_wanted() || sources.iter().any(|source| source == "-") {
         return;
@@ -151,7 +152,7 @@ struct Copy<'v, 'i> {
     /// Inodes of the image by device and inode of the host, for hard links.
     linked: HashMap<(u64, u64), InodeNr>,
     /// Flags of inodes that may get more names. They are set at the end, because an immutable inode
-    /// gets no names.
+    /// cannot get another name.
     flags: Vec<(InodeNr, u32, Vec<u8>)>,
     names: u64,
     bytes: u64,

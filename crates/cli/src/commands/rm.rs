@@ -65,8 +65,8 @@ impl Args {
         })
     }
 
-    /// Counts the names to remove, except those that cannot be found, and those in directories that
-    /// cannot be read. Such errors are reported later.
+    /// Counts the names to remove, for the progress line. Names that cannot be found and names in
+    /// unreadable directories are not counted. The removal reports such errors.
     fn expect(&self, volume: &Volume<'_>) {
         if !volume.progress.is_wanted() {
             return;
@@ -136,10 +136,11 @@ fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> 
     Ok(())
 }
 
-/// Removes a directory with its content, depth first, without recursion, because directories may be
-/// nested deeper than the stack allows. Some names are reported and skipped, and the directories
-/// that hold them stay: names that cannot be removed, and in a damaged tree those that lead back to
-/// a directory met before. An inode or directory that cannot be read ends the removal of this tree.
+/// Removes a directory with its content, depth first. It does so without recursion, because
+/// directories may be nested deeper than the stack allows. A name that cannot be removed is
+/// reported and skipped, and so is a name in a damaged tree that leads to a directory visited
+/// before. The directories that hold such names stay. An inode or directory that cannot be read
+/// ends the removal of this tree.
 fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
     let mut met = HashSet::from([inode]);
     let mut open = vec![Emptying::new(place, inode)];
@@ -185,8 +186,8 @@ impl Emptying {
         Self { parent, name, inode, path, pending: Vec::new(), kept: HashSet::new() }
     }
 
-    /// The next entry to remove. Each batch is read from the start, because earlier entries are
-    /// gone by then.
+    /// The next entry to remove. Each batch is read from the start of the directory, because the
+    /// entries of earlier batches have been removed.
     fn next(&mut self, volume: &Volume<'_>) -> Result<Option<DirEntry>> {
         if self.pending.is_empty() {
             self.pending = volume.batch(self.inode, |name| !self.kept.contains(name)).at(&self.path)?;

@@ -18,8 +18,8 @@ pub(super) enum Rotational {
 }
 
 impl Rotational {
-    /// Whether the image at a path has seek times. `None` stands for an image in memory, and for a
-    /// fixed time.
+    /// Whether the device of the image at a path has seek times. Callers pass `None` for an image
+    /// in memory, or if the time is fixed.
     pub(super) fn of(self, image: Option<&Path>) -> bool {
         match self {
             Self::On => true,

@@ -91,7 +91,8 @@ impl Args {
         Ok(if zeroed > 0 && copied == ExitCode::SUCCESS { ExitCode::from(EXIT_INCOMPLETE) } else { copied })
     }
 
-    /// Names the files that have zeroes where a cut image lost their content; returns how many.
+    /// Reports the files that have zeroes in place of content that a truncated image lost. Returns
+    /// their number.
     fn tell_zeroed(&self, plan: &Plan<'_>) -> usize {
         let is_zeroed = |action: &&Action| action.code == Code::DEVICE_SHORT && action.cost == Cost::Cut;
         let zeroed: Vec<&Action> = plan.actions.iter().filter(is_zeroed).collect();

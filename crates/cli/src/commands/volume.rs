@@ -1,9 +1,9 @@
 //! An image opened for writing, for the commands that change images (`put`, `rm`, `chmod` ...).
 //!
-//! Paths are a layer above the engine, which knows inode numbers and names. Each name is handled
-//! independently: a failure is reported, and the others continue, unless the image can no longer be
-//! written or a signal ends the work. The image is closed cleanly even after an error, so that it
-//! is consistent and holds everything that was done.
+//! The engine knows only inode numbers and names; this module adds paths. Each path of a command is
+//! handled independently: a failure is reported, and the command goes on with the next path, unless
+//! the image can no longer be written or a signal ends the work. The image is closed cleanly even
+//! after an error, so that it is consistent and holds everything that was done.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -68,7 +68,7 @@ impl NameError {
 
 /// Adds the path to an engine error.
 pub(super) trait AtPath<T> {
-    /// The error with its path.
+    /// The same result, with `path` added to the error.
     fn at(self, path: &[u8]) -> Result<T, NameError>;
 }
 
@@ -86,7 +86,8 @@ impl<T> AtPath<T> for blockyard_engine::Result<T> {
 pub(super) struct Volume<'a> {
     pub(super) fs: FileSystem,
     pub(super) ctx: OpContext,
-    /// The fixed time (`--time` or a variable). No later time goes into the image.
+    /// The fixed time (`--time` or an environment variable), if there is one. No later time goes
+    /// into the image.
     pub(super) fixed_time: Option<Timestamp>,
     image: &'a ImagePath,
     pub(super) output: &'a Output,
@@ -116,8 +117,8 @@ impl<'a> Volume<'a> {
     fn open(path: &'a ImagePath, options: &Options, output: &'a Output) -> Result<Self> {
         let fixed = clock::fixed(options.time)?;
         let device = image::device(path, true)?;
-        // A fixed time means that the image must be repeatable, so neither the thread nor the
-        // host's disk may matter.
+        // A fixed time means that the image must be repeatable, so neither the thread's number nor
+        // the host's disk may affect it.
         let ctx = match fixed {
             Some(seconds) => OpContext::root_at(Timestamp::from_seconds(seconds)),
             None => OpContext::system(),
@@ -166,8 +167,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Counts and reports a failed name. Passes on what ends the work: the image can no longer be
-    /// written, or a signal.
+    /// Counts and reports a failure. Returns it instead if it ends the work, because the image can
+    /// no longer be written, or after a signal.
     pub(super) fn report(&mut self, failed: anyhow::Error) -> Result<()> {
         if self.fs.has_failed() || failed.is::<Interrupted>() {
             return Err(failed);
@@ -200,8 +201,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// The inode of a path. Links in the middle are followed; a link at the end as `last` says. A
-    /// trailing slash means that it must be a directory.
+    /// The inode of a path. Links in the middle are followed; `last` says whether a link at the end
+    /// is. With a trailing slash the path must lead to a directory.
     pub(super) fn resolve(&self, path: &[u8], last: LastLink) -> Result<InodeNr, NameError> {
         path::resolve(&Walk(&self.fs), path, last).at(path)
     }
@@ -238,8 +239,8 @@ impl<'a> Volume<'a> {
         self.exactly(path, entry)
     }
 
-    /// The place that a path names, whether or not anything is there. Its directory must exist.
-    /// With a trailing slash only a directory can be there.
+    /// The place that a path names, whether or not anything is there. Its directory must exist. A
+    /// path with a trailing slash is refused unless `entry` is a directory.
     pub(super) fn exactly(&self, path: &[u8], entry: Entry) -> Result<Place, NameError> {
         if names_directory(path) && entry == Entry::Other {
             return Err(Error::NotDirectory).at(path).map_err(|failed| self.naming_missing(failed, path));

@@ -57,8 +57,8 @@ impl LeftOut {
     }
 }
 
-/// Whether the host has more space for the file at `path` than an attribute can take. Then an
-/// attribute that failed for lack of space was too large.
+/// Whether the file system of `path` has more free space than any attribute needs, and no quota is
+/// exhausted. If so, the host refused an attribute for lack of space because it was too large.
 fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     let error = host::host_error(failed).map(|host| host.cause().kind());
     if error == Some(std::io::ErrorKind::QuotaExceeded) {
@@ -68,15 +68,15 @@ fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     free > 1 << 20
 }
 
-/// An error without the path of the temporary file.
+/// The text of an error without the host's path, which is that of a temporary file.
 fn cause(failed: &anyhow::Error) -> String {
     let error = host::host_error(failed).map_or_else(|| failed.to_string(), |host| host.cause().to_string());
     format!("{failed}: {error}")
 }
 
 impl Copy<'_> {
-    /// Sets owner, permissions, extended attributes and times of the copy at `path`. Flags come
-    /// later.
+    /// Sets owner, permissions, extended attributes and times of the copy at `path`. Flags are only
+    /// noted; [`Self::set_flags`] sets them at the end.
     pub(super) fn attributes(&mut self, item: &Item, path: &Path) -> Result<()> {
         let owned = self.give_owner(item, path);
         let is_lost = !matches!(owned, Ok(Kept::Yes));
@@ -140,8 +140,9 @@ impl Copy<'_> {
         }
     }
 
-    /// Sets all flags, starting with what was completed first, so that directories come after their
-    /// entries. A failure is reported only for what should become immutable or append-only.
+    /// Sets the flags of all copies in the order in which they were completed, so each directory
+    /// after its entries. A failure is reported only if a copy should become immutable or
+    /// append-only.
     pub(super) fn set_flags(&mut self) -> Result<()> {
         for (path, _base, flags) in std::mem::take(&mut self.flags) {
             let set = host::add_flags(&path, flags.bits());

@@ -21,7 +21,8 @@ pub(super) fn is_full(error: &anyhow::Error) -> bool {
 }
 
 impl Copy<'_> {
-    /// Counts what there is to copy. What cannot be read is reported when its turn comes.
+    /// Counts what there is to copy, if progress is shown. Ignores errors, because the copy itself
+    /// reports them.
     pub(super) fn expect(&self, sources: &[OsString]) {
         if self.progress.is_wanted() {
             let (names, bytes) = self.need_of(sources);
@@ -68,8 +69,8 @@ impl Copy<'_> {
         )
     }
 
-    /// Names, and bytes of content without holes. What lies below an unreadable directory is not
-    /// counted, nor are inodes that cannot be read.
+    /// The number of names to copy, and the bytes of their content without holes. Unreadable inodes
+    /// and the entries of unreadable directories are not counted.
     fn need_of(&self, sources: &[OsString]) -> (u64, u64) {
         let found = |source: &OsString| self.reader.resolve(path_bytes(source), LastLink::Keep).ok();
         let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();

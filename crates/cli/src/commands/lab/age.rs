@@ -16,7 +16,8 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Below this fullness a life was too short to fill its image.
+/// If files fill less than this share of the space that they may grow to, a note says that the life
+/// (the ageing by one profile) was too short.
 const LONG_ENOUGH: f64 = 0.9;
 
 /// Makes an image in memory and ages it: files are made, grow, and are overwritten, replaced and

@@ -113,8 +113,8 @@ impl Args {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    /// Refuses, before anything runs, ageing by a trace and `--rotational`, which level 1 does not
-    /// have, and unknown loads and images.
+    /// Refuses, before anything runs, unknown loads and images, and what level 1 does not have:
+    /// ageing by a trace, and `--rotational`.
     fn check_level_1(&self, rotational: (&str, bool)) -> Result<()> {
         let ages = ("--age, --aged with a number", self.operations.ages_by_trace());
         super::run::refuse("--level 2", &[ages, rotational])?;

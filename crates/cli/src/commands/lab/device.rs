@@ -122,7 +122,7 @@ fn print(model: &DeviceModel, depth: u32, figures: &Figures, output: &Output) {
         });
         println!("{line}");
     } else if !output.quiet {
-        // Requests that take no time have no rate.
+        // The rate is infinite if the requests took no time.
         let rate = figures.requests_per_second();
         let rate = if rate.is_finite() { format!("{rate:.0}") } else { "-".to_owned() };
         println!(

@@ -45,8 +45,9 @@ pub(crate) struct Args {
     /// [default: kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
-    /// Virtual CPUs take any lock that they find free, and sleep after a long wait, as --interleave
-    /// threads does; not in turn. Needs a --machine measured with lab machine measure
+    /// Let virtual CPUs take any lock that they find free, and sleep after a long wait, as with
+    /// --interleave threads, instead of serving them in turn. Needs a --machine measured with lab
+    /// machine measure
     #[arg(long)]
     library_locks: bool,
     /// CPUs of --interleave virtual, at most 1024. Threads beyond them take turns; CPUs beyond the
@@ -99,7 +100,8 @@ impl Args {
         self.workers.clone().unwrap_or_else(default)
     }
 
-    /// Time or number of pairs of each row. Refuses options that cannot work or would be ignored.
+    /// How long each row runs, from the options. Refuses options that cannot work or would be
+    /// ignored.
     fn extent(&self, workers: &[u32]) -> Result<Extent> {
         if self.interleave == "virtual" {
             refuse("--interleave threads or in-turn", &[("--seconds", self.seconds.is_some())])?;

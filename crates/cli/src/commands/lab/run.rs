@@ -253,8 +253,8 @@ enum Work {
 }
 
 impl Work {
-    /// What affects the rates of a workload that writes, besides its arms; `None` for experiments
-    /// and for workloads that write no data.
+    /// A line about what affects the rates besides the arms, such as the limit of dirty data;
+    /// `None` for experiments and for workloads that write no data.
     fn conditions(&self) -> Option<String> {
         match self {
             Self::Cells(plans, None) => plans.first().and_then(Plan::conditions),
@@ -322,7 +322,8 @@ impl Args {
         Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERRORS) })
     }
 
-    /// The ledger that keeps cells as they are measured. Opened once the plan is known to work.
+    /// Opens the ledger in `--out`, which keeps each cell once it is measured. Called only after
+    /// the plan was checked.
     fn ledger(&self, environment: &Environment, plan: &str, output: &Output) -> Result<Ledger> {
         let Some(folder) = &self.out else { return Ok(Ledger::none()) };
         let existing = match (self.resume, self.force) {
@@ -357,8 +358,8 @@ impl Args {
         };
         refuse_twice("--aged", &self.aged)?;
         refuse_twice("--device", &self.device)?;
-        // Only `yard` ages images by itself. Rows of two plans with one life would pass for
-        // repetitions.
+        // Only the plans of `yard` have aged images of their own. If `--aged` named the same life,
+        // the rows of both would look like repetitions.
         let is_there = |life: &Ageing| {
             plans.iter().any(|plan| plan.aged.as_ref().is_some_and(|aged| aged.is_same_life(life)))
         };
@@ -381,8 +382,8 @@ impl Args {
         Ok(Work::Cells(plans, experiment))
     }
 
-    /// The plans, each followed by the same on aged images. Those of `yard` that age their images
-    /// already stay as they are.
+    /// Adds after each plan copies of it that run on the images of `--aged`. Plans of `yard` that
+    /// already run on aged images get no copies.
     fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
         let states = |plan: Plan| {
             let aged = self.aged.iter().filter(|_| plan.aged.is_none());
@@ -393,8 +394,9 @@ impl Args {
         plans.into_iter().flat_map(states).collect()
     }
 
-    /// The requested workload. By default it runs in free threads, which leave the layout to
-    /// chance. So the same workload also runs with overlapping operations, which is repeatable.
+    /// The plans of the requested workload. By default its workers are free threads, which leave
+    /// the layout to chance. So a second plan runs it with overlapping operations, whose layout is
+    /// repeatable.
     fn plans(&self) -> Result<Vec<Plan>> {
         let plan = self.plan()?;
         if self.interleave.is_some() || self.in_place || plan.device.is_some() {
@@ -454,7 +456,7 @@ impl Args {
         })
     }
 
-    /// The device model of a workload that runs on a single one.
+    /// The model of `--device`, for workloads that take at most one.
     fn only_device(&self) -> Result<Option<DeviceModel>> {
         match &self.device[..] {
             [] => Ok(None),
@@ -469,7 +471,7 @@ impl Args {
             refuse("--interleave virtual", &[("--machine", self.machine.is_some())])?;
             return Ok(None);
         }
-        // Refuse these here, because the plan does not tell whether they were given.
+        // Refuse these here, because the plan holds only values, not whether they were given.
         let ignored = [
             ("--mkfs", self.mkfs.is_some()),
             ("--image-in", self.image_in != IN_PROCESS),
@@ -576,7 +578,7 @@ impl Args {
         Ok(plan)
     }
 
-    /// The policy of an experiment with few options.
+    /// The policy of an experiment that takes only one: e3 and e4.
     fn only_policy(&self) -> Result<String> {
         // In 2011, when e3 was published, a linear scan was the only way to search.
         let default = if self.workload == "e3" { "linux-6.18:scan=linear" } else { "linux-6.18" };
@@ -676,7 +678,7 @@ impl Args {
     }
 }
 
-/// Refuses options that the chosen workload or way would ignore.
+/// Refuses the first of the options that was given: only `whose` takes it.
 pub(super) fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
     match options.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => bail!("{name}: only for {whose}; leave it out"),
@@ -801,8 +803,8 @@ fn unique(texts: Vec<String>) -> Vec<String> {
     seen
 }
 
-/// Creates the folder that an option names, so that a long run does not fail at its end because it
-/// cannot write.
+/// Creates the folder that an option names and checks that it can be written, so that a long run
+/// does not fail at its end.
 pub(super) fn check_folder(option: &str, folder: &Path) -> Result<()> {
     if folder.exists() && !folder.is_dir() {
         bail!("{option} {}: not a folder; give a new name or a folder", folder.display());

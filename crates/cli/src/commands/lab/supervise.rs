@@ -3,9 +3,10 @@
 //!
 //! Key decision: whatever ends the work, at any moment and including INT and TERM, some process
 //! must be left to undo its changes before the shell continues. So the work runs in a child. This
-//! process waits for the child and for the programs and keepers that the child left behind, then
-//! undoes what is noted (see `blockyard_lab::scratch`). If this process is killed, it takes the
-//! child along, and the next start undoes everything.
+//! process waits for the child, for programs that the child started, and for its keepers: shell
+//! processes that undo mounts and settings when the child is gone. Then it undoes what is still
+//! noted (see `blockyard_lab::scratch`). If this process is killed, the child is killed too, and
+//! the next start undoes everything.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -26,12 +27,12 @@ const SUPERVISOR: &str = "BLOCKYARD_SUPERVISOR";
 /// Errors of the work; or the child cannot be started.
 pub(super) fn supervised(work: impl FnOnce() -> Result<ExitCode>) -> Result<ExitCode> {
     if is_child() {
-        // If the supervisor is killed, nobody undoes changes. So do not outlive it.
+        // Die with the supervisor, because nobody else would undo the changes.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         return if is_child() { work() } else { Ok(ExitCode::FAILURE) };
     }
     clean_leftovers();
-    // Adopt what a killed child leaves, so that it can be waited for.
+    // Become the parent of processes that a killed child leaves, to be able to wait for them.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut signals = Signals::new(crate::commands::interrupt::taken_signals()).context("take signals")?;
     let mut arguments = std::env::args_os();
@@ -87,7 +88,7 @@ fn end(status: ExitStatus, signal: i32) -> ExitCode {
     }
     if signal != 0 {
         eprintln!("blockyard: interrupted; what was mounted, attached or set is as it was before");
-        // Shells check how a program ended.
+        // End by the signal itself, because shells tell that from an exit code.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     }
     let signal = if signal == 0 { status.signal().unwrap_or(0) } else { signal };

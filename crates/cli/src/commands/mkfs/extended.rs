@@ -38,7 +38,8 @@ pub(super) fn extended(options: &mut Options, list: &str) -> Result<()> {
             "discard" => options.no_discard = false,
             "nodiscard" => options.no_discard = true,
             "test_fs" => options.test_fs = true,
-            // About the sources, and not about the file system: see `Format::drops_attributes`.
+            // This concerns the sources of `-d`, not the file system: see
+            // `Format::drops_attributes`.
             NO_ATTRIBUTES => {}
             "quotatype" => bail!("-E quotatype: quota is not supported; enable it afterwards with tune2fs"),
             "encoding" | "encoding_flags" => {

@@ -40,7 +40,7 @@ pub(super) fn begin(file: Option<&Path>, in_background: bool) -> io::Result<()> 
         None => Sink::Standard,
     };
     if SINK.set(sink).is_ok() {
-        // This is the only setter.
+        // No other code sets the global subscriber, so this cannot fail.
         let _ = tracing::subscriber::set_global_default(Lines::default());
     }
     Ok(())

@@ -45,7 +45,7 @@ impl Copy<'_, '_> {
             }
             for (name, value) in attributes {
                 match fs.set_xattr(ctx, inode, &name, &value, XattrMode::Set) {
-                    // Attributes of other file systems have no meaning here.
+                    // ext4 has no such attributes, for example those of other file systems.
                     Err(Error::NotSupported(_)) => self.left_out.attributes += 1,
                     done => done.at(path).with_context(|| about_attribute(&name, value.len()))?,
                 }
@@ -78,8 +78,8 @@ impl Copy<'_, '_> {
         (self.args.preserve_atime.then_some(accessed), modified)
     }
 
-    /// Sets the flags of chattr. They come last, because an immutable inode accepts no other
-    /// changes.
+    /// Sets the inode flags that chattr can set. They come last, because an immutable inode accepts
+    /// no other changes.
     pub(super) fn set_flags(&self, inode: InodeNr, flags: u32, path: &[u8]) -> Result<()> {
         let wanted = InodeFlags::from_bits_retain(flags) & COPIED_FLAGS;
         let now = self.volume.fs.attributes(inode).at(path)?.flags;
@@ -89,7 +89,7 @@ impl Copy<'_, '_> {
         Ok(())
     }
 
-    /// Sets the flags of inodes that have all their names by now.
+    /// Sets the flags that had to wait until all names of their inodes were made.
     pub(super) fn set_late_flags(&mut self) -> Result<()> {
         for (inode, flags, path) in std::mem::take(&mut self.flags) {
             let done = self.set_flags(inode, flags, &path);

@@ -1,4 +1,4 @@
-//! Everything except directories: a name, its inode, its content.
+//! Copies everything except directories: the name, the inode and the content.
 
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -57,8 +57,8 @@ impl Copy<'_, '_> {
         self.done(&place.path, inode, metadata)
     }
 
-    /// Makes a name with `make`: directly, or under a temporary name that is renamed over an
-    /// existing one.
+    /// Calls `make` with the place of a new name. If the name exists already, `make` gets a
+    /// temporary name, which is then renamed over the existing one.
     pub(super) fn install(
         &mut self,
         place: &Place,
@@ -133,7 +133,8 @@ impl Copy<'_, '_> {
         Ok(released?)
     }
 
-    /// Removes what was made if a later step failed, unless the file system itself has failed.
+    /// If a step after making the name `made` failed, removes the name, unless the file system
+    /// itself has failed.
     pub(super) fn or_unlink(&self, made: &Place, done: Result<()>) -> Result<()> {
         if done.is_err() && !self.volume.fs.has_failed() {
             self.volume.fs.unlink(&self.volume.ctx, made.parent, &made.name).at(&made.path)?;

@@ -41,7 +41,7 @@ impl Stream {
                 };
                 loop {
                     let piece = piece(&mut *input, &path)?;
-                    // The receiver is gone if the copy failed.
+                    // If the copy failed, it has dropped the receiver.
                     if piece.is_empty() || sender.send(Ok(piece)).is_err() {
                         return Ok(());
                     }

@@ -49,7 +49,7 @@ impl Fields {
         self.add(label, &text, seconds);
     }
 
-    /// Adds a line in an unusual form.
+    /// Adds a line that does not have the form `label: text`.
     pub(super) fn line(&mut self, key: &str, line: String, json: impl Into<Value>) {
         self.lines.push(line);
         self.json.insert(key.to_owned(), json.into());

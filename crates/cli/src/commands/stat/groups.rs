@@ -110,7 +110,8 @@ impl<'r> Figures<'r> {
             parts.push(format!("{kind} superblock at {block}"));
         }
         if let Some((first, last)) = inclusive(&self.head.descriptors) {
-            // A meta group has one descriptor block. A classic table is shown as a range.
+            // With meta_bg, a group holds one descriptor block. A classic table is shown as a
+            // range.
             let per_block = self.sb.heads().descriptors_per_block(self.sb.geometry());
             let meta_group = self.desc.group().raw() / per_block;
             let is_classic = self.sb.heads().first_meta_bg.is_none_or(|meta| meta_group < meta);
@@ -143,7 +144,7 @@ impl<'r> Figures<'r> {
         )
     }
 
-    /// The position of a block relative to its group.
+    /// The offset of a block in its group, which is named if it is not this group.
     fn relative(&self, block: BlockNr) -> String {
         let geometry = self.sb.geometry();
         let group = geometry.group_of(block);

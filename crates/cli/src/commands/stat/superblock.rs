@@ -240,7 +240,7 @@ fn interval_text(seconds: u64) -> String {
     parts.join(", ")
 }
 
-/// KiB in the first unit with fewer than 8192 whole units, rounded to the nearest.
+/// A number of KiB in the smallest unit that gives less than 8192, rounded to the nearest integer.
 fn written_text(kib: u64) -> String {
     let units = [("kB", 0), ("MB", 10), ("GB", 20), ("TB", 30)];
     let (unit, shift) = units.into_iter().find(|(_, shift)| kib >> shift < 8192).unwrap_or(("PB", 40));
@@ -248,7 +248,7 @@ fn written_text(kib: u64) -> String {
     format!("{} {unit}", kib.saturating_add(half) >> shift)
 }
 
-/// The name of an id in a table of the host, such as /etc/passwd.
+/// The name that `file` of the host, such as /etc/passwd, has for a user or group id.
 fn name_of(file: &str, id: u16) -> Option<String> {
     let table = std::fs::read_to_string(file).ok()?;
     let number = id.to_string();

@@ -1,4 +1,5 @@
-//! The options of `lab agree` that belong to each level, and to each way of level 2.
+//! Which options of `lab agree` each of its five ways takes: at level 1 new recordings or
+//! `--replay`, at level 2 `--trace`, `--make` or the table.
 
 use anyhow::Result;
 

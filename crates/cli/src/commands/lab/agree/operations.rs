@@ -1,4 +1,5 @@
-//! `blockyard lab agree --trace`: whole operations on the kernel and in the engine.
+//! Level 2 of `blockyard lab agree`: plays whole operations on the kernel and in the engine, and
+//! compares the results.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ pub(super) const MIB: u64 = 4096;
 /// The default of `--space`.
 pub(super) const SPACE_MIB: u64 = 256;
 
-/// Options of level 2; level 1 takes `--aged` with a profile.
+/// Options of level 2. Level 1 takes only one of them: `--aged` with a profile.
 #[derive(clap::Args)]
 pub(crate) struct OperationArgs {
     /// Play this operation trace (JSON Lines) on the kernel and in the engine
@@ -134,12 +135,12 @@ impl OperationArgs {
         self.age.is_some() || self.aged.operations() > 0
     }
 
-    /// How the engine ages the start image.
+    /// The profile by which the engine ages the start image, if it does.
     pub(super) fn lived(&self) -> Option<Ageing> {
         self.aged.life()
     }
 
-    /// Whether the options ask for level 2.
+    /// Whether `--trace` or `--make` is given, which implies level 2.
     pub(crate) fn are_given(&self) -> bool {
         self.trace.is_some() || self.make.is_some()
     }
@@ -267,10 +268,10 @@ fn of_report(matrix: Matrix) -> Vec<Matrix> {
     vec![fresh, two, aged]
 }
 
-/// One table with its sums, of matrices that differ only in the state of their images. JSON objects
-/// are printed as they are measured, and so are Markdown rows if all images are in one state.
-/// Otherwise the table comes at the end, when its columns and their widths are known. With
-/// `sums_only`, only the sums are printed.
+/// Measures matrices that differ only in the state of their images, and prints them as one table
+/// with its sums. Each JSON object is printed once it is measured, and so is each Markdown row if
+/// all images are in one state. Otherwise the table comes at the end, when its columns and their
+/// widths are known. With `sums_only`, only the sums are printed.
 fn run_part(matrices: &[Matrix], (form, sums_only): (Form, bool), output: &Output) -> Result<Vec<Cell>> {
     let [first, others @ ..] = matrices else { return Ok(Vec::new()) };
     let mut rows = Rows::default();
@@ -313,7 +314,7 @@ fn run_part(matrices: &[Matrix], (form, sums_only): (Form, bool), output: &Outpu
     Ok(cells)
 }
 
-/// A cell as JSON, or where its two sides differ first.
+/// Prints a cell as JSON, or else the first difference between its two sides.
 fn say(cell: &Cell, output: &Output) {
     let Cell { trace, image, state, mount, agreement, .. } = cell;
     if output.json {

@@ -1,4 +1,4 @@
-//! The options of `lab run` that belong to each workload and experiment.
+//! Which options of `lab run` each workload and experiment takes.
 
 use anyhow::Result;
 use blockyard_lab::experiment::Experiment;
@@ -13,8 +13,8 @@ impl Args {
         let is_own = !is_experiment && !matches!(name, "copy" | "e3" | "e4");
         let is_varied = name == "e1" && self.sensitivity;
         let is_copy = name == "copy";
-        // `e1 --sensitivity` and `e1-patches` run in virtual time only, on a modelled file system,
-        // where each repetition is the same.
+        // `e1 --sensitivity` and `e1-patches` run only in virtual time, on a modelled file system,
+        // so they take no image, and repetitions would give the same figures.
         let has_cells = is_own || (is_experiment && !is_varied && name != "e1-patches");
         let has_image = has_cells || is_copy;
         let is_modelled = name == "e2" && !self.device.is_empty();
