@@ -1,4 +1,4 @@
-//! chmod, chown and touch inside an image. Names of owners are those that the image knows.
+//! chmod, chown and touch inside an image. Owner names are looked up in the image.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
 
-/// Runs a command: its exit code, standard output and standard error.
+/// Runs a command and returns its exit code, standard output and standard error.
 fn blockyard(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_blockyard"))
         .args(arguments)
@@ -50,8 +50,8 @@ fn seen(image: &str, path: &str) -> (u64, u64, u64) {
     (number("mode") & 0o7777, number("uid"), number("gid"))
 }
 
-/// Permissions could once be changed only through a mount. The result equals that of chmod on a
-/// mounted image.
+/// `blockyard chmod` changes permissions as chmod does on a mounted image. Once, a mount was the
+/// only way to change them.
 #[test]
 fn permissions_are_changed_as_chmod_does() {
     if !require(&["root", "mount", "e2fsck"]) {

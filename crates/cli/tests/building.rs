@@ -1,5 +1,5 @@
-//! `blockyard build` on the command line: what it prints and what it refuses. It leaves a half-made
-//! image only on request.
+//! `blockyard build` on the command line: what it prints and what it refuses. It leaves an
+//! incomplete image only on request.
 
 #![allow(clippy::unwrap_used)]
 
@@ -130,7 +130,7 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     fs::set_permissions(folder.path().join("tree/below/file"), fs::Permissions::from_mode(0o0)).unwrap();
     let forced = build(folder.path(), &["-F", "tree", "tree.img"]);
     if forced.status.success() {
-        // The user may read everything (root).
+        // The user is root, who can read the file in spite of its mode.
         assert!(fs::read(&image).unwrap() != before);
     } else {
         assert!(fs::read(&image).unwrap() == before, "a failure leaves what was there");
@@ -159,7 +159,7 @@ fn a_file_with_content_of_any_kind_is_not_replaced() {
         let made = build(folder.path(), &["tree", name]);
         assert!(made.status.success(), "{name}: {}", text(&made.stderr));
     }
-    // Others may not read what replaces it, either.
+    // The image gets the permissions of the file that it replaces.
     fs::set_permissions(path("notes"), fs::Permissions::from_mode(0o600)).unwrap();
     assert!(build(folder.path(), &["-F", "tree", "notes"]).status.success());
     assert_eq!(fs::metadata(path("notes")).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -257,11 +257,11 @@ fn attributes_that_are_left_out_are_told() {
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 
-/// Times that the image cannot hold were once changed in silence.
+/// Times that the image cannot hold are moved into its range, which once was not reported.
 #[test]
 fn times_that_are_moved_are_told() {
     let folder = tree();
-    // Times before 1901, in 2100, and in the year 3000.
+    // In order: a time before 1901, and times in 2100, 3000, 2038 and 2100.
     for (size, time, range) in [
         ("256", "-9999999999", Some("1901-12-13 20:45 to 2446-05-10 22:38")),
         ("256", "4102444800", None),
@@ -509,8 +509,8 @@ fn a_directory_that_cannot_be_read_can_be_left_out() {
     assert_eq!(shown(folder.path(), &["ls", "added.img", "/srv/tree"]), "below\nsmall\n");
 }
 
-/// The files that store a container image are read, whatever the rules say: rules are about the
-/// files in its layers.
+/// Rules such as `--exclude` apply to the files in the layers of a container image, not to the
+/// files that store the container image.
 #[test]
 fn rules_leave_the_store_of_a_container_image_alone() {
     let folder = tree();
@@ -540,8 +540,8 @@ fn local_files_are_added_and_the_image_itself_is_not() {
     assert!(made.status.success(), "{}", text(&made.stderr));
     assert!(text(&made.stderr).contains("nowhere"), "{}", text(&made.stderr));
     let first = fs::read(at.join("tree/own.img")).unwrap();
-    // The image is inside its own source. Made again, it is as long as before: it does not contain
-    // itself.
+    // The image is inside its own source. The second build gives the same length, so the image does
+    // not contain itself.
     let again = make("tree/own.img", &["-F", "--time", "1"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert!(text(&again.stderr).contains("left out"), "{}", text(&again.stderr));
@@ -581,7 +581,7 @@ fn an_interrupted_stream_ends_and_leaves_nothing() {
         let mut child = command.spawn().unwrap();
         let mut stream = child.stdout.take().unwrap();
         if arguments[1] == "-" {
-            // After the first byte, the rest is still more than a pipe holds.
+            // The build is still writing after the first byte: the rest is more than a pipe holds.
             stream.read_exact(&mut [0]).unwrap();
         } else {
             // Wait for the temporary file next to the requested one.
@@ -591,7 +591,7 @@ fn an_interrupted_stream_ends_and_leaves_nothing() {
         }
         let pid = child.id().to_string();
         for name in names {
-            // The process may have ended after the first one.
+            // The process may have ended after the first signal.
             let sent = Command::new("kill").args([&format!("-{name}"), &pid]).stderr(Stdio::null()).status();
             assert!(sent.unwrap().success() || names.len() > 1);
         }

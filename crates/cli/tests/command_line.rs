@@ -53,7 +53,8 @@ fn every_command_refuses_in_one_line() {
     assert!(count > 25, "{count}");
 }
 
-/// Under the name of mount(8)'s helper, help was an error, and a mistake had `\n` for line breaks.
+/// Under the name of mount(8)'s helper, `--help` was once an error, and messages about wrong usage
+/// contained `\n` in place of line breaks.
 #[test]
 fn the_helper_of_mount_says_what_is_wrong_in_one_line_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +137,8 @@ fn names_do_not_break_messages() {
     }
 }
 
-/// Runs with a standard output (or error) whose reader closes after this many bytes.
+/// Runs a command whose standard output (or standard error, if `is_error`) is a pipe that the
+/// reader closes after `bytes` bytes.
 fn with_closed_reader(arguments: &[&str], bytes: usize, is_error: bool) -> Output {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut command = Command::new(BLOCKYARD);

@@ -49,8 +49,8 @@ fn image(folder: &Path, size: &str) -> String {
     text(&path).to_owned()
 }
 
-/// A tree with directories, files and links. All but one are modified after the tests' fixed time,
-/// and that one before it.
+/// A tree with directories, files and links. One file was modified before the fixed time of the
+/// tests, everything else after it.
 fn small_tree(at: &Path) {
     std::fs::create_dir_all(at.join("d/empty")).unwrap();
     for number in [7, 3, 9, 1, 5] {
@@ -115,8 +115,8 @@ fn the_same_tree_gives_the_same_bytes() {
     assert_eq!(stat("/d/3")["accessed"], stat("/d/3")["modified"]);
 }
 
-/// Without a fixed time, the access time is the time of copying, unless that of the source is asked
-/// for.
+/// Without a fixed time, the access time is the time of copying, or with `--preserve-atime` that of
+/// the source.
 #[test]
 fn times_of_access_are_copied_when_asked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn files_that_meet_at_one_name_are_whole() {
     assert_eq!(out.join("f").metadata().unwrap().nlink(), 2);
     done(&["get", "-r", &image, "/d1", "/link", "/d1", "/link", text(&out)]);
     assert_eq!((read("d1/f"), out.join("link").read_link().unwrap()), ("one".to_owned(), "d1/f".into()));
-    // The first copy is replaced before its other name comes.
+    // /d3/f replaces the copy of /d1/f before /d4/g, another name of the same file, is copied.
     done(&["get", &image, "/d1/f", "/d3/f", "/d4/g", text(&out)]);
     assert_eq!((read("f"), read("g")), ("another".to_owned(), "one".to_owned()));
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 4, "nothing else is left");
@@ -302,8 +302,8 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// The host's file system may take only smaller attributes. Each file is copied all the same, and
-/// the failure is told.
+/// An attribute may be too large for the host's file system. Its file is copied all the same, and
+/// the failure is reported.
 #[test]
 fn an_attribute_that_the_host_has_no_room_for_costs_no_file() {
     if !require(&["root", "mke2fs", "mount"]) {
@@ -444,8 +444,8 @@ fn a_name_that_is_there_twice_is_told() {
     assert_eq!(std::fs::read(to.join("name-one")).unwrap(), b"name-one");
 }
 
-/// A damaged directory may hold `..` twice. The second one was once left out without a word, and so
-/// was a lost+found with nothing else in it.
+/// A damaged directory may hold `..` twice. The second entry was once silently left out, and so was
+/// a lost+found that held nothing but a second `..`.
 #[test]
 fn a_second_entry_of_the_parent_is_told() {
     if !require(&["mke2fs"]) {
@@ -457,7 +457,7 @@ fn a_second_entry_of_the_parent_is_told() {
     done(&["mkdir", text(&path), "/d"]);
     done(&["touch", text(&path), "/d/zz", "/lost+found/zz"]);
     let mut bytes = std::fs::read(&path).unwrap();
-    // Length of the name, type, name.
+    // The pattern is the end of a directory entry: length of the name, file type, name.
     while let Some(at) = bytes.windows(4).position(|window| window == b"\x02\x01zz") {
         bytes[at + 2..at + 4].copy_from_slice(b"..");
     }
@@ -477,7 +477,7 @@ fn a_second_entry_of_the_parent_is_told() {
     }
 }
 
-/// As with cp, a link that is DEST stands for what it leads to. Links below DEST are replaced.
+/// As with cp, if DEST is a link, it stands for what it leads to. Links below DEST are replaced.
 #[test]
 fn a_link_as_the_destination_of_a_file_is_followed() {
     let folder = tempfile::tempdir().unwrap();
@@ -524,7 +524,8 @@ fn an_empty_lost_and_found_stays() {
     assert!(to.join("lost+found/#12").exists());
 }
 
-/// `put` once lost the flags of chattr. `get` sets flags that block changes only on request.
+/// `put` copies the flags that chattr sets, which it once did not. `get` sets flags that block
+/// changes only on request.
 #[test]
 fn flags_are_carried() {
     if !require(&["root", "mount", "mke2fs", "chattr", "lsattr", "e2fsck"]) {
@@ -614,7 +615,7 @@ fn a_full_image_ends_the_copy_with_one_summary() {
     assert!(said.contains("more inodes are needed"), "{said}");
 }
 
-/// A full host was once reported for each name too.
+/// A full host, too, was once reported separately for each name.
 #[test]
 fn a_full_host_ends_the_copy_with_one_summary() {
     if !require(&["root", "mount", "mke2fs"]) {
@@ -719,8 +720,7 @@ fn copies_have_the_access_lists_of_their_source() {
     }
 }
 
-/// A directory inside itself once ended the copy, and what came after it was missing without a
-/// word.
+/// A directory inside itself once ended the copy, and the names after it were silently missing.
 #[test]
 fn a_directory_that_is_met_twice_does_not_end_a_copy() {
     if !require(&["mke2fs", "debugfs"]) {

@@ -114,7 +114,7 @@ fn what_is_there_stays() {
     assert_eq!(fs::read_dir(at).unwrap().count(), 3, "nothing else is left");
 }
 
-/// `export -F` and `build --compress -F` once renamed a file over devices, pipes and links.
+/// `export -F` and `build --compress -F` once replaced devices, pipes and links by a regular file.
 #[test]
 fn devices_and_pipes_are_written_and_links_are_followed() {
     if !blockyard_testkit::require(&["root", "mknod", "mkfifo"]) {

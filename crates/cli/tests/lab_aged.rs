@@ -49,8 +49,9 @@ fn virtual_time_has_aged_file_systems_too() {
     let line = "lab run e1-patches --workers 1 --ops 5 --aged mail:9 --policy rralloc-v2 --json";
     let patches = rows(&words(line));
     let of = |state: &str| patches.iter().filter(|row| row["state"] == state).count();
-    // 31 policies: the base, the whole series, 28 with or without single patches, and the one that
-    // was asked for. Four rows of scanswitch. Nine steps with two scan modes on two machines.
+    // 31 rows for policies: the base, the whole series, 28 with or without a single patch, and the
+    // requested one. 4 rows of scanswitch. 36 rows of patch upon patch: nine steps in two scan
+    // modes on two machines.
     assert_eq!((of("fresh"), of("mail:9")), (31 + 4 + 36, 31 + 4 + 36));
     assert_eq!(patches.len(), 2 * 71);
 }

@@ -1,5 +1,6 @@
-//! Images and folders that `blockyard lab run` is given: bad ones, ones without permission, and any
-//! name. A refusal has its exit code, says what is wrong, and leaves the image unchanged.
+//! Images and folders given to `blockyard lab run`: unusable ones, ones without permission, and
+//! ones whose names are not UTF-8. A refusal has its exit code, says what is wrong, and leaves the
+//! image unchanged.
 
 #![allow(clippy::unwrap_used)]
 

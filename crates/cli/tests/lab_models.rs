@@ -8,7 +8,8 @@ mod support;
 
 use support::{assert_wrong_usage, blockyard, stderr, stdout, words};
 
-/// What each operation read and how long it took adds up to the row.
+/// The reads of all operations add up to those of the row, and the most reads and the longest time
+/// of an operation are the row's maxima.
 #[test]
 fn operations_on_a_modelled_device_are_kept_one_by_one() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,13 +21,13 @@ const COMMANDS: [&str; 3] = [
     "lab crash --states 2000 --jobs 1 --scratch SCRATCH --quiet",
 ];
 
-/// Milliseconds before the interruption: before anything is set up, during the set-up, during the
-/// work.
+/// Milliseconds from the start to the signal, which comes before the set-up, during it, or during
+/// the work.
 const MOMENTS: [u64; 10] = [5, 20, 50, 90, 140, 200, 280, 380, 500, 650];
 
 fn start(line: &str, scratch: &Path) -> Child {
     let line = line.replace("SCRATCH", scratch.to_str().unwrap());
-    // A shell starts background jobs with INT ignored.
+    // The tests may run with INT ignored, as background jobs of a shell do.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_blockyard")]).args(line.split(' '));
     command.env("TMPDIR", scratch).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
@@ -60,7 +60,8 @@ fn orphaned_instances() -> Vec<PathBuf> {
     orphaned
 }
 
-/// The write-back settings. The lock waits until no comparison changes them.
+/// The kernel's write-back settings. The lock makes this wait until no comparison with the kernel
+/// has changed them.
 fn settings() -> Vec<String> {
     let folder = File::open("/proc/sys/vm").unwrap();
     flock(&folder, FlockOperation::LockExclusive).unwrap();
@@ -75,7 +76,7 @@ fn settings() -> Vec<String> {
     names.iter().map(|name| fs::read_to_string(format!("/proc/sys/vm/{name}")).unwrap()).collect()
 }
 
-/// An interrupted comparison or judge once left everything set up.
+/// An interrupted comparison or crash test once left its mounts, devices and settings behind.
 #[test]
 fn interrupted_commands_are_gone_with_all_they_made() {
     if !blockyard_testkit::require(&NEEDS) {
@@ -132,8 +133,8 @@ fn the_next_start_takes_down_what_a_killed_one_left() {
     assert_eq!(settings(), before);
 }
 
-/// When the keeper of the settings was killed along with all others, the changed settings used to
-/// stay.
+/// The keeper is a shell process that restores the write-back settings. Once, if it was killed
+/// along with the other processes, the settings stayed changed.
 #[test]
 fn settings_come_back_after_their_keeper_was_killed_too() {
     if !blockyard_testkit::require(&NEEDS) {

@@ -1,4 +1,4 @@
-//! Published experiments at a tenth of their size: what was published as their outcome holds.
+//! Published experiments at a tenth of their size: the published outcomes hold.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,8 +29,8 @@ fn by_cluster(rows: &[Value], op: &str, key: &str) -> [f64; 4] {
     figures.try_into().expect("a row for each size of clusters")
 }
 
-/// Asserts that from each size of clusters to the next the figures fall by at least these factors.
-/// A factor of 1 allows equal figures, and one below 1 a rise.
+/// Asserts that from each cluster size to the next the figures fall by at least these factors. A
+/// factor of 1 allows equal figures, and a factor below 1 allows a rise.
 fn assert_falls(figures: [f64; 4], factors: [f64; 3]) {
     for (pair, factor) in figures.windows(2).zip(factors) {
         assert!(pair[0] >= factor * pair[1], "{figures:?} do not fall by {factors:?}");
@@ -70,7 +70,7 @@ fn round_robin_moves_on_where_the_regular_policy_returns() {
 }
 
 /// Preallocated files are written at the same rate under both policies. Where workers allocate in
-/// turns, each file is in far fewer pieces under round robin.
+/// turns, files have far fewer extents under round robin.
 #[test]
 fn preallocation_hides_what_round_robin_changes() {
     let rows = rows("e2 --device ssd --policy linux-6.18:scan=optimized,rralloc-v2");

@@ -7,7 +7,7 @@ mod support;
 
 use support::{assert_wrong_usage, blockyard, stdout, words};
 
-/// Arguments of `lab run`, and a part of what is said about them.
+/// Arguments of `lab run`, and a part of the message that refuses them.
 const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["nothing"], "workload \"nothing\" is unknown: use fallocate2, scanswitch, append64"),
     (&["append64:fallocate=none"], "is unknown"),
@@ -141,7 +141,8 @@ fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
     assert_eq!((row["threads"].as_u64(), row["pairs"].as_u64()), (Some(4), Some(200)));
 }
 
-/// Each level ignored the options of the other, and each way of level 2 those of the other ways.
+/// Once, each level silently ignored the options of the other, and at level 2 `--trace`, `--make`
+/// and the table ignored each other's.
 #[test]
 fn options_that_agree_would_ignore_are_wrong_usage() {
     const OF_LEVEL_2: &[&str] = &[

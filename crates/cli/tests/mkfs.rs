@@ -41,7 +41,7 @@ fn a_missing_file_is_made_and_a_known_one_kept() {
     assert_ne!(std::fs::read(&image).unwrap(), before);
 }
 
-/// Such an image is kept because a repair can save it: the superblock has a backup.
+/// The image is kept because a repair can restore the superblock from a backup.
 #[test]
 fn an_image_with_a_damaged_superblock_is_kept() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,8 +23,9 @@ fn text(line: &str) -> String {
     String::from_utf8(agree(line).stdout).unwrap()
 }
 
-/// A comparison of the engine with the kernel prints one more line, about how to judge it. A
-/// comparison of the kernel with itself needs none. Output for programs has figures only.
+/// A comparison of the engine with the kernel prints a last line that says how to judge it: by
+/// `--ceiling`, which compares the kernel with itself. With `--ceiling`, `--json` or `--quiet`
+/// there is no such line.
 #[test]
 fn who_has_no_ceiling_is_told_what_one_is() {
     if !require(&NEEDS) {
@@ -102,7 +103,7 @@ fn level_2_plays_on_fresh_and_aged_images() {
     }
 }
 
-/// Tables on a terminal were once Markdown of any width.
+/// Tables were once always Markdown, of any width.
 #[test]
 fn tables_fit_the_line_and_markdown_is_asked_for() {
     if !require(&NEEDS) {
@@ -124,7 +125,7 @@ fn tables_fit_the_line_and_markdown_is_asked_for() {
         let marked = text(&format!("{line} --markdown"));
         assert!(marked.contains("|---") && !marked.contains('│'), "{marked}");
     }
-    // A share of zero blocks is not printed.
+    // A share of zero blocks has no percentage.
     let made = text("--make untar --ops 20 --mib 64 --markdown");
     assert!(made.contains("| tree blocks | 0 | 0 | - |"), "{made}");
 }

@@ -1,5 +1,5 @@
-//! Images that are missing, damaged, in use or protected: each gives one line with the problem and
-//! the place, an exit code, and an unchanged image.
+//! Images that are missing, damaged, in use or protected. Commands print one line that names the
+//! problem and the image, end with an exit code, and leave the image unchanged.
 
 #![allow(clippy::unwrap_used)]
 

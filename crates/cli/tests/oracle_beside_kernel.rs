@@ -139,7 +139,7 @@ fn an_interrupted_or_killed_run_leaves_nothing_mounted() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The kernel's arm is the second one.
+        // The kernel's arm runs after that of our engine, and mounts the image then.
         wait_until("the mount", || {
             let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
             mounts

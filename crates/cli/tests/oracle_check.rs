@@ -21,7 +21,8 @@ fn code(arguments: &[&str]) -> i32 {
     check(arguments).status.code().unwrap()
 }
 
-/// A file system with a file two directories down, made by debugfs, which then runs the requests.
+/// Makes a file system, and with debugfs a file two directories down. Then debugfs runs the
+/// requests.
 fn image(folder: &Path, name: &str, options: &str, requests: &[&str]) -> PathBuf {
     let path = folder.join(name);
     mke2fs(&path, &options.split(' ').collect::<Vec<_>>(), "20M");
@@ -43,7 +44,7 @@ fn exit_codes_are_those_of_e2fsck() {
     let cases: [(&str, &[&str], i32); 5] = [
         ("-t ext4 -b 1024", &[], 0),
         ("-t ext4 -b 1024", &["set_inode_field one/two/file links_count 9"], 4),
-        // The quota files do not know what debugfs did.
+        // The quota files do not account for the file and directories that debugfs made.
         ("-t ext4 -O quota", &[], 4),
         ("-t ext4 -b 4096", &["zap_block -p 0 0"], 8),
         ("-t ext3 -b 1024", &["set_super_value first_ino 5"], 8),
@@ -144,7 +145,7 @@ fn output_is_the_same_for_any_number_of_threads_and_in_order() {
     for options in ["-t ext4 -b 1024", "-t ext3 -b 1024", "-t ext4 -b 1024 -O ^metadata_csum,inline_data"] {
         let path = image(folder.path(), "image", options, &[]);
         let file = fs::File::options().write(true).open(&path).unwrap();
-        // The descriptors stay intact; the tables, bitmaps and directories after them are hit.
+        // Hits the bitmaps, inode tables and directories, which come after the descriptors.
         for _ in 0..400 {
             file.write_all_at(&[random.random()], random.random_range(82 << 10..2 << 20)).unwrap();
         }

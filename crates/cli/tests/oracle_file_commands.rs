@@ -85,7 +85,7 @@ fn trees_come_back_as_they_went() {
     let mounted = LoopMount::new(&ours, "ro").unwrap();
     assert_same_tree(from.path(), mounted.path());
     drop(mounted);
-    // Once more over itself: everything is replaced by its equal.
+    // Put the same tree once more: equal files replace those of the first time.
     done(&["--quiet", "put", "-r", ours.to_str().unwrap(), &content, "/"]);
     e2fsck_clean(&ours);
     let mounted = LoopMount::new(&ours, "ro").unwrap();
@@ -207,7 +207,7 @@ fn names_are_made_moved_and_removed() {
     e2fsck_clean(Path::new(image));
 }
 
-/// What cannot be removed stays, with the directories that hold it. The rest goes.
+/// What cannot be removed stays, with the directories that hold it. Everything else is removed.
 #[test]
 fn immutable_files_keep_their_directories() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {

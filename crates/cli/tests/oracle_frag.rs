@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Options of mke2fs, each set with a size in MiB.
+/// Sets of mke2fs options, each with the size of an image in MiB.
 const GEOMETRIES: [(&str, u64); 12] = [
     ("-t ext4", 300),
     ("-t ext4 -b 1024", 60),
@@ -29,8 +29,8 @@ const GEOMETRIES: [(&str, u64); 12] = [
     ("-t ext4 -m 0 -J size=4", 24),
 ];
 
-/// Makes holes, unwritten and adjacent extents, small files of one block and large files, and
-/// removes some.
+/// Makes small and large files with holes, unwritten extents and adjacent extents, and removes some
+/// of them. `budget` is the size of the image in bytes.
 fn age(root: &Path, rng: &mut ChaCha8Rng, budget: u64) {
     let folders = ["", "one", "one/two", "lost+found2"];
     for folder in folders {
@@ -116,7 +116,7 @@ fn compare(image: &Path, what: &str) {
     let mine = all.split_once("\n\n").map_or("", |_| &all[all.find("<Fragmented").unwrap_or(0)..]);
     assert_eq!(words(mine, name), words(&defrag, root), "{what}: e4defrag prints\n{defrag}\nand we\n{all}");
     drop(mounted);
-    // A fresh mount, because Linux joins extents that it remembers from an earlier look.
+    // A fresh mount, because Linux joins adjacent extents in memory once it has read them.
     let mounted = LoopMount::new(image, "ro").unwrap();
     let listed = ours(&["--json", "--files", name]);
     let paths: Vec<String> = listed
@@ -199,7 +199,7 @@ fn figures_equal_those_of_the_three_tools() {
         drop(mounted);
         let what = format!("image {number}, {options}");
         compare(&image, &what);
-        // And after more ageing by us.
+        // Compare again after blockyard has put files into the image.
         let source = folder.path().join("source");
         std::fs::create_dir(&source).unwrap();
         for file in 0..30 {

@@ -183,8 +183,8 @@ fn judge(case: &Case, pair: &Pair) -> Result<bool, String> {
         (true, false) => return Err(format!("mke2fs refuses: {}", text(&theirs.stderr))),
         (false, true) => return Err(format!("blockyard refuses: {}", text(&ours.stderr))),
     }
-    // In this case mke2fs searches beyond its bitmap, says so, and continues. There is nothing to
-    // compare with.
+    // For some arguments mke2fs searches beyond its bitmap, prints this message and continues. Then
+    // our image is not compared with mke2fs's, but only checked.
     let lost_its_way =
         text(&theirs.stderr).contains("Illegal block number passed to ext2fs_test_block_bitmap");
     if lost_its_way {
@@ -245,11 +245,12 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     let features = random_features(rng, profile);
     let has_small_groups = rng.random_bool(0.25);
     let has_all_backups = features.contains(&ALL_BACKUPS);
-    // Many groups with much in each would fill the disk, so such sets stay small.
+    // Backups in all groups, or many small groups, take much disk space, so such images stay small.
     let mib_max = match (has_all_backups || has_small_groups, profile) {
         (true, _) => 1000,
         (false, "ext4") => 60_000,
-        // Checkers read every inode table that is not marked unused.
+        // In ext2 and ext3, inode tables are usually not marked unused, so checkers read all of
+        // them.
         (false, _) => 6000,
     };
     let mib = random_mib(rng).min(mib_max);
@@ -277,7 +278,7 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     Case::parse(&line)
 }
 
-/// Copies of the superblock in every group.
+/// Features that put a copy of the superblock into every group.
 const ALL_BACKUPS: &str = "^sparse_super,^resize_inode";
 const META_BG: &str = "meta_bg,^resize_inode";
 
