@@ -5,7 +5,7 @@
 
 use clap::CommandFactory;
 
-/// The words of a command, and an example. An example that needs others comes after them.
+/// Pairs of a command's words and an example of it. An example that needs others comes after them.
 const EXAMPLES: &[(&str, &str)] = &[
     ("build", "blockyard build tree tree.img"),
     ("build", "blockyard build --free 10% -L data -O ^has_journal tree data.img"),

@@ -78,7 +78,7 @@ fn unsound(folder: &Path) -> Vec<(PathBuf, &'static str)> {
     let file = std::fs::OpenOptions::new().write(true).open(&damaged).unwrap();
     file.write_all_at(&[0xFF], 1024 + 0x78).unwrap();
     let future = image(folder, "future");
-    // An incompatible feature that has no meaning yet.
+    // Set an incompatible feature bit that ext4 does not use yet.
     let file = std::fs::OpenOptions::new().write(true).open(&future).unwrap();
     file.write_all_at(&[0, 0, 0, 0x80], 1024 + 0x60).unwrap();
     vec![
@@ -259,7 +259,7 @@ fn without_permission_nothing_happens() {
     let [readable, closed] = ["readable", "closed"].map(|name| image(folder.path(), name));
     std::fs::set_permissions(&readable, PermissionsExt::from_mode(0o444)).unwrap();
     std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o600)).unwrap();
-    // Others may not be able to reach the build folder.
+    // Other users may not be able to reach the build folder.
     let program = folder.path().join("blockyard");
     // Another process makes the copy. If this one did, a child that another test starts could have
     // the copy open for writing for a moment, and meanwhile the copy could not run.

@@ -81,14 +81,14 @@ struct Report<'a> {
     args: &'a Args,
     output: &'a Output,
     json: bool,
-    /// Number of tables printed.
+    /// Number of file tables printed so far. Only the first one has a heading.
     tables: usize,
     looked: Looked,
     out: &'a mut dyn Write,
 }
 
 impl Report<'_> {
-    /// Free space and all files.
+    /// Prints free space and all files.
     fn image(&mut self) -> Result<()> {
         let options = ScanOptions {
             chunk_bytes: self.args.chunk.map(|kib| kib.saturating_mul(1024)),
@@ -123,7 +123,7 @@ impl Report<'_> {
         Ok(write!(self.out, "{}", scan.defrag.report("device", name, &names::text))?)
     }
 
-    /// One file or directory.
+    /// Prints one file or directory.
     fn path(&mut self, path: &OsString) -> Result<()> {
         let path = image::path_bytes(path);
         let inode = self.reader.resolve(path, LastLink::Follow)?;

@@ -102,7 +102,7 @@ impl Args {
         self.run_on(&reader, output)
     }
 
-    /// Copies from an open reader.
+    /// Copies from an image that is already open.
     pub(super) fn run_on(self, reader: &Reader, output: &Output) -> Result<ExitCode> {
         let Some((dest, sources)) = self.paths.split_last() else { return Ok(ExitCode::SUCCESS) };
         if dest == "-" {
@@ -191,7 +191,7 @@ impl Item {
 /// The first copy of a file that has several names.
 struct FirstCopy {
     path: PathBuf,
-    /// Keeps `path` valid.
+    /// The open directory through which `path` leads.
     _base: Option<Rc<Base>>,
     /// Device and inode number on the host.
     host: (u64, u64),
@@ -199,9 +199,9 @@ struct FirstCopy {
 
 /// A host directory that is kept open because its path is long.
 struct Base {
-    /// Its path for system calls, while it is open.
+    /// Its short path for system calls, under /proc/self/fd.
     path: PathBuf,
-    /// Its real path.
+    /// Its full path.
     whole: PathBuf,
     _open: OwnedFd,
 }
@@ -242,8 +242,8 @@ impl Copy<'_> {
             Some(name) if is_into && name != b".." && !path.ends_with(b"/.") => {
                 dest.join(OsStr::from_bytes(name))
             }
-            // If DEST is a link, it is followed, because the user named it. Links below DEST are
-            // not.
+            // If DEST is a link, follow it, because the user named it. Links below DEST may lead
+            // anywhere, and are not followed.
             _ if inode.file_type() == FileType::Regular => partial::followed(dest).on_host(dest)?,
             _ => dest.to_owned(),
         };
@@ -410,8 +410,8 @@ impl Copy<'_> {
         image::refuse_same(&self.args.image, &item.to)
     }
 
-    /// Copies a file. It is written under a temporary name, and renamed once its content and
-    /// attributes are complete. An interrupted copy leaves nothing.
+    /// Copies a regular file. It is written under a temporary name, and renamed once its content
+    /// and attributes are complete. An interrupted copy leaves nothing.
     fn regular(&mut self, item: &Item) -> Result<()> {
         let directory = folder(&item.to);
         let file = temporary().tempfile_in(directory).on_host(directory)?;

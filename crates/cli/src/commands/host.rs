@@ -102,8 +102,8 @@ pub(super) fn permissions(metadata: &Metadata) -> u16 {
     low16(metadata.mode()) & 0o7777
 }
 
-/// Calls `visit` with the data of a file in ascending order, at most `buf` at a time. Skips holes
-/// if the host reports them.
+/// Calls `visit` with the data of a file in ascending order, at most `buf.len()` bytes at a time.
+/// Skips holes if the host reports them.
 pub(super) fn for_each_data(
     file: &File,
     path: &Path,

@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 /// The number of the signal that arrived, or 0 if none did. No other data depends on it.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
-/// The work was interrupted by a signal; what was begun has been finished or taken back.
+/// The work was interrupted by a signal. Anything begun has been finished or undone.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted {
@@ -57,7 +57,7 @@ pub(super) fn watch() -> std::io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
 }
 
-/// The signals to take: INT, TERM, and HUP unless it is ignored (nohup).
+/// The signals to catch: INT, TERM, and HUP unless it is ignored (nohup).
 pub(super) fn taken_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored =

@@ -68,7 +68,7 @@ impl Args {
 }
 
 impl Volume<'_> {
-    /// A free name in the directory of `place`.
+    /// A place with an unused, temporary name in the directory of `place`.
     pub(super) fn beside(&self, place: &Place) -> Result<Place> {
         for number in 0..u32::MAX {
             let name = format!(".blockyard-{number}").into_bytes();

@@ -28,7 +28,7 @@ use super::{EXIT_OPERATIONAL, Output, UsageError, image};
 
 /// The server's message to the process that started it, once the image is mounted.
 const MOUNTED: &[u8] = b"mounted\n";
-/// The name under which mount(8) calls helpers of this type.
+/// The name under which mount(8) calls this program for the type `fuse.blockyard`.
 const HELPER: &str = "mount.fuse.blockyard";
 
 /// Arguments of `blockyard mount`.
@@ -272,7 +272,7 @@ fn named(error: MountError, image: &ImagePath) -> anyhow::Error {
 /// Reports the mount to the waiting process, and detaches from the terminal.
 fn detach() -> Result<()> {
     let mut stdout = std::io::stdout();
-    // The process that started this one may be gone.
+    // The process that started this one may have ended.
     let _ = stdout.write_all(MOUNTED).and_then(|()| stdout.flush());
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;

@@ -26,7 +26,7 @@ const LINKS_MAX: usize = 40;
 /// output becomes the file that it points to.
 ///
 /// # Errors
-/// A circle of links, and links of /proc to something without a name, such as a pipe.
+/// A loop of symbolic links, and links in /proc to something without a name, such as a pipe.
 pub(super) fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX {

@@ -86,8 +86,8 @@ fn to_json(text: &str, policy: &Policy, preset: &Preset) -> Value {
         "slots": each(&|slot| slot.value.clone().into()), "tunables": tunables, "about": about, "fillings": fillings})
 }
 
-/// The text for people: documentation, slots with their possible fillings, tunables. A line is
-/// longer than `columns` only if its first word does not fit.
+/// The output without `--json`: documentation, slots with their possible fillings, tunables. A line
+/// is longer than `columns` only if its first word does not fit.
 fn to_lines(policy: &Policy, preset: &Preset, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in preset.paragraphs() {
@@ -129,7 +129,7 @@ fn tunable_about(tunable: Tunable) -> String {
     tunable.about().replace('`', "").trim().to_owned()
 }
 
-/// Adds a text after a heading, folded at blanks; continuation lines are indented.
+/// Adds a text after a heading, wrapped at blanks; continuation lines are indented.
 fn add(lines: &mut Vec<String>, head: &str, indent: &str, text: &str, columns: usize) {
     let mut line = head.to_owned();
     let mut is_begun = false;
@@ -147,7 +147,8 @@ fn add(lines: &mut Vec<String>, head: &str, indent: &str, text: &str, columns: u
     lines.push(line.trim_end().to_owned());
 }
 
-/// Lowers the first letter, because the text follows a heading; a word in capitals stays.
+/// Makes the first letter lower-case, because the text follows a heading, unless the first word is
+/// in capitals.
 fn lower_first(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), text.chars().nth(1)) {

@@ -64,7 +64,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Cuts the file back to the length that it had before the repair.
+    /// Truncates the file to the length that it had before the repair.
     fn cut(&self, length: u64) -> std::io::Result<()> {
         let file = File::options().write(true).open(self.image.file())?;
         file.set_len(self.image.offset().saturating_add(length))?;

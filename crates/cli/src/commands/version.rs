@@ -1,4 +1,4 @@
-//! `blockyard version`.
+//! `blockyard version`: prints the version, and the features that mkfs can make.
 
 use std::process::ExitCode;
 

@@ -167,8 +167,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Counts and reports a failure. Returns it instead if it ends the work, because the image can
-    /// no longer be written, or after a signal.
+    /// Counts and reports a failure. Returns the failure instead if it ends the work: after a
+    /// signal, or if the image can no longer be written.
     pub(super) fn report(&mut self, failed: anyhow::Error) -> Result<()> {
         if self.fs.has_failed() || failed.is::<Interrupted>() {
             return Err(failed);
@@ -179,7 +179,7 @@ impl<'a> Volume<'a> {
         Ok(())
     }
 
-    /// As [`Self::report`], for a result; `None` for a failure that was reported.
+    /// Returns the value of a result, or `None` if it was a failure that [`Self::report`] reported.
     pub(super) fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(value) => Ok(Some(value)),
@@ -249,13 +249,14 @@ impl<'a> Volume<'a> {
         Ok(Place { parent, name: name.to_vec(), path: path.to_vec() })
     }
 
-    /// The inode that a path names as a destination. Callers check that it is a directory. If the
-    /// path leads nowhere, the error says which directory is missing.
+    /// The inode of a path that the user gave as a destination. Callers check that it is a
+    /// directory. If the path leads nowhere, the error says which directory is missing.
     pub(super) fn directory(&self, path: &[u8]) -> Result<InodeNr, NameError> {
         self.resolve(path, LastLink::Follow).map_err(|failed| self.naming_missing(failed, path))
     }
 
-    /// Adds a hint to the error of a destination: which directory of its path is to be made first.
+    /// Adds a hint to the error about a destination: the first directory of its path that is
+    /// missing.
     fn naming_missing(&self, mut failed: NameError, path: &[u8]) -> NameError {
         if let Some(missing) = self.missing_directory(path).filter(|_| failed.is_missing()) {
             let missing = String::from_utf8_lossy(&missing);
@@ -346,7 +347,7 @@ impl Tree for Walk<'_> {
     }
 }
 
-/// What gets a name.
+/// What gets a name: a directory, or anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Directory,

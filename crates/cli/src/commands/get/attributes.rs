@@ -57,8 +57,9 @@ impl LeftOut {
     }
 }
 
-/// Whether the file system of `path` has more free space than any attribute needs, and no quota is
-/// exhausted. If so, the host refused an attribute for lack of space because it was too large.
+/// Whether an attribute of the file at `path` that `failed` for lack of space was too large for the
+/// host. It was if the file system has more free space than any attribute needs, and no quota was
+/// exceeded.
 fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     let error = host::host_error(failed).map(|host| host.cause().kind());
     if error == Some(std::io::ErrorKind::QuotaExceeded) {

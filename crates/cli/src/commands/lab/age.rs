@@ -1,4 +1,4 @@
-//! `blockyard lab age`.
+//! `blockyard lab age`: makes an image and ages it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `blockyard lab agree`.
+//! `blockyard lab agree`: compares block allocation with that of the running kernel.
 
 mod belonging;
 mod operations;

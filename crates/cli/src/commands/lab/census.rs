@@ -1,4 +1,4 @@
-//! `blockyard lab census`.
+//! `blockyard lab census`: counts acquisitions of locks that the whole file system shares.
 
 use std::process::ExitCode;
 

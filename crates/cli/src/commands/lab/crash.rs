@@ -1,4 +1,4 @@
-//! `blockyard lab crash`.
+//! `blockyard lab crash`: cuts the power during workloads, and checks what recoveries restore.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

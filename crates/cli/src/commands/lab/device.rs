@@ -1,4 +1,4 @@
-//! `blockyard lab device`.
+//! `blockyard lab device`: lists the modelled devices, and plays recorded requests on them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `blockyard lab journal`.
+//! `blockyard lab journal`: measures what the journal costs.
 
 use std::process::ExitCode;
 

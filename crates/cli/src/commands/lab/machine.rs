@@ -1,4 +1,4 @@
-//! `blockyard lab machine`.
+//! `blockyard lab machine`: lists the machine models of virtual time, and measures this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

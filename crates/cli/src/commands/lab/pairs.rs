@@ -1,4 +1,4 @@
-//! `blockyard lab pairs`.
+//! `blockyard lab pairs`: allocates and frees in memory, to see how far a policy scales.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `blockyard lab report`.
+//! `blockyard lab report`: prints and writes the reports of a run.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `blockyard lab run`.
+//! `blockyard lab run`: runs a workload or an experiment under several policies.
 
 mod belonging;
 
@@ -522,7 +522,7 @@ impl Args {
             policies: self.policy.clone(),
             devices: self.device.clone(),
             sensitivity: self.sensitivity,
-            // As large as the largest published image.
+            // Without --memory, as large as the largest published image.
             image: image.then(|| self.image(200 << 30)).transpose()?,
         };
         Ok(experiment.plans(&setup))

@@ -1,4 +1,4 @@
-//! `blockyard lab trace`.
+//! `blockyard lab trace`: makes operation traces.
 
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;

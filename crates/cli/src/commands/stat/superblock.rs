@@ -240,7 +240,7 @@ fn interval_text(seconds: u64) -> String {
     parts.join(", ")
 }
 
-/// A number of KiB in the smallest unit that gives less than 8192, rounded to the nearest integer.
+/// A number of KiB, rounded to the smallest unit of which there are fewer than 8192, or to PB.
 fn written_text(kib: u64) -> String {
     let units = [("kB", 0), ("MB", 10), ("GB", 20), ("TB", 30)];
     let (unit, shift) = units.into_iter().find(|(_, shift)| kib >> shift < 8192).unwrap_or(("PB", 40));
