@@ -128,9 +128,12 @@ impl Acl {
     }
 
     fn put(&mut self, entry: AclEntry) {
-        match self.0.binary_search_by_key(&entry.subject, |entry| entry.subject) {
-            Ok(at) => self.0[at] = entry,
-            Err(at) => self.0.insert(at, entry),
+        match self.0.iter_mut().find(|listed| listed.subject == entry.subject) {
+            Some(listed) => *listed = entry,
+            None => {
+                let at = self.0.partition_point(|listed| listed.subject < entry.subject);
+                self.0.insert(at, entry);
+            }
         }
     }
 
@@ -199,6 +202,19 @@ mod tests {
         ];
         assert_eq!(shown, wanted);
         assert_eq!(Acl::parse(&list.to_bytes()), Some(list));
+    }
+
+    /// Linux accepts no such list, but a damaged image can hold one.
+    #[test]
+    fn granting_replaces_an_entry_of_a_list_in_another_order() {
+        let value = Acl::of_mode(0o640).to_bytes();
+        let reversed: Vec<u8> =
+            value[..4].iter().chain(value[4..].rchunks_exact(8).flatten()).copied().collect();
+        let mut list = Acl::parse(&reversed).unwrap();
+        assert_eq!(list.entries()[0].subject, Subject::Others);
+        list.grant(AclEntry { subject: Subject::Owner, permissions: 7 });
+        assert_eq!(list.entries().len(), 3);
+        assert_eq!(list.entries()[2], AclEntry { subject: Subject::Owner, permissions: 7 });
     }
 
     #[test]

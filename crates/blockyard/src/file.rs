@@ -3,6 +3,7 @@
 mod io;
 mod ranges;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -140,8 +141,7 @@ impl File {
     /// change.
     ///
     /// If the file was opened for appending, the data goes to the end of the file whatever `offset`
-    /// is, as on Linux. Such a write is never short: if there is no space for all of the data, the
-    /// write fails, and a part of the data may have been appended.
+    /// is, as on Linux.
     ///
     /// To write all or get an error, use `write_all_at` of [`std::os::unix::fs::FileExt`], which
     /// `File` implements.
@@ -171,15 +171,15 @@ impl File {
             return Ok(0);
         }
         if self.abilities.append {
-            return self.append_bare(buf).map(|_| buf.len());
+            return self.append_bare(buf).map(|appended| usize_from_u64(appended.end - appended.start));
         }
         self.run(|engine, ctx, id| engine.write_some(ctx, id, offset, buf))
     }
 
-    /// Appends, and returns the offset where the data begins.
-    fn append_bare(&self, buf: &[u8]) -> Bare<u64> {
+    /// Appends what fits of `buf`. Returns the range of the file that it takes up.
+    fn append_bare(&self, buf: &[u8]) -> Bare<Range<u64>> {
         self.check_written()?;
-        self.run(|engine, ctx, id| engine.append(ctx, id, buf))
+        self.run(|engine, ctx, id| engine.append_some(ctx, id, buf))
     }
 
     /// Refuses a write at a given offset if the file was opened for appending.

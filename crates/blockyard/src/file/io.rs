@@ -4,7 +4,7 @@
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
-use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
 use super::File;
 use crate::error::{Bare, Error, Reason};
@@ -21,9 +21,9 @@ impl File {
         let mut position = self.position.lock();
         // An empty write does not move the position.
         if self.abilities.append && !buf.is_empty() {
-            let began = self.append_bare(buf)?;
-            *position = began + u64_from_usize(buf.len());
-            return Ok(buf.len());
+            let appended = self.append_bare(buf)?;
+            *position = appended.end;
+            return Ok(usize_from_u64(appended.end - appended.start));
         }
         let written = self.write_bare(buf, *position)?;
         *position += u64_from_usize(written);

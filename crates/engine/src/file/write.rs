@@ -75,6 +75,19 @@ impl Files {
         all_or_none(done, bytes).map(|()| offset)
     }
 
+    /// See [`crate::FileSystem::append_some`].
+    pub(crate) fn append_some(&self, ctx: &OpContext, inode: InodeRef, bytes: &[u8]) -> Result<Range<u64>> {
+        let inode = self.writable_file(inode)?;
+        let mut data = inode.write();
+        let (offset, limit) = {
+            let core = inode.core();
+            (core.size, self.size_limit(core.map))
+        };
+        let bytes = up_to_limit(offset, bytes, limit)?;
+        let done = self.locked(ctx, &inode, &mut data).write_what_fits(offset, bytes)?;
+        Ok(offset..offset + u64_from_usize(done))
+    }
+
     /// A regular file that may be changed.
     pub(crate) fn writable_file(&self, inode: InodeRef) -> Result<Arc<Inode>> {
         self.file_without(FIXED | InodeFlags::IMMUTABLE, inode)

@@ -1,5 +1,7 @@
 //! The content of files: reading, writing, and their blocks.
 
+use std::ops::Range;
+
 use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek};
 
 impl FileSystem {
@@ -83,6 +85,21 @@ impl FileSystem {
     pub fn append(&self, ctx: &OpContext, inode: impl Into<InodeRef>, bytes: &[u8]) -> Result<u64> {
         let _operation = self.volume.watch();
         self.files.append(ctx, inode.into(), bytes)
+    }
+
+    /// As [`FileSystem::append`], but if not all bytes fit, appends only the first ones that do.
+    /// Returns the range of the file, in bytes, that was appended.
+    ///
+    /// # Errors
+    /// As [`FileSystem::append`]; [`Error::NoSpace`] when nothing fits.
+    pub fn append_some(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        bytes: &[u8],
+    ) -> Result<Range<u64>> {
+        let _operation = self.volume.watch();
+        self.files.append_some(ctx, inode.into(), bytes)
     }
 
     /// Writes at byte `offset` directly to the device. Returns the number of bytes, which is less
