@@ -1,5 +1,5 @@
-//! Images that the kernel wrote. If the power was cut, the journal is replayed at open, or the
-//! image is refused. An image that was unmounted is read and changed.
+//! Images that the kernel wrote. After a power cut, opening replays the journal or, on request,
+//! refuses the image. After an unmount, the image is read and changed.
 
 #![allow(clippy::unwrap_used)]
 

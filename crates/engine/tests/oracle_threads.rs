@@ -1,5 +1,5 @@
-//! Eight threads at once on one image: everything written is there, e2fsck finds nothing, and the
-//! kernel reads the same content.
+//! Eight threads use one image at the same time. Each reads back what it wrote. Afterwards e2fsck
+//! finds nothing, and the kernel reads the same content.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -25,8 +25,8 @@ fn context(slot: u32) -> OpContext {
 
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// The work of one thread: its own files in its own directory, and short-lived names in a shared
-/// one.
+/// The work of one thread: its own files in its own directory, and short-lived names in a directory
+/// that all threads share.
 struct Worker<'a> {
     fs: &'a Watched,
     ctx: OpContext,

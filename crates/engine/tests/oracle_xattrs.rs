@@ -94,7 +94,7 @@ fn attributes_cross_over_both_ways() {
 }
 
 /// Has the kernel create four files with equal attributes. The large values are in value inodes
-/// that the files share.
+/// (feature `ea_inode`) that the files share.
 fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     let mount = LoopMount::new(image, "").unwrap();
     for name in ["one", "two", "three", "four"] {
@@ -106,9 +106,9 @@ fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     }
 }
 
-/// Value inodes: those that the kernel made and shared lose references one by one, and we make and
-/// release others. Our checker and e2fsck find the counts right, and the kernel reads and releases
-/// what is left.
+/// Drops, one by one, references to value inodes that the kernel made and that files share. Then
+/// makes and releases value inodes of our own. Our checker and e2fsck find the reference counts
+/// right, and the kernel reads and releases the value inodes that are left.
 #[test]
 fn values_in_inodes_are_made_shared_and_released() {
     if !require(&["root", "mke2fs", "e2fsck"]) {
@@ -131,7 +131,7 @@ fn values_in_inodes_are_made_shared_and_released() {
             let report = blockyard_check::check(&*device, &blockyard_check::Options::default()).unwrap();
             assert!(report.is_clean(), "{options:?}: {:?}", report.findings);
         };
-        // Each step takes references away; a value inode goes with its last one.
+        // Each step drops references; a value inode is freed with its last reference.
         fs.unlink(&ctx, InodeNr::ROOT, b"one").unwrap();
         judge(&fs);
         fs.remove_xattr(&ctx, find("two"), b"user.big").unwrap();
@@ -146,7 +146,7 @@ fn values_in_inodes_are_made_shared_and_released() {
             fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 8), XattrMode::Create).unwrap();
             assert_eq!(fs.xattr(ours, name.as_bytes()).unwrap(), value(length, 8));
         }
-        // The name exists, so this is refused, and the value written for it is gone again.
+        // The name exists, so the call is refused, and it leaves no value inode behind.
         let refused = fs.set_xattr(&ctx, ours, b"user.a", &value(50_000, 9), XattrMode::Create);
         assert!(matches!(refused, Err(Error::Exists)));
         fs.remove_xattr(&ctx, ours, b"user.b").unwrap();

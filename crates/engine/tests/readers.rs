@@ -1,5 +1,5 @@
 //! Readers of a file do not wait for a writer of the same file, and see only the file's own bytes.
-//! What is read in order is read ahead.
+//! Sequential reads are read ahead.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -12,14 +12,15 @@ use std::sync::{Arc, Condvar, Mutex};
 
 const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
 
-/// A device whose writes of data do not return while it is shut. A write of data begins with 0xDA.
+/// A device that can be shut. While it is shut, writes of file data do not return. The tests' file
+/// data begins with 0xDA.
 struct Gated {
     device: MemoryDevice,
     shut: Mutex<bool>,
     opened: Condvar,
-    /// A write has waited.
+    /// Whether a write has waited for the device to be opened.
     waits: AtomicBool,
-    /// Number of read calls, and of the bytes that they read.
+    /// The number of read calls, and the number of bytes that they read.
     reads: [AtomicU64; 2],
 }
 
@@ -108,14 +109,16 @@ fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     fs.close(&ctx).unwrap();
 }
 
-/// One thread appends to a file, collapses it, truncates it and writes it back, and freed blocks go
-/// to another file at once. Readers see only bytes of their file, and no zeroes.
+/// One thread appends to a file, collapses a range of it, truncates it and writes it back. Another
+/// file gets the freed blocks at once. Readers of the first file see only its own bytes, and no
+/// zeroes.
 #[test]
 fn readers_see_their_file_whatever_others_do() {
     read_beside_changes(0);
 }
 
-/// As the test above, but with clean data kept in memory, which must not outlive its block.
+/// As the test above, but clean data stays cached in memory. It must leave the cache when its block
+/// is freed.
 #[test]
 fn readers_of_kept_data_see_their_file_whatever_others_do() {
     read_beside_changes(256 << 10);
@@ -168,8 +171,9 @@ fn read_beside_changes(clean_data_bytes: usize) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// A file read in order in small steps is read from the device in large ones, once. Direct reads go
-/// to the device; direct writes are seen by later reads.
+/// When a file is read sequentially in small steps, the device gets a few large reads. A second
+/// pass needs no device reads. Direct reads go to the device. Later reads see what a direct write
+/// wrote.
 #[test]
 fn what_is_read_in_order_is_read_ahead_and_kept() {
     let device = made();
@@ -193,12 +197,12 @@ fn what_is_read_in_order_is_read_ahead_and_kept() {
     let [reads, read] = read_all(&fs, &mut buf);
     assert!(reads < 20 && read < 9 << 20, "{reads} reads of {read} bytes");
     assert_eq!(read_all(&fs, &mut buf), [0, 0]);
-    // A direct read bypasses what is kept.
+    // A direct read bypasses the cached data.
     let mut block = [0; 4096];
     let before = device.reads[0].load(Ordering::Relaxed);
     assert_eq!(fs.read_direct(&ctx, file, 4096, &mut block).unwrap(), 4096);
     assert_eq!(device.reads[0].load(Ordering::Relaxed) - before, 1);
-    // Written data is kept too, and what a direct write wrote is seen.
+    // Written data is cached too, also by a direct write: the read below needs no device read.
     fs.write(&ctx, file, 10_000, &[3; 5000]).unwrap();
     fs.fsync(&ctx, file).unwrap();
     fs.write_direct(&ctx, file, 4096, &[4; 4096]).unwrap();

@@ -14,7 +14,7 @@ use support::{ROOT, context, file};
 use trial::{FILE, ext4, formatted, open_on};
 
 const SIZE: u64 = 16 << 20;
-/// Flags of the superblock: offset on the device in bytes, and the bit in that byte.
+/// Flags of the superblock: the offset on the device in bytes, and the flag's mask in that byte.
 const STATE_ERROR: (u64, u8) = (1024 + 0x3A, 2);
 const QUOTA: (u64, u8) = (1024 + 0x65, 1);
 const RECOVER: (u64, u8) = (1024 + 0x60, 4);
@@ -23,7 +23,8 @@ fn plain() -> MemoryDevice {
     formatted(&ext4(1024).features("^metadata_csum"), SIZE)
 }
 
-/// An image that lost power before it was closed: the log is in use.
+/// An image as a power cut leaves it: the file system was not closed, and its journal must be
+/// replayed.
 fn cut_off() -> MemoryDevice {
     let device = Arc::new(plain());
     let fs = open_on(&device, OpenOptions::default());
@@ -38,7 +39,7 @@ fn flip(device: &MemoryDevice, (at, bit): (u64, u8)) {
     device.write_at(at, &[byte[0] ^ bit]).unwrap();
 }
 
-/// Opens an image for writing. It must be refused with EINVAL, a system call's invalid argument.
+/// Opens an image for writing, which must be refused with errno 22 (EINVAL). Returns the reason.
 fn refusal(device: MemoryDevice, recovery: Recovery) -> Refusal {
     let options = OpenOptions { recovery, ..OpenOptions::default() };
     match FileSystem::open(Arc::new(device), options, &context()) {
@@ -49,7 +50,7 @@ fn refusal(device: MemoryDevice, recovery: Recovery) -> Refusal {
     }
 }
 
-/// An empty device, two too short for a superblock, and one that holds none.
+/// An empty device, two devices that are too short for a superblock, and one without a superblock.
 #[test]
 fn what_is_no_image_is_told_as_the_commands_tell_it() {
     let why = refusal(MemoryDevice::new(0), Recovery::default());
@@ -99,7 +100,8 @@ fn a_log_is_replayed_only_when_that_may_be_done_and_is_asked_for() {
     assert!(matches!(why, Refusal::UnflaggedLog), "{why}");
 }
 
-/// Journals of 1,024 blocks whose log begins too late. Linux refuses both.
+/// Journals of 1,024 blocks whose log starts at block 2 or 1,023, so it is shorter than the least
+/// length of 1,023 blocks. Linux refuses both.
 #[test]
 fn a_log_that_is_too_short_is_not_written() {
     let device = formatted(&ext4(1024).features("^metadata_csum").journal_mib(1), SIZE);

@@ -1,4 +1,4 @@
-//! A device that stops answering holds up those who wait for it, and nobody else.
+//! When a device stops answering, only the operations that need it wait. All others go on.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How many threads call fsync on a file of their own: half of them with data to write.
+/// How many threads call fsync, each on its own file. Half of them have data to write.
 const WAITING: u32 = 40;
 const ROOT: InodeNr = InodeNr::ROOT;
 
@@ -29,7 +29,8 @@ fn fresh(options: OpenOptions) -> (Device, Arc<FileSystem>) {
     (device, Arc::new(FileSystem::open(shared, options, &at(0)).unwrap()))
 }
 
-/// Makes a durable file. The bitmaps of its group are then in memory for other operations.
+/// Makes a durable file. This loads the bitmaps of its group, so later operations need not read
+/// them from the device.
 fn known(fs: &FileSystem) -> InodeNr {
     let known = file(fs, "known");
     fs.write(&at(0), known, 0, &[5; 5000]).unwrap();
@@ -42,9 +43,9 @@ fn file(fs: &FileSystem, name: &str) -> InodeNr {
     fs.create(&at(0), ROOT, name.as_bytes(), &new).unwrap()
 }
 
-/// Writes to half of the files and changes the permissions of the others, then silences the device.
-/// One thread writes directly to another, empty file, and one thread for each of `files` calls
-/// fsync. Of these, half wait for their data to be written, half for a commit.
+/// Writes to half of the files and changes the permissions of the others. Then makes the device
+/// stop answering and starts threads: one writes directly to another, empty file, and for each of
+/// `files` one calls fsync. Half of the latter wait for their data to be written, half for a commit.
 fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<JoinHandle<()>> {
     for (number, inode) in files.iter().enumerate() {
         if number % 2 == 0 {
@@ -70,7 +71,8 @@ fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<Join
     threads
 }
 
-/// Operations that need nothing from the device, at a time when the transaction is old.
+/// Performs operations that need nothing from the device, at a time when the running transaction is
+/// old enough to be committed.
 fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
     let now = at(100);
     for (number, inode) in files.iter().enumerate() {
@@ -94,10 +96,10 @@ fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
         fs.create(&now, ROOT, name.as_bytes(), &directory).unwrap();
         fs.rmdir(&now, ROOT, name.as_bytes()).unwrap();
     }
-    // Whole blocks only: the rest of a partial one would have to be read.
+    // Only whole blocks are written: the rest of a partial block would have to be read.
     fs.write(&now, known, 0, &[9; 8192]).unwrap();
     assert!(fs.statistics().blocks_free > 0);
-    // The only commit that has ended is that of `known`.
+    // The only commit that has ended is the one in `known`.
     assert_eq!(fs.commits(), 1);
 }
 
@@ -106,8 +108,8 @@ fn trial(options: OpenOptions, someone_commits: bool) {
     let files: Vec<InodeNr> = (0..WAITING).map(|number| file(&fs, &format!("{number}"))).collect();
     let known = known(&fs);
     let mut threads = waiting(&device, &fs, &files);
-    // These wait for the device: the threads with data, the direct writer, and of the other threads
-    // the one that commits.
+    // These wait for the device: the threads with data to write, the direct writer, and the one
+    // thread that commits for all the others.
     let asking = usize::try_from(WAITING / 2).unwrap() + 2;
     wait_until("all wait", || device.waiting() == asking);
     if someone_commits {
@@ -143,7 +145,8 @@ fn operations_go_on_beside_a_timer_that_waits_for_such_a_commit() {
     trial(OpenOptions { has_timer: true, ..OpenOptions::default() }, true);
 }
 
-/// The transaction is old and no timer has committed it yet: operations do not commit it either.
+/// With `has_timer`, operations leave an old transaction to the timer, even if the timer has not
+/// committed it yet.
 #[test]
 fn where_a_timer_commits_no_operation_does() {
     let (device, fs) = fresh(OpenOptions { has_timer: true, ..OpenOptions::default() });

@@ -1,4 +1,4 @@
-//! The timer of a mount, by the test's own clock: what is on the device after each tick.
+//! The timer of a mount, driven by the test's own clock: what is on the device after each tick.
 
 #![allow(clippy::unwrap_used)]
 
@@ -48,7 +48,7 @@ fn data_goes_at_thirty_seconds_and_metadata_at_five() {
     );
     let second = fs.create(&at(20), InodeNr::ROOT, b"second", &new).unwrap();
     fs.write(&at(20), second, 0, &[7; 3000]).unwrap();
-    // The file is written again, and stays as old as its first dirty block.
+    // The file is written again, but its age still counts from its first dirty block.
     fs.write(&at(25), first, 4096, &[7; 4096]).unwrap();
     fs.tick(&at(30)).unwrap();
     assert_eq!(after_a_crash(&device, &names, 7), [Some((0, true)), Some((0, true))], "29 seconds old");

@@ -72,7 +72,7 @@ fn content(seed: u8, blocks: u64) -> Vec<u8> {
 }
 
 /// As on Linux 6.18 (docs/behaviour/block-allocation.md): a trimmed group is passed over until
-/// something becomes free in it.
+/// a block is freed in it.
 #[test]
 fn free_blocks_are_trimmed_once() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 256 << 20);
@@ -114,8 +114,8 @@ fn runs_are_cut_to_the_range_and_short_ones_left_out() {
     assert!(matches!(fs.trim(&context(), 0..u64::MAX, 0), Err(Error::ReadOnly)));
 }
 
-/// Small blocks, where block 0 belongs to no group; clusters, where the device ends three blocks
-/// behind the file system; and large blocks.
+/// Blocks of 1 KiB, where block 0 belongs to no group; clusters, where the device ends three blocks
+/// after the file system; and blocks of 64 KiB.
 #[test]
 fn blocks_of_every_geometry() {
     let kinds = [
@@ -132,7 +132,7 @@ fn blocks_of_every_geometry() {
         fs.write(&context(), inode, 0, &content(7, 3)).unwrap();
         file(&fs, ROOT, "g");
         fs.sync(&context()).unwrap();
-        // Nothing was freed since, so neither half has anything to trim.
+        // Nothing was freed since the trim, so neither half has anything to trim.
         let half = device.size() / 2;
         let parts = [0..half, half..u64::MAX].map(|part| fs.trim(&context(), part, 2 * block).unwrap());
         assert_eq!(parts, [0, 0]);
@@ -144,7 +144,7 @@ fn blocks_of_every_geometry() {
     }
 }
 
-/// Takes one from the number of running writers when dropped, also by a panic.
+/// Subtracts one from the number of running writers when dropped, also in a panic.
 struct Done<'a>(&'a AtomicU64);
 
 impl Drop for Done<'_> {

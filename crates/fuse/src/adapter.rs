@@ -38,9 +38,9 @@ use crate::figures::{Figures, Kind};
 use crate::record::{Event, Recorder};
 use crate::server::{Changes, Control, Creation, Errno, Listed, Server, Transfer};
 
-/// Most bytes that one request reads.
+/// The maximum number of bytes that one request reads.
 const READ_MAX: u32 = 1 << 20;
-/// The attribute that holds an inode's access list (as opposed to a directory's default list).
+/// The attribute that holds an inode's access ACL (as opposed to a directory's default ACL).
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 thread_local! {
@@ -75,7 +75,7 @@ impl Adapter {
         Self { shared: Arc::new(Shared { server, crew, figures, recorder, notifier: OnceLock::new() }) }
     }
 
-    /// What the threads share, for as long as the session lives.
+    /// The state that the threads share. It lives as long as the session.
     pub(crate) fn shared(&self) -> Weak<Shared> {
         Arc::downgrade(&self.shared)
     }
@@ -121,8 +121,8 @@ impl Shared {
         self.record(came, done, |_| Event::Note { call, inode: Some(inode.0), range: None });
     }
 
-    /// Makes the kernel write back what it caches of a file and drop its pages. Other threads
-    /// answer these writes.
+    /// Makes the kernel write back a file's dirty pages and drop all its cached pages. Other
+    /// threads answer these writes.
     fn hand_over_cached(&self, node: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
             let _ = notifier.inval_inode(node, 0, 0);
@@ -475,7 +475,8 @@ impl Filesystem for Adapter {
                 Err(error) => reply.error(errno(error)),
             }
             // The notification must come after the answer. The kernel may be about to forget the
-            // inode and wait for this write. Then the notification would wait for the kernel.
+            // inode and wait for this write. Then a notification before the answer would wait for
+            // the kernel, while the kernel waits for the answer.
             //
             // After a cached write that found no room, the notification makes the kernel ask for
             // the attributes at the program's next write. `getattr` then answers with the error.
@@ -530,8 +531,8 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Listing needs no state, because positions belong to the directory. After this answer the
-        // kernel does not ask again.
+        // Listing needs no state for each open directory: positions mean the same to all readers.
+        // After ENOSYS, the kernel sends no more `opendir`.
         reply.error(errno(Errno::NOSYS));
     }
 
@@ -719,9 +720,8 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        // The kernel does not write back what it caches before it asks to seek. The caller has the
-        // file open, so the notification waits only for the writes that the notification itself
-        // causes.
+        // The kernel does not write back dirty pages before it sends a seek. The caller has the
+        // file open, so the notification waits only for the writes that it causes itself.
         let asks = self.shared.server.may_be_cached(handle(file)).unwrap_or(false);
         let hand_over = if asks { Crew::hand_over_asking } else { Crew::hand_over };
         self.answer_through(hand_over, Kind::Seek, move |shared, came| {

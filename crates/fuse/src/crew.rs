@@ -40,7 +40,8 @@ pub(crate) struct Crew(Arc<Shared>);
 struct Shared {
     /// Receiving threads that may be busy at once.
     busy_max: usize,
-    /// Receiving threads that are busy. Relaxed: a count that only keeps one of them free.
+    /// Receiving threads that are busy. Relaxed, because the count guards no data: it only keeps
+    /// one of these threads free.
     busy: AtomicUsize,
     waiting: Mutex<Waiting>,
     /// How long an idle thread waits for another request.
@@ -50,27 +51,28 @@ struct Shared {
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// Jobs that will wait for the kernel. They come here if `asking` is [`ASKING_MAX`] already.
+    /// Jobs that will wait for the kernel. A job is queued here if `asking` is [`ASKING_MAX`].
     jobs_asking: VecDeque<Job>,
-    /// Jobs that wait for the kernel, or will as soon as a thread runs them; without those in
-    /// `jobs_asking`.
+    /// The number of jobs that wait for the kernel, or will as soon as a thread runs them. Jobs in
+    /// `jobs_asking` do not count.
     asking: usize,
     /// All extra threads, idle or not.
     threads: usize,
-    /// Idle threads that nobody has called, the most recent one last.
+    /// The condition variables of the idle threads that nobody has woken. The thread that became
+    /// idle last is the last.
     idle: Vec<Arc<Condvar>>,
 }
 
 impl Waiting {
-    /// Removes an idle thread from the list. Returns whether it was there, which means that nobody
-    /// called it.
+    /// Removes a thread from the list of idle threads. Returns whether it was there, which means
+    /// that nobody has woken it.
     fn strike(&mut self, bell: &Arc<Condvar>) -> bool {
         let at = self.idle.iter().position(|idle| Arc::ptr_eq(idle, bell));
         at.map(|at| self.idle.remove(at)).is_some()
     }
 }
 
-/// Marks a receiving thread as busy while it lives.
+/// While this value lives, a receiving thread counts as busy.
 pub(crate) struct Busy<'a>(&'a AtomicUsize);
 
 impl Drop for Busy<'_> {
@@ -106,8 +108,8 @@ impl Crew {
         None
     }
 
-    /// Lets another thread do the job. If there is none and none can be started, the caller does
-    /// the jobs that wait.
+    /// Lets an extra thread do the job. If there is none and none can be started, the caller does
+    /// all jobs that wait.
     pub(crate) fn hand_over(&self, job: Job) {
         let (bell, needs_thread) = {
             let mut waiting = self.0.waiting.lock();
@@ -126,9 +128,9 @@ impl Crew {
         if let Err(error) = self.start() {
             tracing::error!(%error, "no thread could be started");
             self.0.waiting.lock().threads -= 1;
-            // Without extra threads, nobody else would ever run the jobs. There can be several: a
-            // caller leaves its job here while another caller's thread is counted, and that thread
-            // may fail to start, too.
+            // Without extra threads, nobody else would ever run the jobs. There can be several: if
+            // a caller's thread does not start, the caller leaves its job in the queue while
+            // another caller's thread is counted, and that thread may fail to start, too.
             while let Some(job) = self.next_without_threads() {
                 run(job);
             }
@@ -155,7 +157,8 @@ impl Crew {
         }));
     }
 
-    /// The next job that waits for the kernel. Without one, the caller no longer counts as asking.
+    /// Takes the next job from `jobs_asking`. If there is none, the caller no longer counts in
+    /// `asking`.
     fn next_asking(&self) -> Option<Job> {
         let mut waiting = self.0.waiting.lock();
         let job = waiting.jobs_asking.pop_front();
@@ -176,7 +179,7 @@ impl Crew {
         if waiting.threads == 0 { waiting.jobs.pop_front() } else { None }
     }
 
-    /// The loop of each thread: one request after another, until none comes for a while.
+    /// The loop of each extra thread: one request after another, until none comes for a while.
     fn work(&self) {
         let bell = Arc::new(Condvar::new());
         while let Some(job) = self.await_job(&bell) {
@@ -273,7 +276,8 @@ mod tests {
         assert!(threads <= 4, "{threads} threads are kept for one request at a time");
     }
 
-    /// More jobs than there may be threads ask the kernel, which first sends a request of its own.
+    /// More jobs than there may be threads wait for the kernel. For each job, the kernel first
+    /// sends a request of its own, which also needs a thread.
     #[test]
     fn those_who_ask_the_kernel_leave_threads_for_its_requests() {
         const ASKING: usize = super::THREADS_MAX + 50;

@@ -20,7 +20,7 @@ impl Errno {
     pub const BADF: Self = Self(9);
     /// Invalid argument.
     pub const INVAL: Self = Self(22);
-    /// Beyond the largest size of a file.
+    /// File too large.
     pub const FBIG: Self = Self(27);
     /// No space left.
     pub const NOSPC: Self = Self(28);
@@ -28,7 +28,7 @@ impl Errno {
     pub const ROFS: Self = Self(30);
     /// Inappropriate ioctl.
     pub const NOTTY: Self = Self(25);
-    /// Not implemented: the kernel does not ask again.
+    /// Not implemented: the kernel does not send this kind of request again.
     pub const NOSYS: Self = Self(38);
     /// No such attribute.
     pub const NODATA: Self = Self(61);
@@ -56,7 +56,8 @@ impl fmt::Display for Errno {
 impl From<blockyard::Error> for Errno {
     fn from(error: blockyard::Error) -> Self {
         match error.reason() {
-            // Closed for an unmount. The program's descriptor is not at fault, so not EBADF.
+            // The file system was closed for an unmount. The program's descriptor is valid, so
+            // EBADF would be wrong.
             blockyard::Reason::Closed => Self::IO,
             _ => Self(error.errno()),
         }

@@ -11,13 +11,13 @@ use blockyard_sync::{Atomic, AtomicU64, CachePadded, CpuSlot, Ordering};
 pub enum Kind {
     /// A name was looked up.
     Lookup,
-    /// Inodes were forgotten.
+    /// The kernel forgot an inode.
     Forget,
     /// Attributes were requested.
     Attributes,
     /// Attributes were changed.
     SetAttributes,
-    /// A link was read.
+    /// The target of a symbolic link was read.
     ReadLink,
     /// A file, device, pipe or socket was made without opening it.
     Make,
@@ -55,11 +55,11 @@ pub enum Kind {
     SetXattr,
     /// Allocation was changed.
     Fallocate,
-    /// Data or holes were sought.
+    /// A seek to data or to a hole.
     Seek,
     /// A range was copied.
     Copy,
-    /// A control request.
+    /// An ioctl.
     Control,
 }
 
@@ -126,13 +126,13 @@ impl Kind {
     }
 }
 
-/// Latency buckets. Bucket 0 counts latencies of 0 ns, bucket `n` those from 2^(n-1) up to, but not
+/// Number of latency buckets. Bucket 0 counts latencies of 0 ns, bucket `n` those from 2^(n-1) up to, but not
 /// including, 2^n ns. The last one also counts all longer ones.
 const BUCKETS: usize = 40;
-/// Sets of counters, chosen by CPU slot.
+/// Number of sets of counters. A thread counts in the set of its CPU slot.
 const SHARDS: usize = 8;
 
-/// The counters of one kind in one set. All are relaxed: they are only reported.
+/// The counters of one kind in one set. Relaxed, because they are only reported.
 #[derive(Debug)]
 struct Counters {
     count: AtomicU64,
@@ -164,7 +164,7 @@ pub struct Row {
     pub mean: Duration,
     /// Upper bound of the median latency, as a power of two.
     pub median: Duration,
-    /// As `median`, for 99 of 100 requests.
+    /// As `median`, for the 99th percentile.
     pub percentile_99: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Open files, by the numbers that the kernel uses for them.
 //!
-//! Writers are counted by inode: while a file is open for writing, the kernel may cache bytes that
-//! nobody else knows of.
+//! Writers are counted by inode: while a file is open for writing, the kernel may cache written
+//! bytes that it has not sent yet.
 //!
 //! the count of an inode = the number of its handles that were opened for writing
 
@@ -18,7 +18,7 @@ use crate::errno::{Answer, Errno};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandleNr(pub u64);
 
-/// Shards of the table: enough that threads rarely meet.
+/// Shards of the table: enough that threads rarely wait for each other.
 const SHARDS: usize = 16;
 
 /// What a file was opened for.
@@ -49,16 +49,16 @@ type Shard = RwLock<HashMap<u64, Opened>>;
 #[derive(Default)]
 struct Writing {
     count: u32,
-    /// A cached write found no room, and no writer has been told yet.
+    /// A cached write found no room, and no writer has got the error yet.
     found_no_room: bool,
 }
 
-/// One shard of the writing handles, by inode.
+/// One shard of the counts of writing handles, by inode number.
 type Writers = Mutex<HashMap<u32, Writing>>;
 
 /// The table of open files.
 pub(crate) struct Handles {
-    /// Relaxed: it only matters that the numbers differ.
+    /// The next handle's number. Relaxed: it only matters that the numbers differ.
     next: AtomicU64,
     shards: Box<[Shard]>,
     writers: Box<[Writers]>,

@@ -13,7 +13,7 @@ const KEPT: [&str; 7] = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec
 ///
 /// # Errors
 /// `NotFound` if nothing is mounted there, `InvalidInput` if what is mounted there is not an image
-/// of ours, and those of reading `/proc/self/mounts`.
+/// of ours, and the errors of reading `/proc/self/mounts`.
 ///
 /// [`Options::parse`]: crate::Options::parse
 pub fn options_in_force(directory: &Path) -> io::Result<String> {

@@ -1,4 +1,4 @@
-//! Mounting an image, serving it, and unmounting it in order.
+//! Mounting an image, serving it, and unmounting it cleanly.
 //!
 //! The image is opened first, so that its errors are reported before anything is mounted. Root
 //! mounts directly; other users go through fusermount3. Once the kernel has ended the connection,
@@ -93,7 +93,7 @@ pub struct Handle {
     server: Arc<Server>,
     figures: Arc<Figures>,
     directory: PathBuf,
-    /// Gone once the mount is no longer served.
+    /// The state of the session, which is dropped once the mount is no longer served.
     shared: Weak<Shared>,
     /// The mount's own device number; `None` before it is mounted.
     device: Option<DeviceNumber>,
@@ -116,7 +116,8 @@ impl Mount {
     }
 
     /// Mounts a file system that is already open, on any device. Only the request's options that
-    /// belong to the mount itself apply. The request's image is what `/proc/mounts` shows.
+    /// belong to the mount itself apply. The request's image is only the source that `/proc/mounts`
+    /// shows.
     ///
     /// # Errors
     /// [`MountError`]; nothing is mounted then.
@@ -165,7 +166,7 @@ impl Mount {
         match thread {
             Ok(thread) => Ok(Serving { thread, handle }),
             Err(error) => {
-                // The connection went with the thread's body.
+                // The connection was moved into `body` and dropped with it.
                 handle.close()?;
                 Err(MountError::Connection(error))
             }
@@ -224,7 +225,7 @@ impl Handle {
     ///
     /// # Errors
     /// `EBUSY` while files are open for writing; `EPERM` for users other than root; `EINVAL` if the
-    /// mount is not at its directory any more; those of [`options_in_force`].
+    /// mount is not at its directory any more; the errors of [`options_in_force`].
     pub fn show_read_only(&self) -> io::Result<()> {
         if !self.is_at(CWD, &self.directory) {
             return Err(rustix::io::Errno::INVAL.into());
@@ -280,13 +281,13 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// Whether a path leads to this mount. Asks the server nothing: it may be stuck.
+    /// Whether a path leads to this mount. Sends no request to the server, which may be stuck.
     fn is_at(&self, from: impl AsFd, path: &Path) -> bool {
         self.device.is_some() && device_at(from, path).ok() == self.device
     }
 
-    /// Collects written data of a mount that its path does not lead to. It was detached or moved,
-    /// or another mount covers it.
+    /// Has the kernel write back the cached data of a mount that its path no longer leads to: the
+    /// mount was detached or moved, or another mount covers it.
     fn unreachable(&self) -> Unmounted {
         tracing::warn!(directory = %self.directory.display(), "the mount is not there any more");
         if let Some(shared) = self.shared.upgrade() {
@@ -295,8 +296,8 @@ impl Handle {
         Unmounted::InUse
     }
 
-    /// Collects written data that the kernel still caches. If some cannot be written, the kernel
-    /// tells its writers, and the unmount goes on.
+    /// Has the kernel write back the data that it still caches. If some cannot be written, the
+    /// kernel reports the error to the writers, and the unmount goes on.
     fn take_written(&self, place: &File) {
         if let Err(error) = rustix::fs::syncfs(place.as_fd()) {
             tracing::warn!(directory = %self.directory.display(), %error, "some written data could not be kept");
@@ -325,8 +326,8 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// Closes the image, durable and clean. Requests fail from then on. A second call does nothing
-    /// and returns false, even before the first one ends.
+    /// Closes the image, so that it is durable and clean. Requests fail from then on. A second call
+    /// does nothing and returns false, even before the first one ends.
     ///
     /// # Errors
     /// A device error.

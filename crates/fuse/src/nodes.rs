@@ -1,12 +1,11 @@
 //! The inodes that the kernel remembers.
 //!
-//! The kernel counts how often it was told of an inode. It may use the inode's number until it has
-//! forgotten the inode equally often. The number is the inode's number in the file system. Only the
-//! root directory has another, 1, as the protocol demands. Each remembered inode is held, so that
-//! its number is not reused:
+//! Each answer that tells the kernel of an inode raises the inode's look-up count. The kernel may
+//! use the inode's number until its `forget` requests have lowered the count to 0. This number is
+//! the inode's number in the file system; only the root directory has another, 1, as the protocol
+//! demands. Each remembered inode is held, so that its number is not reused:
 //!
-//! a number other than the root's is in the table <=> the kernel was told of it more often than it
-//! forgot it.
+//! a number other than the root's is in the table <=> its look-up count is more than 0.
 //!
 //! A listing also tells the kernel the number of an inode that cannot be read. The kernel forgets
 //! such a number at once. So nothing is held for it.
@@ -57,7 +56,7 @@ struct Remembered {
 /// One shard of the table.
 type Shard = Mutex<HashMap<u32, Remembered>>;
 
-/// Shards of the table: enough that threads rarely meet.
+/// Shards of the table: enough that threads rarely wait for each other.
 const SHARDS: usize = 64;
 
 /// The table of the inodes that the kernel remembers.
@@ -93,7 +92,8 @@ impl Nodes {
         if id == self.root || self.count(id) {
             return Ok(());
         }
-        // Held before the lock is taken, because no file system call may happen under the lock.
+        // The inode is held before the lock is taken, because no file system call may happen under
+        // the lock.
         let node = inodes.hold(id)?;
         let spare = {
             let mut shard = self.shard(id.number).lock();
@@ -129,8 +129,8 @@ impl Nodes {
         false
     }
 
-    /// Forgets `lookups` of an inode. Returns whether that was the last of them, after which the
-    /// inode may be freed.
+    /// Lowers the look-up count of an inode by `lookups`. Returns whether the inode is now
+    /// forgotten, after which it may be freed.
     pub(crate) fn forget(&self, node: NodeNr, lookups: u64) -> bool {
         let Some(inode) = node.inode().filter(|inode| *inode != InodeNr::ROOT) else { return false };
         let gone = {

@@ -29,9 +29,9 @@ use blockyard_trace::Line;
 use self::lines::Lines;
 use self::queue::Queue;
 
-/// Events that may wait to be written. Beyond that, answering threads wait.
+/// The most events that may wait to be written. Beyond that, answering threads wait.
 const WAITING_MAX: usize = 65_536;
-/// Longest time that an event waits before its lines are written.
+/// The longest time that an event waits before its lines are written.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
 /// A request of the kernel, with the inode and the open file that the answer names.
@@ -43,7 +43,8 @@ pub(crate) enum Event {
         name: Vec<u8>,
         inode: Option<u64>,
     },
-    /// A directory listing told the kernel of a name. This is not an operation of its own.
+    /// A directory listing told the kernel of a name. This is not an operation of its own, so it
+    /// gets no line.
     Seen {
         parent: u64,
         name: Vec<u8>,

@@ -19,7 +19,8 @@ const PAUSES_MS: [u64; 5] = [1, 4, 16, 64, 250];
 /// When something was last removed.
 pub(crate) struct Removals {
     began: Instant,
-    /// Milliseconds since `began`, plus 1; 0 before the first removal. Relaxed: a hint.
+    /// The time of the last removal: milliseconds since `began`, plus 1; 0 before the first
+    /// removal. Relaxed, because it is only a hint.
     last: AtomicU64,
 }
 

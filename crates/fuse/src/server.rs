@@ -1,10 +1,10 @@
-//! What a kernel asks of a mounted file system, in types of our own. This is the boundary to
-//! whatever transports the requests.
+//! The requests that a kernel sends to a mounted file system, in types of our own. This interface
+//! does not depend on how the requests arrive.
 //!
 //! [`Server`] answers requests one by one, from many threads. It works without a kernel. Of the
 //! protocol it knows only the number of the root directory and the size of a directory entry.
 //! `adapter.rs` feeds it the requests of FUSE. The kernel has checked permissions already, except
-//! some of those for control requests.
+//! some of those for ioctls.
 
 mod attributes;
 mod controls;
@@ -40,7 +40,7 @@ pub struct Caller {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// The process or thread, which waits for the answer. 0 if it is not visible from here.
+    /// The process or thread that waits for the answer; 0 if it is not in our PID namespace.
     pub process: u32,
 }
 
@@ -71,7 +71,7 @@ fn supplementary_groups(process: u32) -> Vec<u32> {
 
 /// Answers the requests of a mounted file system.
 pub struct Server {
-    /// The file system on behalf of root.
+    /// The file system, for operations on behalf of root.
     fs: FileSystem,
     nodes: Nodes,
     handles: Handles,
@@ -97,7 +97,7 @@ impl Server {
         self.fs.by_inode()
     }
 
-    /// The file system on behalf of a caller.
+    /// The file system, for operations on behalf of a caller.
     fn as_caller(&self, caller: Caller) -> FileSystem {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid))
     }
@@ -119,8 +119,8 @@ impl Server {
         Ok(found)
     }
 
-    /// Forgets `lookups` look-ups of an inode, as the kernel has. Returns whether those were the
-    /// last.
+    /// Lowers the look-up count of an inode by `lookups`, as a `forget` request asks. Returns
+    /// whether the inode is now forgotten.
     pub fn forget(&self, node: NodeNr, lookups: u64) -> bool {
         self.nodes.forget(node, lookups)
     }
@@ -153,7 +153,7 @@ impl Server {
         &self.fs
     }
 
-    /// The number of inodes that the kernel remembers, and of open files.
+    /// The number of inodes that the kernel remembers, and the number of open files.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.nodes.len(), self.handles.len())

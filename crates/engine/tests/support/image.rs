@@ -28,8 +28,8 @@ pub(crate) fn make(options: &[&str], size: &str, path: &Path) {
     blockyard_testkit::mke2fs(path, &all, size);
 }
 
-/// Options under which allocation decides as the kernel does at `mount`. sysfs says whether the
-/// device below has seek times.
+/// Options under which allocation decides as the kernel does at `mount`. sysfs tells whether the
+/// device under `mount` is rotational.
 pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
     let device = rustix::fs::stat(mount).unwrap().st_dev;
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));

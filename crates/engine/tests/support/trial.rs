@@ -1,5 +1,5 @@
 //! Shared by the tests of findings, refusals and hostile images: fresh images, runs in which each
-//! read fails in turn, the images that a power cut leaves, and the judges.
+//! read fails in turn, images as a power cut leaves them, and the checks of an image afterwards.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -44,8 +44,8 @@ pub(crate) fn full() -> mkfs::Options {
     options
 }
 
-/// Writes files until no ordinary space is left. The last blocks go to files that need no block for
-/// their mapping.
+/// Writes files until no ordinary space is left. The last blocks go to small files, whose mapping
+/// needs no tree block.
 pub(crate) fn fill(fs: &FileSystem) {
     let fillers = (0..7).map(|number| file(fs, ROOT, format!("filler{number}")));
     for (filler, len) in fillers.collect::<Vec<_>>().into_iter().zip([64 << 10].into_iter().chain([1024; 6]))
@@ -98,9 +98,9 @@ pub(crate) fn part(fs: &FileSystem, inode: InodeNr, at: u64, len: usize) -> Vec<
     bytes
 }
 
-/// Runs `work` on a copy of an image. Then takes each prefix of the writes of this run, closing
-/// included, as the image that a power cut leaves: opens it, shows it to `look` and closes it. Our
-/// checker must find nothing in any of them.
+/// Runs `work` on a copy of `base`, closes it, and records all writes. Each prefix of these writes
+/// gives the image that a power cut at that point leaves. Opens each such image, shows it to `look`
+/// and closes it; then our checker must find nothing in it.
 pub(crate) fn after_each_write(
     base: &MemoryDevice,
     options: &OpenOptions,
@@ -124,9 +124,9 @@ pub(crate) fn after_each_write(
     }
 }
 
-/// Fails each read of `work` in turn, once, on a freshly opened copy of an image. Shows each
-/// outcome to `look`, with whether `work` succeeded. The instance must not have failed, and our
-/// checker must find nothing in the closed image.
+/// Runs `work` again and again, each time on a freshly opened copy of `base`. In the n-th run, the
+/// n-th read of `work` fails. `look` gets the file system and whether `work` succeeded. The
+/// instance must not have failed, and our checker must find nothing in the closed image.
 pub(crate) fn with_each_read_failing(
     base: &MemoryDevice,
     options: &OpenOptions,

@@ -1,4 +1,4 @@
-//! The tree of a file system as an open instance shows it, for comparing with what the kernel
+//! The tree of a file system as an open instance shows it, to compare with the tree that the kernel
 //! shows.
 
 use blockyard_disk::inode::FileType;

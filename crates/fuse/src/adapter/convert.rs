@@ -80,8 +80,8 @@ pub(super) fn generation(found: &Metadata) -> Generation {
     Generation(found.id().generation.into())
 }
 
-/// A time of a request. For times before 1970 fuser subtracts the nanoseconds, although the
-/// protocol adds them.
+/// A time of a request. For times before 1970, fuser subtracts the nanoseconds although the
+/// protocol adds them. This function undoes that.
 pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
@@ -127,7 +127,7 @@ pub(super) fn number(found: &Metadata) -> u64 {
     NodeNr::of(found.ino()).0
 }
 
-/// Attributes of which only the number, the type and the link count matter.
+/// Attributes in which only the inode number, the type and the link count matter.
 const fn blank(inode: INodeNo, kind: fuser::FileType, names: u32) -> FileAttr {
     FileAttr {
         ino: inode,
@@ -153,9 +153,9 @@ pub(super) const fn nothing() -> FileAttr {
     blank(INodeNo(0), fuser::FileType::RegularFile, 0)
 }
 
-/// Attributes for an inode that cannot be read. fuser lists no name without attributes, so these
-/// are invalid: no file has this size. The kernel lists the name, makes no inode of its own, and
-/// forgets the number at once.
+/// Attributes for an inode that cannot be read. fuser cannot list a name without attributes, so
+/// these are invalid on purpose: no file has this size. The kernel lists the name, makes no inode
+/// of its own, and forgets the number at once.
 pub(super) const fn unreadable(listed: &Listed<'_>) -> FileAttr {
     FileAttr { size: u64::MAX, ..blank(INodeNo(listed.inode), kind_of(listed.kind), 1) }
 }

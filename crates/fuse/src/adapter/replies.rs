@@ -1,4 +1,4 @@
-//! Answers as fuser replies.
+//! Sends the server's answers as fuser's replies.
 
 use std::time::Duration;
 

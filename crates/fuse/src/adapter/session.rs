@@ -35,12 +35,12 @@ const CAPABILITIES: &[InitFlags] = &[
 pub(crate) type Connection = Session<Adapter>;
 
 impl Adapter {
-    /// Connects through a `/dev/fuse` file that is mounted already. The kernel decides who may use
-    /// the mount.
+    /// Connects through an open `/dev/fuse` whose mount exists already. The kernel decides who may
+    /// use the mount.
     pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
         let shared = Arc::clone(&self.shared);
         let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
-        // Nobody has set it before, so this succeeds.
+        // The notifier was not set before, so this succeeds.
         let _ = shared.notifier.set(session.notifier());
         Ok(session)
     }

@@ -9,20 +9,20 @@ use blockyard_trace::Op;
 use super::Event;
 use super::names::{Name, Names};
 
-/// The descriptor in the line of a failed open, and in three lines that open a file, use it once,
-/// and close it.
+/// The descriptor in the line of a failed open. Also the descriptor in the three lines of a
+/// truncation by path: open, truncate, close.
 const FOR_ONE_CALL: u32 = u32::MAX;
 /// The temporary name through which two names are exchanged.
 const ASIDE: &[u8] = b".exchanged-aside";
 /// Errors that follow from names alone, so that a replay gets them too: ENOENT, EEXIST, ENOTDIR,
-/// EISDIR, EMLINK, ENAMETOOLONG, ENOTEMPTY. Others have causes that no trace records.
+/// EISDIR, EMLINK, ENAMETOOLONG, ENOTEMPTY. Other errors have causes that no trace records.
 const OF_NAMES: [i32; 7] = [2, 17, 20, 21, 31, 36, 39];
 
 /// Turns events into lines.
 #[derive(Default)]
 pub(super) struct Lines {
     names: Names,
-    /// Files that a line has opened and none has closed.
+    /// The descriptors that a line has opened and no line has closed yet.
     open: HashSet<u32>,
 }
 
@@ -60,7 +60,7 @@ impl Lines {
         }
     }
 
-    /// The lines of an event about names. Returns any other event.
+    /// Adds the lines of an event about names to `ops`. Returns an event of another kind unchanged.
     fn of_names(&mut self, event: Event, went_well: bool, ops: &mut Vec<Op>) -> Option<Event> {
         match event {
             Event::Make { parent, name, kind, permissions, device, inode } => {
@@ -100,7 +100,8 @@ impl Lines {
         None
     }
 
-    /// The line for something new, which has its name only on success.
+    /// The line of an operation that makes a name. `inode` is set if it succeeded; then the name is
+    /// recorded as a name of this inode.
     fn made(&mut self, name: Name, inode: Option<u64>, op: impl FnOnce(String) -> Op) -> Option<Op> {
         let path = self.names.join(&name);
         if let Some(inode) = inode {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// The kernel's number for the root directory.
 const ROOT: u64 = 1;
 
-/// A directory, and a name in it.
+/// The number of a directory, and a name in it.
 pub(super) type Name = (u64, Vec<u8>);
 
 /// All known names.
@@ -39,8 +39,8 @@ impl Names {
         }
     }
 
-    /// Renames, replacing the new name if it exists. Two names of one inode both stay, as in
-    /// rename(2). If the old name is not known, the new one is only removed.
+    /// Renames `from` to `to`, which is replaced if it exists. If both are names of one inode, both
+    /// stay, as in rename(2). If `from` is not known, `to` is only removed.
     pub(super) fn rename(&mut self, from: &Name, to: Name) {
         let Some(inode) = self.inodes.get(from).copied() else {
             self.remove(&to);
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// Forgets the names of an inode, as the kernel has.
+    /// Removes the names of an inode that the kernel has forgotten.
     pub(super) fn forget(&mut self, inode: u64) {
         for name in self.names.remove(&inode).unwrap_or_default() {
             self.inodes.remove(&name);

@@ -1,13 +1,13 @@
 //! The queue of events on their way to the writer.
 //!
 //! The writer is not woken for each event, because a wake-up would cost the answering thread more
-//! than the rest of the recording. It looks when the queue is half full, or after a while.
+//! than the rest of the recording. It takes events when the queue is half full, or after a timeout.
 
 use std::time::Duration;
 
 use blockyard_sync::{Condvar, Mutex, rank};
 
-/// A queue with room for a fixed number of events; pushing beyond that waits.
+/// A queue with room for a fixed number of events. A push to a full queue waits.
 pub(super) struct Queue<T: Send> {
     room: usize,
     waiting: Mutex<Waiting<T>>,

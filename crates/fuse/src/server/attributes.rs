@@ -11,7 +11,8 @@ use crate::errno::{Answer, Errno};
 const SET_UID: u16 = 0o4000;
 /// The set-group-ID bit.
 pub(super) const SET_GID: u16 = 0o2000;
-/// Group execution. Without it, the set-group-ID bit once meant mandatory locks.
+/// The group's execute bit. On a file without it, the set-group-ID bit once meant mandatory
+/// locking.
 const GROUP_EXECUTES: u16 = 0o010;
 /// The attribute that holds a program's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -19,7 +20,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// The new value of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeChange {
-    /// Now.
+    /// The current time.
     Now,
     /// This time.
     At(Timestamp),
@@ -64,8 +65,8 @@ pub struct Changes {
 
 /// The permissions without the set-id bits that a change of content or owner clears. Linux clears
 /// them at every change of owner, and at a change of content by a caller who may not keep them. The
-/// set-group-ID bit of a file without group execution stays if `keeps_group`: the caller is root or
-/// in the file's group.
+/// set-group-ID bit of a file without group execution stays if `keeps_group` returns true: the
+/// caller is in the file's group or, in [`Server::set_attributes`], root.
 fn kept_permissions(permissions: u16, keeps_group: impl FnOnce() -> bool) -> u16 {
     let kept = permissions & !SET_UID;
     let stays = kept & SET_GID == 0 || (kept & GROUP_EXECUTES == 0 && keeps_group());
@@ -137,8 +138,8 @@ impl Server {
     pub(super) fn drop_privileges(&self, writer: Caller, id: InodeId) -> Answer<()> {
         let found = self.inodes().metadata(id)?;
         let mode = found.mode();
-        // The kernel asks for this even if the writer is root, when root lacks the capability. So
-        // only membership in the file's group counts.
+        // The kernel also asks for this if the writer is root but lacks the capability CAP_FSETID.
+        // So being root does not count here, only membership in the file's group.
         let kept = kept_permissions(mode, || writer.is_in_group(found.gid()));
         if kept != mode {
             let changes = SetAttributes { permissions: Some(kept), ..SetAttributes::default() };

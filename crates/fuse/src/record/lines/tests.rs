@@ -106,8 +106,8 @@ fn an_exchange_goes_through_a_third_name() {
 }
 
 /// A trace line has no rename mode, so a refused `NoReplace` might succeed in a replay. A replay
-/// would not fail with EPERM either. With ENOENT it would fail too, and so the third rename is
-/// played.
+/// would not fail with EPERM either. It would fail with ENOENT, so only the third rename becomes a
+/// line that is replayed.
 #[test]
 fn what_would_end_otherwise_where_it_is_played_is_a_note() {
     let (mut lines, mut ops) = (Lines::default(), Vec::new());
