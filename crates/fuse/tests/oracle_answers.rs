@@ -83,7 +83,7 @@ fn blocks_of_attributes_are_counted() {
         std::fs::write(&file, "text").unwrap();
         File::open(&file).unwrap().sync_all().unwrap();
         let blocks = || std::fs::metadata(&file).unwrap().blocks();
-        // The kernel now has the block count of the file without the attribute.
+        // The kernel has now cached the block count of the file without the attribute.
         assert!(blocks() <= 8);
         rustix::fs::setxattr(&file, "user.v", &[b'v'; 300], XattrFlags::empty()).unwrap();
         let with = blocks();
@@ -198,8 +198,9 @@ fn set_id_bits_go_with_whoever_changes_a_file() {
     });
 }
 
-/// Without group execution, the set-group-ID bit stays if whoever changes the file is in its group,
-/// perhaps by a supplementary group. It once stayed for everyone.
+/// On a file without the group's execute bit, the set-group-ID bit stays if whoever changes the
+/// file is in its group, perhaps through a supplementary group. The bit once stayed, whoever
+/// changed the file.
 #[test]
 fn a_set_group_id_bit_without_group_execution() {
     const GROUP: u32 = 5001;
@@ -323,7 +324,7 @@ fn times_are_as_fine_as_inodes_hold() {
 #[test]
 fn capabilities_go_with_the_owner() {
     const NAME: &str = "security.capability";
-    // Revision 2, effective, with one permitted capability.
+    // A `vfs_cap_data` of revision 2: the effective bit is set, and one capability is permitted.
     let mut capability = [0; 20];
     capability[..8].copy_from_slice(&[1, 0, 0, 2, 1, 0, 0, 0]);
     compare(|root| {

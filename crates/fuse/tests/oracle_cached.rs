@@ -52,7 +52,7 @@ fn data_that_was_just_written_is_found() {
     let reader = File::open(place.directory.join("a")).unwrap();
     file.write_all_at(&[1; 1], 1 << 21).unwrap();
     assert_eq!(data_of(&reader).last(), Some(&(1 << 21, (1 << 21) + 1)));
-    // A punched block that was partly written since is data as a whole.
+    // A block that was punched and then partly written is data as a whole.
     fallocate(&file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, 0, 12_288).unwrap();
     file.write_all_at(&[1; 1], 5000).unwrap();
     assert_eq!(data_of(&file)[0], (4096, 8192));
@@ -137,9 +137,9 @@ fn what_fsync_kept_of_a_full_image_is_there() {
     e2fsck_clean(&place.image);
 }
 
-/// The kernel does not learn the largest size of a file. After a cached write beyond it, the kernel
-/// believes that the file is that long, and appends there. The appended bytes were once all lost,
-/// although the writes had succeeded.
+/// The kernel does not know the largest size that a file can have here. After a cached write beyond
+/// that size, the kernel believes that the file is that long, and appends there. The appended bytes
+/// were once all lost, although the writes had succeeded.
 #[test]
 fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
     const BEYOND: u64 = 17_247_252_485;
@@ -164,7 +164,7 @@ fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"S", 0).unwrap();
     drop(file);
-    // `fs::read` would take memory for the size that the kernel shows.
+    // `fs::read` would allocate memory for the size that the kernel shows.
     let mut found = Vec::new();
     File::open(&path).unwrap().take(100).read_to_end(&mut found).unwrap();
     assert_eq!(found, b"Short\n");

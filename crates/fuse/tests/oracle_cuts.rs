@@ -1,6 +1,7 @@
 //! Power cuts under the mount. The kernel writes through the mount to a device that records writes
 //! and flushes. States that a cut could have left, with any part of the unflushed writes, are
-//! recovered by us, by Linux or by e2fsck, in turn. Every fsync must hold.
+//! recovered by us, by Linux or by e2fsck, in turn. What an fsync made durable before the cut must
+//! be there.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,13 +53,13 @@ fn write_until(
             file.sync_all()?;
             device.mark(&format!("{name} {len}"));
         }
-        // Written to another name and renamed over: either the old or the new content is there in
-        // full, and both are the same.
+        // The content is written under another name, which is then renamed over the file. After a
+        // cut, either the old or the new file is there in full, and both have the same content.
         let aside = directory.join(format!("w{writer}-aside"));
         fs::write(&aside, content(&name, 40_000))?;
         File::open(&aside)?.sync_all()?;
         fs::rename(&aside, &path)?;
-        // Never synced, so nothing is promised about it.
+        // This file is never synced, so nothing is promised about it.
         fs::write(directory.join(format!("w{writer}-loose")), content("loose", 70_000))?;
     }
     Ok(())
@@ -78,7 +79,7 @@ fn record(place: &Place, time: Duration) -> WriteLog {
         })
         .collect();
     thread::sleep(time);
-    // A busy disk may take long for each of the first promises.
+    // On a busy disk, each of the first fsyncs may take long.
     wait_until("ten promises are made", || device.log().marks().count() >= 10);
     // The cut: later writes are ignored.
     let log = device.log();
@@ -134,7 +135,7 @@ fn check(directory: &Path, facts: &BTreeMap<String, usize>, what: &str) {
     }
 }
 
-/// Recovers a state with one of three programs, and looks for what was promised.
+/// Recovers a state with one of three programs, and checks that the promised content is there.
 fn judge(image: &Path, directory: &Path, facts: &BTreeMap<String, usize>, state: &CrashState, round: usize) {
     match round % 3 {
         0 => {

@@ -162,7 +162,7 @@ mod tests {
     const OWNER: Caller = Caller { uid: 1001, gid: 1001, process: 0 };
     const OTHER: Caller = Caller { uid: 1002, gid: 1001, process: 0 };
 
-    /// The kernel passes on unknown numbers unchecked.
+    /// The kernel passes on ioctls whose numbers it does not know, without checking the caller.
     #[test]
     fn flags_are_set_only_by_the_number_that_the_kernel_checks() {
         assert_eq!(Control::of(0x4008_6602), Some(Control::SetFlags));
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(set(&server, Caller::ROOT, InodeFlags::NODUMP), refused(Errno::ROFS));
     }
 
-    /// The answers are those of Linux's ext4 (observed on 6.18). Bit 12 is for directories; the
-    /// kernel refuses it for files before it asks the server.
+    /// The answers are those of Linux's ext4 (observed on 6.18). Bit 12 is for directories: for a
+    /// file, the kernel refuses it without a request to the server.
     #[test]
     fn extended_flags_are_kept_or_passed_over_or_refused_as_by_linux() {
         let fs = ImageOptions::new().make_on(Arc::new(MemoryDevice::new(16 << 20))).unwrap();

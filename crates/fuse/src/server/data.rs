@@ -14,7 +14,7 @@ use crate::handles::Use;
 /// An open file, and how the kernel must treat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The kernel's number for it.
+    /// The kernel's number for the open file.
     pub handle: HandleNr,
     /// The kernel must not cache writes, for one of two reasons. Either the file accepts bytes only
     /// at its end, but the kernel would write back whole pages. Or the kernel believes the file to
@@ -29,8 +29,8 @@ pub struct Transfer {
     pub is_direct: bool,
     /// The file loses its set-id bits and capabilities, because this writer may not keep them.
     pub unprivileged: Option<Caller>,
-    /// The kernel writes back its cache. It ignores a short count, so missing bytes must be an
-    /// error.
+    /// The kernel writes back its cache. It ignores a short count, so the write must fail unless
+    /// all bytes were written.
     pub is_cached: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Transfer {
 pub struct Written {
     /// Bytes written.
     pub len: u32,
-    /// The file's block count has changed, and the kernel does not know.
+    /// The file's block count has changed, and the kernel has not been notified.
     pub allocates: bool,
 }
 
@@ -157,9 +157,9 @@ impl Server {
         Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
     }
 
-    /// Tells a writer that bytes which were written to the file earlier, perhaps by another writer,
+    /// Returns the error of an earlier cached write to the file, perhaps by another writer, that
     /// found no room. During a write the kernel asks for the attributes of the open file, and
-    /// passes an error on to the writer.
+    /// passes this error on to the writer.
     ///
     /// # Errors
     /// `ENOSPC`, once; `EFBIG` until the file's size is set.
@@ -230,7 +230,7 @@ impl Server {
     /// Copies a range between files, and returns the number of bytes.
     ///
     /// # Errors
-    /// Those of reading and writing, if nothing was copied.
+    /// The errors of reading and writing, if nothing was copied.
     pub fn copy_range(
         &self,
         caller: Caller,

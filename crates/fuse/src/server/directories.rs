@@ -8,9 +8,9 @@ use blockyard::{FileType, InodeId, Metadata};
 use super::{NodeNr, Server};
 use crate::errno::Answer;
 
-/// Entries per read.
+/// The number of entries that are read from the directory at once.
 const BATCH: usize = 128;
-/// Least room in bytes that the kernel has for an answer.
+/// The least room in bytes that the kernel offers for an answer.
 const ROOM_MIN: usize = 4096;
 /// Bytes of an entry besides its name: the protocol's header, without and with attributes.
 const HEADER_PLAIN: usize = 24;
@@ -113,10 +113,10 @@ impl Server {
         add: &mut impl FnMut(&Listed<'_>) -> bool,
     ) -> bool {
         let with_attributes = with_attributes && !matches!(&*entry.name, b"." | b"..");
-        // An inode that cannot be read hides no name, not even its own.
+        // Every name is listed, even if its inode cannot be read.
         let found = match (with_attributes, entry.kind) {
             (true, _) => match self.remembered_entry(directory, &entry.name) {
-                // The name is gone.
+                // The name was removed meanwhile.
                 Ok(None) => return true,
                 found => found.ok().flatten(),
             },
@@ -138,7 +138,7 @@ impl Server {
         if !add(&listed) {
             return true;
         }
-        // There was no room, so the kernel was not told of it after all.
+        // There was no room, so the kernel was not told of this inode after all.
         if let Some(found) = listed.attributes {
             self.nodes.forget(NodeNr::of(found.ino()), 1);
         } else if listed.is_unreadable {
