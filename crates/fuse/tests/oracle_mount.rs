@@ -56,7 +56,7 @@ fn one_of_everything_is_as_the_kernel_sees_it() {
         mounted.unmount();
         e2fsck_clean(&place.image);
         let theirs = comparable(read_tree(LoopMount::new(&place.image, "ro").unwrap().path()));
-        // Blocks that hold a file's mapping are counted only once its data is written.
+        // Blocks that hold a file's mapping are counted only once its data is written back.
         assert_same(&without_sectors(live), &without_sectors(theirs.clone()));
         let mounted = Mounted::new(&place.image, &place.directory, "ro");
         assert_same(&comparable(read_tree(root)), &theirs);
@@ -193,7 +193,7 @@ fn threads_that_fsync_together_share_commits() {
     e2fsck_clean(&place.image);
 }
 
-/// Each mount finds what the one before left.
+/// Each mount finds the files that all mounts before it made.
 #[test]
 fn the_kernel_and_we_mount_in_turns() {
     if !can_mount() {
@@ -296,8 +296,8 @@ fn a_direct_write_to_a_full_image_finds_no_space() {
     e2fsck_clean(&place.image);
 }
 
-/// On damage the mount becomes read-only or goes on, as the superblock says or the option that
-/// overrides it.
+/// When the mount finds damage, it becomes read-only or goes on, as the superblock says. The option
+/// `errors=` overrides the superblock.
 #[test]
 fn damage_is_met_as_asked() {
     if !can_mount() || !require(&["debugfs", "dumpe2fs"]) {
@@ -328,7 +328,7 @@ fn damage_is_met_as_asked() {
         let handle = mounted.handle.clone();
         handle.unmount().unwrap();
         let mut mounted = mounted;
-        // A failed file system cannot be closed clean, and says so.
+        // A failed file system cannot be closed clean, so `wait` returns an error.
         assert_eq!(mounted.serving.take().unwrap().wait().is_err(), turns_read_only);
         let header = blockyard_testkit::run("dumpe2fs", &["-h", image]);
         let header = String::from_utf8_lossy(&header.stdout).into_owned();
@@ -337,7 +337,8 @@ fn damage_is_met_as_asked() {
     }
 }
 
-/// A name whose inode is not in use is damage, and the other names of its directory are listed.
+/// A name whose inode is not in use is damage. The other names of the directory are listed, and
+/// their files can be read.
 #[test]
 fn a_damaged_inode_hides_no_other_name() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -365,8 +366,9 @@ fn a_damaged_inode_hides_no_other_name() {
     drop(mounted);
 }
 
-/// `ls -l`, `cp -a` and `tar` once left such a file out and ended with 0. The kernel forgets the
-/// number of the damaged inode at once. This does not affect files that are made meanwhile.
+/// The name of a damaged inode is listed too. `ls -l`, `cp -a` and `tar` once left it out and
+/// returned exit status 0. The kernel forgets the number of the damaged inode at once. This does
+/// not affect files that are made meanwhile.
 #[test]
 fn a_damaged_inode_hides_not_even_its_own_name() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -410,7 +412,7 @@ fn a_damaged_inode_hides_not_even_its_own_name() {
     drop(mounted);
 }
 
-/// One damaged block of a directory once hid all its names.
+/// One damaged block of a directory once hid all names of the directory.
 #[test]
 fn a_damaged_block_of_a_directory_hides_only_its_own_names() {
     if !can_mount() || !require(&["debugfs"]) {

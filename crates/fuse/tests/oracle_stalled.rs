@@ -1,4 +1,5 @@
-//! A device stops answering under a real mount. It holds up only the requests that wait for it.
+//! A device stops answering under a real mount. Only the requests that need the device wait for it;
+//! all others are answered.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +18,7 @@ use mounted::{Mounted, place};
 
 mod mounted;
 
-/// Threads that wait in fsync; more than there are receiving threads.
+/// Number of threads that wait in fsync: more than the mount has receiving threads.
 const WAITING: usize = 40;
 
 /// Runs operations that need nothing from the device, until several commits are due.

@@ -1,7 +1,7 @@
 //! The read-only side: reads an image through its verified structures, and never writes it.
 //!
-//! [`reader`] reads. [`path`] is the one path walk, for images and for any other tree. [`scan`]
-//! walks an image once for everything that is counted. [`frag`] and [`map`] make figures and
+//! [`reader`] reads an image's structures. [`path`] resolves paths, in images and in any other
+//! tree. [`scan`] walks an image once and counts everything. [`frag`] and [`map`] make figures and
 //! pictures of the counts. [`units`] and [`xml`] format figures and labels.
 
 #![forbid(unsafe_code)]

@@ -2,7 +2,7 @@
 //! show.
 //!
 //! A group is a row of [`SQUARES_PER_GROUP`] squares (1,024 blocks each with 4 KiB blocks and full
-//! groups). A square knows how many of its clusters are used. The figures follow the published
+//! groups). A square counts how many of its clusters are used. The figures follow the published
 //! round-robin comparison: a square is *used* when any cluster of it is, a *boundary* is a change
 //! between a used and a free square in disk order, a group is *empty* when none of its squares is
 //! used, and the overlap of two maps is the Jaccard index of their used squares.
@@ -45,9 +45,9 @@ pub struct MapFigures {
 }
 
 impl AllocationMap {
-    /// A map with nothing used. Each square stands for a [`SQUARES_PER_GROUP`]th of a group,
-    /// rounded up to whole clusters. So the last square of a row may be smaller, and a row may have
-    /// fewer squares.
+    /// A map with nothing used. Each square stands for one part in [`SQUARES_PER_GROUP`] of a
+    /// group, rounded up to whole clusters. So the last square of a row may be smaller, and a row
+    /// may have fewer squares.
     ///
     /// # Panics
     /// Without groups or without clusters.

@@ -1,6 +1,6 @@
 //! The totals and the fragmentation score of `e4defrag -c` (version 1.47.0).
 //!
-//! Over the counted files: N = records, M = best possible extents, B = blocks.
+//! Over all counted files: N = records (extents now), M = extents at best, B = blocks.
 //! With r = 100 (N - M) / B the score is 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80
 //! to 82 just above 10 and stays below 100. Only content in inodes, which has records but no
 //! blocks, can raise it further.
@@ -26,12 +26,12 @@ pub struct RankedFile {
     ratio: f32,
 }
 
-/// Totals over files, fed one by one.
+/// Totals over files, which [`DefragTotals::add`] counts one by one.
 #[derive(Clone, Debug)]
 pub struct DefragTotals {
     block_size: u64,
-    /// Blocks that one extent could have at best: those of a flex group, or of one group if flex_bg
-    /// is off.
+    /// The most blocks that one extent could have: all blocks of a flex group, or of one group if
+    /// flex_bg is off.
     blocks_per_best_extent: u64,
     now: u64,
     best: u64,
@@ -41,7 +41,7 @@ pub struct DefragTotals {
 }
 
 impl DefragTotals {
-    /// Nothing counted yet. `block_size` is in bytes, `blocks_per_group` in blocks;
+    /// Totals of no files. `block_size` is in bytes, `blocks_per_group` in blocks;
     /// `groups_per_flex` is 1 without flex_bg.
     #[must_use]
     pub fn new(block_size: u64, blocks_per_group: u64, groups_per_flex: u64) -> Self {
@@ -67,7 +67,7 @@ impl DefragTotals {
         self.files += 1;
         self.now += now;
         if blocks == 0 {
-            // Content in the inode: one record without blocks, which the instrument counts as one
+            // Content in the inode: one record without blocks, which `e4defrag` counts as one
             // extent too many.
             return;
         }
@@ -102,7 +102,7 @@ impl DefragTotals {
         self.files
     }
 
-    /// Records of all files, and the extents they would have at best.
+    /// The number of records of all files, and the number of extents they would have at best.
     #[must_use]
     pub fn now_and_best(&self) -> (u64, u64) {
         (self.now, self.best)

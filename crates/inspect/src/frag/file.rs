@@ -1,4 +1,4 @@
-//! Counting the extents of one file as the field's tools do. Their counts differ
+//! Counting the extents of one file as the usual tools do. Their counts differ
 //! (docs/format-notes.md).
 //!
 //! Input is the file's records in logical order, as FIEMAP returns them for an idle file
@@ -54,9 +54,9 @@ pub fn filefrag_count(records: &[Record]) -> u64 {
     count
 }
 
-/// The `expected` column of `filefrag -v`: where the record would lie at the logical distance from
-/// its predecessor; `None` for a continuation. A record without a predecessor is measured from
-/// block 0 of the file and of the disk.
+/// The `expected` column of `filefrag -v`: the block where the record would begin if it were as far
+/// from its predecessor on disk as it is in the file. `None` if it continues its predecessor. For
+/// the first record, both distances are measured from block 0, of the disk and of the file.
 #[must_use]
 pub fn expected_physical(previous: Option<&Record>, record: &Record) -> Option<u64> {
     let previous = previous.unwrap_or(&NOTHING);
@@ -82,16 +82,16 @@ pub fn filefrag_line(name: &str, records: &[Record]) -> String {
     }
 }
 
-/// Whether `e2fsck` finds the sequence broken: some record does not begin right after the previous
-/// one. Logical holes and unwritten flags are ignored. (Whether such a file is *counted* also
-/// depends on its size.)
+/// Whether `e2fsck` takes the file for fragmented: some record does not begin right after the
+/// previous one on disk. Logical holes and unwritten flags are ignored. (Whether such a file is
+/// *counted* also depends on its size.)
 #[must_use]
 pub fn is_broken_on_disk(records: &[Record]) -> bool {
     records.windows(2).any(|pair| pair[1].physical != pair[0].physical_end())
 }
 
-/// Runs that are contiguous both logically and physically, whatever their written state. Reports on
-/// allocation quote this number as a file's extents.
+/// The number of runs that are contiguous both logically and physically, whether written or
+/// unwritten. Reports on allocation quote this number as a file's extents.
 #[must_use]
 pub fn contiguous_runs(records: &[Record]) -> u64 {
     let mut runs = u64::from(!records.is_empty());
@@ -112,7 +112,8 @@ mod tests {
             .collect()
     }
 
-    /// Extents for `filefrag`, lines of its `-v`, and whether the file is broken for `e2fsck`.
+    /// Each case ends with the number of extents in `filefrag`'s summary, the number of lines of
+    /// `filefrag -v`, and whether `e2fsck` takes the file for fragmented.
     #[test]
     fn the_instruments_count_different_things() {
         let scattered: Vec<_> = (0..20).map(|i| (i, 1000 + 7 * i, 1)).collect();

@@ -143,7 +143,7 @@ impl FreeSpace {
         if self.blocks == 0 { 0.0 } else { ratio(long, self.blocks) }
     }
 
-    /// The rows of the histogram that hold anything, with their bucket number.
+    /// The rows of the histogram that are not empty, with their bucket numbers.
     pub fn rows(&self) -> impl Iterator<Item = (usize, Bucket)> + '_ {
         self.buckets.iter().copied().enumerate().filter(|(_, bucket)| bucket.extents > 0)
     }
@@ -162,7 +162,8 @@ impl FreeSpace {
         writeln!(out, "Free blocks: {free} ({:.1}%)\n", percent(free, total))?;
         if let Some(chunks) = &self.chunks {
             let per_chunk = chunks.blocks_per_chunk;
-            // One too many when the total is a multiple of the chunk, as the instrument rounds it.
+            // If the total is a multiple of the chunk size, this is one too many, as in
+            // `e2freefrag`.
             let all = (total + per_chunk) / per_chunk;
             writeln!(out, "Chunksize: {} bytes ({per_chunk} blocks)", per_chunk * self.block_size)?;
             writeln!(
@@ -200,7 +201,7 @@ fn blocks_order(blocks: u64) -> usize {
     blockyard_disk::num::usize_from_u32(blocks.ilog2())
 }
 
-/// `  512K... 1024K-`: both ends in the unit of the start.
+/// A range as `  512K... 1024K-`: both ends are in the unit of the start.
 fn size_range(bucket: usize, block_size: u64) -> String {
     let start = block_size << (bucket - 1);
     let (divisor, unit) = unit_of(start);

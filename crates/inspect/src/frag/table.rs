@@ -1,7 +1,7 @@
 //! The table of records that `filefrag -v` prints.
 //!
-//! Columns grow with the size of the file and of the file system; content in the inode is shown in
-//! bytes.
+//! Columns get wider with the size of the file and of the file system; content in the inode is
+//! shown in bytes.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use blockyard_disk::{Inode, InodeNr};
 use super::file::{Record, expected_physical};
 use crate::reader::{Reader, Result};
 
-/// The lines that come once, before the first file.
+/// The lines that are printed once, before the first file's table.
 #[must_use]
 pub fn heading(reader: &Reader, inode: &Inode) -> String {
     let mut text = "Filesystem type is: ef53\n".to_owned();
@@ -31,11 +31,11 @@ pub struct FileTable<'a> {
     name: &'a str,
     size: u64,
     block_size: u64,
-    /// Blocks of the file system, which limit how wide a block number is.
+    /// Number of blocks of the file system, which sets the width of the physical block numbers.
     blocks: u64,
     records: &'a [Record],
     map: InodeMap,
-    /// Byte on the device where content in the inode begins.
+    /// Byte on the device where the content begins, if the inode holds it; otherwise 0.
     inline_at: u64,
 }
 
@@ -43,7 +43,7 @@ impl<'a> FileTable<'a> {
     /// The table of one file.
     ///
     /// # Errors
-    /// Those of [`Reader::group`], when the content lies in the inode.
+    /// The errors of [`Reader::group`], when the content lies in the inode.
     pub fn new(reader: &Reader, name: &'a str, inode: &Inode, records: &'a [Record]) -> Result<Self> {
         let geometry = reader.superblock().geometry();
         let inline_at = match inode.map() {

@@ -1,9 +1,9 @@
 //! A map as a picture: SVG for a page.
 //!
-//! A row is a group, or several if there are too many for a picture. A long stretch of groups
-//! without content of files (or, if none is known, of free groups) is replaced by a line that says
-//! which groups they are. Content of files has another colour than metadata, if the map of the
-//! files is known.
+//! A row is a group, or several groups if there are too many for a picture. A long stretch of
+//! groups without content of files is replaced by a line that says which groups they are. If the
+//! map of the files is not known, a long stretch of free groups is replaced. If it is known,
+//! content of files has another colour than metadata.
 
 use std::fmt::Write as _;
 
@@ -160,7 +160,7 @@ impl Picture<'_> {
             "<rect class=\"free\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{side}\" fill=\"#f4f4f4\"/>",
             side * inks.len()
         );
-        // Neighbours of one colour share a rectangle, so that the map of a large image stays small.
+        // Neighbours of one colour share a rectangle, so that the SVG of a large image stays small.
         let mut at = 0;
         for run in inks.chunk_by(|one, other| one == other) {
             if run[0].step > 0 {
@@ -177,8 +177,8 @@ impl Picture<'_> {
         }
     }
 
-    /// One square of a row: as full as the squares at this place are in all groups of the row
-    /// together.
+    /// The colour and strength of one square of a row. The square is as full as the squares at this
+    /// place in all groups of the row together.
     fn ink(&self, first: usize, end: usize, square: usize) -> Ink {
         let of = |map: &AllocationMap| -> (u64, u64) {
             let groups = (first..end).filter(|&group| square < map.squares_of(group));

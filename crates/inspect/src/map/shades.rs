@@ -9,7 +9,7 @@ pub const DATA: &str = "#0072b2";
 const SHADES: [char; 6] = [' ', '.', ':', '+', '#', '@'];
 
 /// The character of a used share (0..=1). Only 0 is blank and only 1 is the full character, so
-/// that almost free and almost full can be seen.
+/// that an almost free square differs from a free one, and an almost full square from a full one.
 #[must_use]
 pub fn character(share: f64) -> char {
     let step = match share {
