@@ -1,9 +1,10 @@
 //! Paths: components separated by `/`, symbolic links followed inside the image.
 //!
 //! A path begins at the image's root whether it begins with `/` or not. The walk takes components
-//! from a queue. A link puts its target's components in front; a path may pass at most
-//! [`SYMLINKS_MAX`] links. This is the one path walk: it works on any [`Tree`], so that a path
-//! means the same to a reader and to a file system that is open for writing.
+//! from a queue. At a symbolic link, it puts the components of the link's target at the front of
+//! the queue. A path may pass at most [`SYMLINKS_MAX`] links. This is the one path walk: it works
+//! on any [`Tree`], so that a path means the same to a reader and to a file system that is open for
+//! writing.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use blockyard_disk::FileType;
 /// Symbolic links that one path may pass, as on Linux.
 pub const SYMLINKS_MAX: usize = 40;
 
-/// What can be walked: it looks up names and reads links.
+/// A tree in which paths can be resolved: it looks up names and reads links.
 pub trait Tree {
     /// A file, directory or link that was found.
     type Node;
@@ -79,7 +80,7 @@ pub enum LastLink {
 /// end is followed whatever `last` says, and anything but a directory is an error.
 ///
 /// # Errors
-/// Those of the tree.
+/// The errors of the tree.
 pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node, T::Error> {
     let means_directory = names_directory(path);
     let last = if means_directory { LastLink::Follow } else { last };
@@ -94,7 +95,7 @@ pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node
 /// link at the end of the path is followed, the last name is that of the link's target.
 ///
 /// # Errors
-/// Those of the tree, except for a missing last name.
+/// The errors of the tree, except for a missing last name.
 pub fn locate<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<Located<T::Node>, T::Error> {
     let means_directory = names_directory(path);
     let last = if means_directory { LastLink::Follow } else { last };
@@ -105,10 +106,10 @@ pub fn locate<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<Located<
     }
 }
 
-/// What components refer to, one below the other, from the root.
+/// Resolves a path that is given as its components, from the root on.
 ///
 /// # Errors
-/// Those of the tree.
+/// The errors of the tree.
 pub fn walk<'p, T: Tree>(
     tree: &T,
     names: impl Iterator<Item = &'p [u8]>,
@@ -216,8 +217,8 @@ mod tests {
         }
     }
 
-    /// Nodes are full paths. What is in the map and is not a link is a file; `""` and what has
-    /// something below it is a directory.
+    /// A tree whose nodes are full paths. The map holds the links, with their targets, and the
+    /// files. Directories are the root, `""`, and every path that has something below it.
     struct Paths(BTreeMap<&'static str, Option<&'static str>>);
 
     impl Tree for Paths {
@@ -302,8 +303,8 @@ mod tests {
         }
     }
 
-    /// Where something can be created: for a link that leads nowhere, in the directory that it
-    /// points to.
+    /// [`locate`] finds where something can be created. For a link whose target does not exist,
+    /// that is the directory of the target.
     #[test]
     fn places_are_found_where_nothing_is_yet() {
         let tree = Paths(BTreeMap::from([

@@ -3,8 +3,8 @@
 //!
 //! It keeps no state but the superblock and a fixed number of cached metadata blocks, and verifies
 //! every structure each time it reads it. It never replays a journal: an image that needs recovery
-//! shows the state before the replay. Loops over disk data are bounded: trees by the depth in their
-//! nodes, block maps and directories by the number of blocks of the file system.
+//! shows the state before the replay. Loops over disk data are bounded: extent trees by the depth
+//! that their nodes state, block maps and directories by the number of blocks of the file system.
 
 mod attributes;
 mod bitmaps;
@@ -32,8 +32,8 @@ use blockyard_disk::{
 
 use cache::BlockCache;
 
-/// A file system opened for reading by one thread. Another thread opens its own, which costs one
-/// read.
+/// A file system opened for reading by one thread. Another thread opens a reader of its own,
+/// which costs one read.
 pub struct Reader {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,

@@ -38,7 +38,7 @@ pub struct ImageScan {
     pub block_size: u64,
 }
 
-/// What a scan does beyond the usual.
+/// What a scan does in addition, or differently.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScanOptions {
     /// Also counts free aligned chunks of this many bytes (`e2freefrag -c`).
@@ -301,16 +301,16 @@ fn is_left_out(path: &[u8]) -> bool {
     path.starts_with(b"/lost+found")
 }
 
-/// Which files with several names were looked at. A second look, by another name, finds the records
-/// that Linux remembers.
+/// The files with several names whose records were already read. When FIEMAP is called again for
+/// such a file, by another name, Linux returns the extents that it has cached, which are joined.
 #[derive(Debug, Default)]
 pub struct Looked {
     linked: BTreeSet<InodeNr>,
 }
 
 impl Looked {
-    /// The records that FIEMAP returns now: those of [`records`], joined at a second look at a file
-    /// with several names.
+    /// The records that FIEMAP returns now: the records of [`records`], but joined if the file has
+    /// several names and its records were read before.
     ///
     /// # Errors
     /// As [`records`].
@@ -339,12 +339,12 @@ pub fn has_content(inode: &Inode) -> bool {
         && (inode.sectors() > 0 || inode.map() == InodeMap::Inline)
 }
 
-/// The records that FIEMAP returns when a file is first looked at after a mount. When Linux reads a
-/// tree node for its first extent, it remembers the node's other extents too, joined where they are
-/// contiguous and alike. The first is not joined, and neither are extents that lie in the inode.
-/// (At later looks, more extents are joined: see [`Looked`].) A run of a block map is cut after the
-/// direct blocks, and wherever another indirect block begins to map it. Content in the inode is one
-/// record without blocks.
+/// The records that the first FIEMAP of a file after a mount returns. When Linux reads a node of
+/// the extent tree for the node's first extent, it caches the other extents of the node too, and
+/// joins those that are contiguous and in the same state. The node's first extent is not joined,
+/// and neither are extents that lie in the inode. (Later calls join more extents: see [`Looked`].)
+/// A run of a block map is cut after the direct blocks, and wherever another indirect block begins
+/// to map it. Content in the inode is one record without blocks.
 ///
 /// # Errors
 /// Errors of the device, and for structures that fail a check.
@@ -354,7 +354,7 @@ pub fn records(reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
     }
     let mut records: Vec<Record> = Vec::new();
     let mut walk = reader.extents(inode);
-    // The node of the last extent, and whether that extent was the first of its node.
+    // The node of the previous extent, and whether that extent was the first of its node.
     let mut last: Option<(BlockNr, bool)> = None;
     while let Some(extent) = walk.next() {
         let extent = extent?;
@@ -403,7 +403,7 @@ fn cut_at_indirect_blocks(run: Record, block_size: usize) -> impl Iterator<Item 
     })
 }
 
-/// Free runs, joined with those that follow directly.
+/// Passes free runs on to `free`, each joined with the runs that follow it directly.
 struct Joined<'f> {
     free: &'f mut FreeSpace,
     open: Option<(u64, u64)>,

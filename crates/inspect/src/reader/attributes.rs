@@ -1,5 +1,5 @@
-//! Extended attributes: in the inode, in its attribute block, and with values in inodes of their
-//! own.
+//! Extended attributes, which are stored in the inode and in its attribute block. Large values can
+//! have inodes of their own.
 
 use blockyard_disk::inline_data;
 use blockyard_disk::inode::InodeFlags;

@@ -1,5 +1,5 @@
-//! A fixed number of metadata blocks, direct-mapped by block number: bounded memory, nothing to
-//! tune.
+//! A cache of a fixed number of metadata blocks, direct-mapped by block number: its memory is
+//! bounded, and there is nothing to tune.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ const SLOTS: usize = 256;
 
 type Slot = Option<(BlockNr, Arc<[u8]>)>;
 
-/// Recently read blocks. A block stays until another one of its slot replaces it.
+/// Recently read blocks. A block stays until another block with the same slot replaces it.
 pub(super) struct BlockCache {
     slots: RefCell<Box<[Slot]>>,
 }

@@ -1,4 +1,4 @@
-//! What files and symbolic links hold.
+//! The content of files, and the targets of symbolic links.
 
 use blockyard_disk::inline_data::{self, InlineData};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -82,7 +82,7 @@ impl Reader {
     }
 }
 
-/// Copies from `source` at `offset`; what lies past its end is zero.
+/// Copies from `source` at `offset`. Bytes past the end of `source` are zero.
 fn copy_range(source: &[u8], offset: u64, buf: &mut [u8]) {
     let there = usize::try_from(offset).ok().and_then(|start| source.get(start..)).unwrap_or(&[]);
     let length = there.len().min(buf.len());

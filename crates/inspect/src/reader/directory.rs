@@ -3,7 +3,7 @@
 //! A walk visits the mapped blocks in logical order. Index blocks look like blocks without names,
 //! except for the dots in the root. They have another checksum than leaves, and no leaf tail. A
 //! lookup uses the index if there is a usable one, and a walk otherwise and for the dots. Without
-//! metadata_csum, a lookup in a damaged index falls back to the walk, as in other readers.
+//! metadata_csum, a lookup in a damaged index falls back to the walk, as other implementations do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -186,8 +186,9 @@ fn is_indexed(directory: &Inode) -> bool {
     directory.flags().contains(InodeFlags::INDEX) && directory.map() != InodeMap::Inline
 }
 
-/// What kind of index block a block of an indexed directory is; `None` for a leaf. A node shows one
-/// unused entry over the whole block. A leaf with a checksum tail cannot look like that.
+/// What kind of index block a block of an indexed directory is; `None` for a leaf. An index
+/// node begins with one unused entry that spans the whole block. A leaf with a checksum tail cannot
+/// look like that.
 fn index_kind(directory: &Inode, logical: LogicalBlock, block: &[u8]) -> Option<IndexKind> {
     if !is_indexed(directory) {
         return None;
@@ -217,7 +218,8 @@ pub struct DirEntries<'r> {
     /// The extent being walked and the next logical block in it.
     current: Option<(Extent, u32)>,
     ready: VecDeque<DirEntry>,
-    /// Blocks that may still be visited: a directory cannot have more than the file system.
+    /// Blocks that may still be visited: a directory cannot have more blocks than the file
+    /// system.
     budget: u64,
     failed: bool,
 }

@@ -1,8 +1,8 @@
 //! Finding a name through the hash index of a directory.
 //!
-//! The search keeps its way from the root to a leaf. If the name's hash continues in the next leaf,
-//! the search steps there. It is bounded: each step moves forward in the keys of the index, the
-//! root states the depth, and the leaves are counted.
+//! The search keeps the index blocks on its way from the root to a leaf. If names of the same hash
+//! may continue in the next leaf, it goes on to that leaf. The search is bounded: each step moves
+//! forward in the keys of the index, the root states the depth, and the leaves are counted.
 
 use std::sync::Arc;
 
@@ -83,9 +83,9 @@ impl<'r> Descent<'r> {
         }
     }
 
-    /// Continues the way until it ends at a leaf. With `by_hash`, every step follows the hash.
-    /// Without it, the last step follows the entry at its position, and each new step follows the
-    /// first entry of its block.
+    /// Extends the way down to a leaf. With `by_hash`, each index block is searched for the entry
+    /// of the hash. Without it, the last step of the way follows the entry at its position, and
+    /// each new step follows the first entry of its block.
     fn descend(&mut self, by_hash: bool) -> Result<(Arc<[u8]>, u32)> {
         loop {
             let step = self.way.last().expect("the way holds at least the root");
@@ -101,7 +101,8 @@ impl<'r> Descent<'r> {
         }
     }
 
-    /// Moves to the next leaf if it may hold names of the same hash.
+    /// Moves the way to the next entry of the index. Returns whether the leaf below that entry may
+    /// hold names of the same hash.
     fn advance(&mut self) -> Result<bool> {
         while let Some(step) = self.way.last() {
             let next = step.position + 1;

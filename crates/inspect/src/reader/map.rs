@@ -1,9 +1,9 @@
 //! From logical blocks to physical ones: extent trees and block maps as one stream of extents.
 //!
-//! [`MapWalk`] yields the mapped runs in ascending order from a given block on. It lists the nodes
-//! still to visit, and never recurses. It is bounded: extent nodes by the ranges and depths that
-//! their parents give, and indirect blocks by a count of visits, at most the number of blocks of
-//! the file system.
+//! [`MapWalk`] yields the mapped runs in ascending order from a given block on. It keeps a list
+//! of the nodes still to visit, and never recurses. It is bounded: extent nodes by the ranges and
+//! depths that their parents give, and indirect blocks by a count of visits, at most the number of
+//! blocks of the file system.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use super::{Reader, Result};
 pub struct Run {
     /// First logical block.
     pub logical: u64,
-    /// Blocks.
+    /// Length in blocks.
     pub blocks: u64,
     /// What is there.
     pub kind: RunKind,
@@ -151,7 +151,7 @@ impl ExtentWalk {
         }
     }
 
-    /// Queues what a node lists, from the first wanted block on.
+    /// Queues the extents or the children of a node, from the first wanted block on.
     fn enter(&mut self, node: &ExtentNode<'_>) {
         let from = node.find(self.first).unwrap_or(0);
         if node.depth() == 0 {
@@ -175,7 +175,8 @@ struct IndirectWalk {
     budget: u64,
 }
 
-/// One pointer of the map, with the levels and the first logical block below it.
+/// One pointer of the map, with the number of levels of indirect blocks below it and the first
+/// logical block that it maps.
 #[derive(Clone, Copy, Debug)]
 struct Pointer {
     raw: u32,
@@ -236,7 +237,8 @@ impl IndirectWalk {
         Ok(())
     }
 
-    /// Adds one block; returns the run that it does not continue.
+    /// Adds one block to the run being joined. If it does not continue that run, begins a new run
+    /// and returns the old one.
     fn join(&mut self, logical: u64, physical: BlockNr) -> Option<Extent> {
         let logical = u32_from_u64(logical);
         if let Some(run) = &mut self.joined {

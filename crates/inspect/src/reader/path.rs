@@ -1,4 +1,4 @@
-//! Paths in an image that is read.
+//! Resolving paths in an image.
 
 use blockyard_disk::{FileType, Inode};
 
@@ -7,8 +7,8 @@ use super::{Error, Reader, Result};
 use crate::path::{self, LastLink, Tree};
 
 impl Reader {
-    /// The inode of a path. Links in the middle are followed. One at the end is followed if `last`
-    /// says so, or if a slash or `/.` after it says that a directory is meant.
+    /// The inode of a path. Links in the middle are followed. A link at the end is followed if
+    /// `last` says so, or if a slash or `/.` after it says that a directory is meant.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::TooManySymlinks`], [`Error::Device`],
