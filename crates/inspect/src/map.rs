@@ -2,10 +2,11 @@
 //! show.
 //!
 //! A group is a row of [`SQUARES_PER_GROUP`] squares (1,024 blocks each with 4 KiB blocks and full
-//! groups). A square counts how many of its clusters are used. The figures follow the published
-//! round-robin comparison: a square is *used* when any cluster of it is, a *boundary* is a change
-//! between a used and a free square in disk order, a group is *empty* when none of its squares is
-//! used, and the overlap of two maps is the Jaccard index of their used squares.
+//! groups). A square counts how many of its clusters are used. The figures are defined as in
+//! the published comparison of round-robin allocation: a square is *used* when any cluster of it
+//! is, a *boundary* is a change between a used and a free square in disk order, a group is *empty*
+//! when none of its squares is used, and the overlap of two maps is the Jaccard index of their used
+//! squares.
 
 mod picture;
 mod render;

@@ -1,4 +1,4 @@
-//! Figures for people: sizes, times and rates with their unit as a word, counts with their noun.
+//! Figures for people: sizes, times and rates with their unit, counts with their noun.
 
 /// Bytes in a binary unit with about three digits: `512 bytes`, `4.00 KiB`, `1.79 GiB`; `-` for a
 /// value that is not a number.
@@ -28,7 +28,7 @@ pub fn micros(time: f64) -> String {
     scaled(time * 1e3, 1000.0, &["ns", "µs", "ms", "s"])
 }
 
-/// A time that somebody waits: `4.2 s`, `3 min 20 s`, `2 h 5 min`.
+/// A time that a person waits: `4.2 s`, `3 min 20 s`, `2 h 5 min`.
 #[must_use]
 pub fn patience(time: std::time::Duration) -> String {
     let seconds = time.as_secs();

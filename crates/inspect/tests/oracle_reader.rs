@@ -32,7 +32,7 @@ fn filled(image: &Path, arguments: &[&str], size: &str, fill: impl FnOnce(&Path)
 }
 
 /// Looks up every `step`-th name of the tree by path, and so through the index of its directory if
-/// there is one. A name that does not exist is not found.
+/// there is one. A name that does not exist, or that is too long, must be an error.
 fn assert_paths_resolve(reader: &Reader, tree: &Tree, step: usize) {
     for (path, node) in tree.iter().step_by(step) {
         let inode = reader.resolve(path, LastLink::Keep).unwrap();

@@ -1,5 +1,5 @@
-//! The reader where the running kernel cannot judge: 64 KiB blocks, the orphan file, and damage
-//! that only a walk finds.
+//! The reader on images that the running kernel cannot judge: 64 KiB blocks, the orphan file, and
+//! damage that only a walk finds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -139,7 +139,7 @@ fn orphan_file_blocks_verify() {
 }
 
 /// Makes a block-mapped image of 1 KiB blocks with a file of two blocks. Returns the number of the
-/// first.
+/// file's first block.
 fn block_mapped(image: &Path) -> u64 {
     mke2fs(image, &["-t", "ext2", "-b", "1024"], "4M");
     let content = image.with_extension("content");
@@ -246,9 +246,9 @@ fn damaged_attributes_are_named() {
         reader.group(group).unwrap().inode_table().raw() * 1024 + u64::from(index) * 256 + 164
     };
     let (large_at, acl_at) = (place(&large), place(&acl));
-    // The value is said to be in an inode that does not hold values: the file itself.
+    // The entry now names the file itself as its value inode, but the file is no value inode.
     patch(&image, large_at + 4, &large.number().raw().to_le_bytes());
-    // An access control list (name index 2) whose value is not such a list.
+    // The entry now has name index 2, an access control list, but its value is no such list.
     patch(&image, acl_at + 1, &[2]);
     let reader = open(&image);
     let kind = |path: &[u8]| {

@@ -1,5 +1,5 @@
 //! A custom policy in the lab, compared with `linux-6.18`. It draws two groups from the inode's
-//! number, and searches the emptier one first. blockyard itself is not changed for it.
+//! number, and searches the emptier one first. It needs no change to blockyard itself.
 //!
 //! `cargo run --release -p blockyard-lab --example own_policy`
 

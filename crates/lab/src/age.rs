@@ -23,7 +23,7 @@ use profile::Profile;
 
 pub use life::{Deeds, What};
 
-/// Operations when no length is given.
+/// The number of operations if no length is given.
 const OPERATIONS: u64 = 100_000;
 
 /// How long to age an image.
@@ -44,20 +44,20 @@ pub struct Ageing {
     pub length: Length,
     /// Share (0..1) of the free space that files fill; `None`: the share of the profile.
     pub utilisation: Option<f64>,
-    /// The text that it was parsed from, or one that can be parsed.
+    /// The text that this was parsed from, or a text that can be parsed into this.
     text: String,
 }
 
-/// The circumstances of ageing.
+/// What ageing depends on besides the profile and the length.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances {
     /// The allocation policy.
     pub policy: Policy,
     /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// CPU slots that the operations come from, in turns.
+    /// Number of CPU slots that the operations come from, in turns.
     pub cpus: u32,
-    /// Seed.
+    /// Seed of all draws.
     pub seed: u64,
     /// Bytes that stay free for later use.
     pub room: u64,
@@ -142,7 +142,7 @@ impl fmt::Display for Ageing {
 /// Ages an image; returns what was done.
 ///
 /// # Errors
-/// Those of the file system, and when the image has no more free space than `who.room`.
+/// Errors of the file system, and when the image has no more free space than `who.room`.
 pub fn age(device: Arc<dyn BlockDevice>, ageing: &Ageing, who: &Circumstances) -> Result<Deeds> {
     let size = device.size();
     let options = OpenOptions {
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Files fill the requested share, and all further operations stay around it.
+    /// Files fill the image to the requested share, and later operations keep it near that share.
     #[test]
     fn a_life_fills_the_image_to_its_share_and_stays_there() {
         let (device, deeds) = aged("mail:3x:85%", GIB / 2, 0);

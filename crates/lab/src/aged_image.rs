@@ -1,4 +1,4 @@
-//! `lab age`: makes an image, ages it, judges it and reports on it.
+//! `lab age`: makes an image, ages it, checks it and reports on it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,11 +27,11 @@ pub struct LifeRow {
     pub life: String,
     /// The policy.
     pub policy: String,
-    /// Seed.
+    /// The seed of the ageing.
     pub seed: u64,
     /// Bytes of the image.
     pub bytes: u64,
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
     /// Operations by kind: create, append, overwrite, replace, delete.
     pub by_kind: BTreeMap<&'static str, u64>,
@@ -39,7 +39,7 @@ pub struct LifeRow {
     pub no_room: u64,
     /// Bytes written to files.
     pub written_bytes: u64,
-    /// The same, in multiples of the image's size.
+    /// `written_bytes` in multiples of the image's size.
     pub laps: f64,
     /// Number of files.
     pub files: u64,
@@ -47,11 +47,11 @@ pub struct LifeRow {
     pub utilisation: f64,
     /// Mean number of extents of files with blocks.
     pub extents_per_file: f64,
-    /// Mean extent in KiB.
+    /// Mean length of an extent in KiB.
     pub mean_extent_kb: f64,
-    /// Free extents of the image (e2freefrag).
+    /// Number of free extents of the image (e2freefrag).
     pub free_extents: u64,
-    /// Average free extent in KiB (e2freefrag).
+    /// Average length of a free extent in KiB (e2freefrag).
     pub avg_free_extent_kb: u64,
     /// Fragmentation score (e4defrag -c); `None` without files.
     pub score: Option<f64>,
@@ -65,7 +65,7 @@ pub struct LifeRow {
 pub struct Lived {
     /// Its state.
     pub row: LifeRow,
-    /// The verdict of the judges.
+    /// The verdict of our checker and of e2fsck.
     pub verdict: Verdict,
     /// Bytes that files take, divided by the bytes that they may take. It is near 1 if the life was
     /// long enough.
@@ -76,7 +76,7 @@ pub struct Lived {
 /// Creates an image of `bytes` bytes and ages it.
 ///
 /// # Errors
-/// Those of mkfs and of [`age`], and when the aged image cannot be scanned or judged.
+/// The errors of mkfs and of [`age`], and when the aged image cannot be scanned or judged.
 pub fn lived(bytes: u64, options: &mkfs::Options, ageing: &Ageing, who: &Circumstances) -> Result<Lived> {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs::format(&*device, options).context("make the image")?;

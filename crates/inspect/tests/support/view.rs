@@ -1,4 +1,4 @@
-//! Compares a tree with what ext4-view reads. This project did not write ext4-view.
+//! Compares a tree with what ext4-view reads, a reader of ext4 that is not part of this project.
 
 use blockyard_device::FileDevice;
 use blockyard_disk::{Incompat, InodeNr};

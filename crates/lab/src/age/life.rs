@@ -34,7 +34,7 @@ use crate::workload::scale::{scaled, whole};
 const WRITE_BYTES: u64 = MIB;
 /// When this much data is dirty, all of it is written back. It is less than the engine's own limit.
 const DIRTY_BYTES: u64 = 48 * MIB;
-/// Bytes, and operations, between two commits.
+/// A commit comes after this many bytes written or this many operations.
 const COMMIT_BYTES: u64 = 1280 * MIB;
 const COMMIT_OPERATIONS: u64 = 5000;
 /// Operations after which the next ones come from another CPU slot.
@@ -123,7 +123,7 @@ impl Deeds {
 #[derive(Clone, Copy)]
 struct File {
     inode: InodeNr,
-    /// Index of its directory among those of its kind.
+    /// Index of its directory among the kind's directories.
     directory: u32,
     /// Number that its name is made from.
     number: u32,
@@ -139,7 +139,7 @@ struct Files {
     directories: Vec<InodeNr>,
     files: VecDeque<File>,
     taken: u64,
-    /// Bytes that they may take.
+    /// Bytes that the files of the kind may take.
     most: u64,
     next: u32,
 }
@@ -266,7 +266,7 @@ impl Life {
             self.commit()?;
         }
         if self.deeds.operations() == before {
-            // No such file exists, or nothing fits. Count the attempt, so that every run ends.
+            // The operation did nothing. Count the attempt, so that every run ends.
             self.deeds.counts[what.index()] += 1;
         }
         self.keep_up()
@@ -280,8 +280,8 @@ impl Life {
         (number, what)
     }
 
-    /// The drawn operation, or a different one if the kind has no files, or if the space forbids it
-    /// or calls for another.
+    /// The drawn operation, or a different one if the kind has no files, or takes too much space
+    /// for this operation, or takes so little that a deletion becomes a creation.
     fn fitting(&mut self, number: usize, what: What) -> What {
         let share = self.random.random::<f64>();
         let files = &self.kinds[number];
@@ -448,7 +448,7 @@ impl Life {
     }
 
     /// Writes the file under another name, writes it back as Linux does before it replaces a name,
-    /// and renames it.
+    /// and renames it over the old file.
     fn replace(&mut self, number: usize) -> Result<Room> {
         let index = self.any(number);
         let kind = &self.kinds[number].kind;
@@ -474,8 +474,7 @@ impl Life {
         Ok(room)
     }
 
-    /// Deletes a batch, or `left` of its files if it has more, after moving it to the end of the
-    /// queue.
+    /// Moves a batch to the end of the queue and deletes its files, but at most `left` of them.
     fn delete(&mut self, number: usize, left: u64) -> Result<Room> {
         let files = &mut self.kinds[number];
         let batch = usize_from_u32(files.kind.batch).min(files.files.len());

@@ -45,7 +45,7 @@ pub struct Kind {
     pub name: String,
     /// Number of their directories.
     pub directories: u32,
-    /// Share (0.001..=1) of the space for files.
+    /// Share (0.001..=1) of the space for files that this kind takes.
     pub share: f64,
     /// Number of files that are created and deleted together, in one directory.
     pub batch: u32,
@@ -94,7 +94,7 @@ pub enum Order {
 pub struct Sizes {
     /// The median in KiB.
     pub median_kib: f64,
-    /// Standard deviation of the logarithm.
+    /// Standard deviation of the natural logarithm.
     pub spread: f64,
     /// The largest, in KiB.
     pub most_kib: u64,
