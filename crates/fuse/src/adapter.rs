@@ -53,7 +53,7 @@ pub(crate) struct Adapter {
     shared: Arc<Shared>,
 }
 
-/// What the threads of a session share.
+/// State that the threads of a session share.
 pub(crate) struct Shared {
     server: Arc<Server>,
     crew: Crew,

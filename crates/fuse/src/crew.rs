@@ -27,9 +27,9 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// How long an idle thread waits for another request.
 const IDLE: Duration = Duration::from_secs(10);
-/// Most extra threads. Requests beyond that wait for one of them.
+/// The most extra threads. Further requests wait for one of them.
 const THREADS_MAX: usize = 512;
-/// Most extra threads that may wait for the kernel at once.
+/// The most extra threads that may wait for the kernel at once.
 const ASKING_MAX: usize = 64;
 const _: () = assert!(ASKING_MAX < THREADS_MAX);
 
@@ -38,10 +38,10 @@ const _: () = assert!(ASKING_MAX < THREADS_MAX);
 pub(crate) struct Crew(Arc<Shared>);
 
 struct Shared {
-    /// Receiving threads that may be busy at once.
+    /// The most receiving threads that may be busy at once.
     busy_max: usize,
-    /// Receiving threads that are busy. Relaxed, because the count guards no data: it only keeps
-    /// one of these threads free.
+    /// The number of receiving threads that are busy. Relaxed, because the count guards no data: it
+    /// only keeps one of these threads free.
     busy: AtomicUsize,
     waiting: Mutex<Waiting>,
     /// How long an idle thread waits for another request.
@@ -56,7 +56,7 @@ struct Waiting {
     /// The number of jobs that wait for the kernel, or will as soon as a thread runs them. Jobs in
     /// `jobs_asking` do not count.
     asking: usize,
-    /// All extra threads, idle or not.
+    /// The number of extra threads, idle or not.
     threads: usize,
     /// The condition variables of the idle threads that nobody has woken. The thread that became
     /// idle last is the last.

@@ -126,8 +126,8 @@ impl Kind {
     }
 }
 
-/// Number of latency buckets. Bucket 0 counts latencies of 0 ns, bucket `n` those from 2^(n-1) up to, but not
-/// including, 2^n ns. The last one also counts all longer ones.
+/// Number of latency buckets. Bucket 0 counts latencies of 0 ns, bucket `n` those from 2^(n-1) up
+/// to, but not including, 2^n ns. The last one also counts all longer ones.
 const BUCKETS: usize = 40;
 /// Number of sets of counters. A thread counts in the set of its CPU slot.
 const SHARDS: usize = 8;

@@ -26,9 +26,9 @@ use crate::options::Options;
 use crate::record::Recorder;
 use crate::server::Server;
 
-/// Fewest threads that receive requests.
+/// The fewest threads that receive requests.
 const RECEIVERS_MIN: usize = 4;
-/// Most threads that receive requests.
+/// The most threads that receive requests.
 const RECEIVERS_MAX: usize = 16;
 
 /// Why a mount failed, at its start or its end.

@@ -1,9 +1,9 @@
 //! The inodes that the kernel remembers.
 //!
 //! Each answer that tells the kernel of an inode raises the inode's look-up count. The kernel may
-//! use the inode's number until its `forget` requests have lowered the count to 0. This number is
-//! the inode's number in the file system; only the root directory has another, 1, as the protocol
-//! demands. Each remembered inode is held, so that its number is not reused:
+//! use the inode's number until the kernel's `forget` requests have lowered the count to 0. This
+//! number is the inode's number in the file system; only the root directory has another, 1, as the
+//! protocol demands. Each remembered inode is held, so that its number is not reused:
 //!
 //! a number other than the root's is in the table <=> its look-up count is more than 0.
 //!
@@ -45,7 +45,7 @@ impl NodeNr {
 struct Remembered {
     /// `None` if the kernel was told only of the number, because the inode could not be read.
     node: Option<Node>,
-    /// Look-ups that the kernel has not forgotten.
+    /// The look-up count.
     lookups: u64,
     /// A cached write beyond the largest file size failed, but the kernel still assumes the size
     /// that the write would have given. Whatever attributes it is sent, it keeps this size until

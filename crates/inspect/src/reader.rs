@@ -74,7 +74,7 @@ impl Reader {
         &self.superblock
     }
 
-    /// The device below.
+    /// The device that is read.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device

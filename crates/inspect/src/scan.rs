@@ -52,7 +52,7 @@ impl ImageScan {
     /// Scans an image as it is on the device: no journal is replayed.
     ///
     /// # Errors
-    /// Errors of the device, and for structures that fail a check.
+    /// Errors of the device, and errors for structures that fail a check.
     pub fn of(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let reader = Reader::open(device)?;
         let free = FreeSpace::new(u64_from_u32(1 << reader.superblock().geometry().block_bits()));
@@ -62,7 +62,7 @@ impl ImageScan {
     /// Scans an image and calls `visit` with every name of every regular file that has content.
     ///
     /// # Errors
-    /// As [`Self::of`]; a chunk size that breaks the rules; what `visit` returns.
+    /// As [`Self::of`]; a chunk size that breaks the rules; errors that `visit` returns.
     pub fn watched<E>(reader: &Reader, options: ScanOptions, visit: &mut FileVisit<'_, E>) -> Result<Self, E>
     where
         E: From<Error> + From<BadChunkSize>,
@@ -227,7 +227,7 @@ impl ImageScan {
 /// The map of an image's used clusters.
 ///
 /// # Errors
-/// Errors of the device, and for structures that fail a check.
+/// Errors of the device, and errors for structures that fail a check.
 pub fn map_of(reader: &Reader) -> Result<AllocationMap> {
     let mut scan = ImageScan::empty(reader, FreeSpace::new(1));
     scan.free_space(reader, false)?;
@@ -262,7 +262,7 @@ pub fn totals(reader: &Reader) -> DefragTotals {
 /// `directory`, whose path is `path`. The order is that of a walk of the mounted file system.
 ///
 /// # Errors
-/// Errors of the device, for structures that fail a check, and what `visit` returns.
+/// Errors of the device, errors for structures that fail a check, and errors that `visit` returns.
 pub fn each_file<E: From<Error>>(
     reader: &Reader,
     path: &[u8],
@@ -347,7 +347,7 @@ pub fn has_content(inode: &Inode) -> bool {
 /// to map it. Content in the inode is one record without blocks.
 ///
 /// # Errors
-/// Errors of the device, and for structures that fail a check.
+/// Errors of the device, and errors for structures that fail a check.
 pub fn records(reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
     if inode.map() == InodeMap::Inline {
         return Ok(vec![Record { logical: 0, physical: 0, length: 0, unwritten: false }]);

@@ -1,5 +1,5 @@
-//! The published workload `append64` as pure allocation: 64 CPUs append to files of their own, 1
-//! GiB each. The policies to compare are given on the command line.
+//! The published workload `append64` as pure allocation: each of 64 CPUs appends to its own file,
+//! up to 1 GiB. The policies to compare are given on the command line.
 //!
 //! Run it with `cargo run --release -p blockyard-lab --example append64 --` and the arguments
 //! `linux-6.16,linux-6.18,yard [lockstep] [blocks]`.

@@ -45,7 +45,7 @@ pub struct LifeRow {
     pub files: u64,
     /// Share of the blocks in use.
     pub utilisation: f64,
-    /// Mean number of extents of files with blocks.
+    /// Mean number of extents per file, over all files with blocks.
     pub extents_per_file: f64,
     /// Mean length of an extent in KiB.
     pub mean_extent_kb: f64,

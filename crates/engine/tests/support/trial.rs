@@ -36,8 +36,8 @@ pub(crate) fn fresh(options: &mkfs::Options, size: u64) -> (Arc<MemoryDevice>, F
     (device, fs)
 }
 
-/// Options of an image without blocks reserved for root. Only the file system's own reserve is kept
-/// back.
+/// Options of an image without blocks reserved for root. Ordinary writes can take all blocks except
+/// the file system's own reserve.
 pub(crate) fn full() -> mkfs::Options {
     let mut options = ext4(1024);
     options.reserved_percent = Some(0.0);

@@ -11,9 +11,9 @@ use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
 
 use super::Adapter;
 
-/// Largest write in bytes.
+/// Largest write and largest read-ahead, in bytes.
 const WRITE_MAX: u32 = 1 << 20;
-/// Background requests (those that nobody waits for) that the kernel may have in flight.
+/// The most background requests (those that nobody waits for) that the kernel may have in flight.
 const BACKGROUND_MAX: u16 = 128;
 /// Features that are requested if the kernel has them.
 const CAPABILITIES: &[InitFlags] = &[

@@ -16,9 +16,10 @@ use crate::handles::Use;
 pub struct Opened {
     /// The kernel's number for the open file.
     pub handle: HandleNr,
-    /// The kernel must not cache writes, for one of two reasons. Either the file accepts bytes only
-    /// at its end, but the kernel would write back whole pages. Or the kernel believes the file to
-    /// be longer than files can be, and bytes that it caches at that end would be lost later.
+    /// Whether the kernel must not cache writes. There are two reasons for this. Either the file
+    /// accepts bytes only at its end, but the kernel would write back whole pages. Or the kernel
+    /// believes the file to be longer than files can be, and bytes that it cached there would be
+    /// lost later.
     pub is_uncached: bool,
 }
 
@@ -129,7 +130,7 @@ impl Server {
     /// is either complete or fails, too: the kernel would turn a short count into `EIO`.
     ///
     /// # Errors
-    /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
+    /// `ENOSPC`, `EFBIG`, `EROFS`, and errors of the device.
     pub fn write(&self, handle: HandleNr, offset: u64, bytes: &[u8], how: Transfer) -> Answer<Written> {
         let file = self.handles.get(handle)?;
         let blocks = || Ok::<_, Errno>(self.inodes().metadata(file.id())?.blocks());

@@ -57,7 +57,7 @@ impl Server {
     /// Makes a directory, pipe, socket, device or empty file.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOSPC`, and those of look-ups.
+    /// `EEXIST`, `ENOSPC`, and the errors of look-ups.
     pub fn make(
         &self,
         caller: Caller,
@@ -140,7 +140,7 @@ impl Server {
     /// Renames `from` to `to`. Each is a directory and a name in it.
     ///
     /// # Errors
-    /// Those of `renameat2(2)`.
+    /// The errors of `renameat2(2)`.
     pub fn rename(&self, from: (NodeNr, &[u8]), to: (NodeNr, &[u8]), mode: RenameMode) -> Answer<()> {
         let (old, new) = (self.id(from.0)?, self.id(to.0)?);
         self.removals.note();

@@ -59,7 +59,7 @@ impl Server {
     /// others run the file as that group.
     ///
     /// # Errors
-    /// Those of changing attributes.
+    /// The errors of changing attributes.
     pub fn clear_set_group_id(&self, caller: Caller, node: NodeNr) -> Answer<()> {
         let found = self.inodes().metadata(self.id(node)?)?;
         let (mode, gid) = (found.mode(), found.gid());

@@ -19,7 +19,7 @@ pub struct RankedFile {
     pub name: Vec<u8>,
     /// Number of its records.
     pub now: u64,
-    /// The extents it would have at best.
+    /// The number of extents that it would have at best.
     pub best: u64,
     /// Average KiB per extent, rounded down.
     pub kib_per_extent: u64,
@@ -96,7 +96,7 @@ impl DefragTotals {
         }
     }
 
-    /// Files counted.
+    /// The number of files counted.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.files

@@ -82,7 +82,7 @@ pub fn filefrag_line(name: &str, records: &[Record]) -> String {
     }
 }
 
-/// Whether `e2fsck` takes the file for fragmented: some record does not begin right after the
+/// Whether `e2fsck` regards the file as non-contiguous: some record does not begin right after the
 /// previous one on disk. Logical holes and unwritten flags are ignored. (Whether such a file is
 /// *counted* also depends on its size.)
 #[must_use]
@@ -113,7 +113,7 @@ mod tests {
     }
 
     /// Each case ends with the number of extents in `filefrag`'s summary, the number of lines of
-    /// `filefrag -v`, and whether `e2fsck` takes the file for fragmented.
+    /// `filefrag -v`, and whether `e2fsck` regards the file as non-contiguous.
     #[test]
     fn the_instruments_count_different_things() {
         let scattered: Vec<_> = (0..20).map(|i| (i, 1000 + 7 * i, 1)).collect();

@@ -5,6 +5,7 @@
 //! or when the image is full, creations and appends become deletions. When the image is full, so do
 //! overwrites of sparse files. While a kind has no files, each of its operations is a creation. So
 //! ageing first fills the image, then keeps it near its utilisation.
+//!
 //! Write-back starts at an amount of dirty data, or immediately after each change if the kind says
 //! so. Commits come after a number of operations or an amount of data, in place of a clock, and
 //! when an operation finds no space.
