@@ -347,7 +347,7 @@ fn an_append_that_does_not_fit_is_short() {
             }
         };
         assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
-        assert_eq!(fs.metadata("log").unwrap().len(), appended as u64);
+        assert_eq!(fs.metadata("log").unwrap().len(), u64::try_from(appended).unwrap());
         let mut content = vec![7; appended];
         content[..5].copy_from_slice(b"first");
         assert!(fs.read("log").unwrap() == content);

@@ -47,8 +47,8 @@ impl MemoryDevice {
     /// A copy of a file's content, keeping its holes.
     ///
     /// # Errors
-    /// [`DeviceError::Open`](crate::DeviceError::Open) and
-    /// [`DeviceError::Io`](crate::DeviceError::Io) when the file cannot be opened or read.
+    /// [`DeviceError::Open`] and
+    /// [`DeviceError::Io`] when the file cannot be opened or read.
     pub fn load(path: &Path) -> Result<Self> {
         let source = FileDevice::open_read_only(path)?;
         let device = Self::new(source.size());
@@ -80,8 +80,8 @@ impl MemoryDevice {
     /// this device has holes.
     ///
     /// # Errors
-    /// [`DeviceError::Open`](crate::DeviceError::Open) and
-    /// [`DeviceError::Io`](crate::DeviceError::Io) when the file cannot be made or written.
+    /// [`DeviceError::Open`] and
+    /// [`DeviceError::Io`] when the file cannot be made or written.
     pub fn save(&self, path: &Path) -> Result<()> {
         if fs::metadata(path).is_ok_and(|data| data.is_file()) {
             return self.replace(path);

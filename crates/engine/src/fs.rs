@@ -28,7 +28,7 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::superblock::Superblock;
 use std::sync::Arc;
 
-/// An open file system. All operations take `&self`, from any thread; the [crate](crate)
+/// An open file system. All operations take `&self`, from any thread; the [crate]
 /// documentation has the order of locks.
 ///
 /// Close it with [`FileSystem::close`]. Dropping it does the same, but can report an error only

@@ -1,7 +1,7 @@
 //! Fragmentation figures from one scan of an image, as the three usual instruments define them.
 //!
 //! - [`free_space`]: what `e2freefrag` prints about free extents;
-//! - [`file`]: what `filefrag` counts for one file (and how that differs from a plain count);
+//! - [`file()`]: what `filefrag` counts for one file (and how that differs from a plain count);
 //! - [`table`]: the table that `filefrag -v` prints;
 //! - [`defrag`]: the totals and the score of `e4defrag -c`.
 //!

@@ -1,5 +1,7 @@
 //! The content of files: reading, writing, and their blocks.
 
+#[cfg(doc)]
+use crate::Error;
 use std::ops::Range;
 
 use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek};

@@ -1,5 +1,7 @@
 //! Names: looking them up, creating and removing them, and open references to their inodes.
 
+#[cfg(doc)]
+use crate::Error;
 use crate::{DirEntry, FileSystem, Found, InodeId, InodeRef, NewInode, OpContext, RenameMode, Result};
 use blockyard_disk::InodeNr;
 

@@ -1,5 +1,7 @@
 //! Opening a file system: its volume, its orphan records, and the parts that work on the volume.
 
+#[cfg(doc)]
+use crate::Error;
 use super::FileSystem;
 use super::cleanup::find_orphans;
 use crate::directories::Directories;

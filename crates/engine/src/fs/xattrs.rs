@@ -1,5 +1,7 @@
 //! Extended attributes.
 
+#[cfg(doc)]
+use crate::Error;
 use crate::{FileSystem, InodeRef, OpContext, Result, XattrMode};
 
 impl FileSystem {
