@@ -23,7 +23,7 @@ macro_rules! features {
             /// Every bit that has a name, and the name.
             pub const NAMES: &'static [(Self, &'static str)] = &[ $( (Self::$constant, $text), )+ ];
 
-            /// The feature with a name, as mke2fs spells it; `None` if there is none in this class.
+            /// The feature that mke2fs calls `name`; `None` if this class has no such feature.
             #[must_use]
             pub fn from_feature_name(name: &str) -> Option<Self> {
                 Self::NAMES.iter().find(|(_, text)| *text == name).map(|(bit, _)| *bit)
@@ -77,7 +77,7 @@ impl fmt::Display for FeatureName {
 }
 
 features! {
-    /// `s_feature_compat`: safe to ignore for reading and writing.
+    /// `s_feature_compat`: an unknown bit may be ignored, for reading and for writing.
     Compat, 'C' {
         /// Hint to preallocate directory blocks.
         0x1 DIR_PREALLOC "dir_prealloc",
@@ -95,7 +95,7 @@ features! {
         0x40 LAZY_BG "lazy_bg",
         /// Never shipped.
         0x100 SNAPSHOT_BITMAP "snapshot_bitmap",
-        /// Backups only in the two groups of `s_backup_bgs`.
+        /// Superblock backups are only in the two groups that `s_backup_bgs` names.
         0x200 SPARSE_SUPER2 "sparse_super2",
         /// The journal may have a fast-commit area.
         0x400 FAST_COMMIT "fast_commit",
@@ -117,7 +117,7 @@ features! {
         0x4 RECOVER "needs_recovery",
         /// This device is an external journal.
         0x8 JOURNAL_DEV "journal_dev",
-        /// Descriptor blocks lie in their meta group.
+        /// Each descriptor block is in the meta group that it describes.
         0x10 META_BG "meta_bg",
         /// Files may be mapped by extents.
         0x40 EXTENTS "extent",
@@ -125,17 +125,17 @@ features! {
         0x80 BIT64 "64bit",
         /// Multiple mount protection.
         0x100 MMP "mmp",
-        /// Bitmaps and tables of a group may lie anywhere.
+        /// The bitmaps and inode table of a group may be in other groups.
         0x200 FLEX_BG "flex_bg",
-        /// Attribute values may lie in inodes.
+        /// A large attribute value may have an inode of its own.
         0x400 EA_INODE "ea_inode",
         /// Lustre's data in directory entries.
         0x1000 DIRDATA "dirdata",
         /// The checksum seed is stored instead of derived from the UUID.
         0x2000 CSUM_SEED "metadata_csum_seed",
-        /// Directories above 2 GiB and three index levels.
+        /// Directories may be larger than 2 GiB and have three index levels.
         0x4000 LARGE_DIR "large_dir",
-        /// Small files and directories lie in the inode.
+        /// The content of small files and directories may be in the inode.
         0x8000 INLINE_DATA "inline_data",
         /// Encrypted files may exist.
         0x1_0000 ENCRYPT "encrypt",
@@ -147,7 +147,8 @@ features! {
 features! {
     /// `s_feature_ro_compat`: an unknown bit means that the image must not be written.
     RoCompat, 'R' {
-        /// Backups only in group 1 and in groups whose numbers are powers of 3, 5 and 7.
+        /// Superblock backups are only in group 1 and in groups whose numbers are powers of 3, 5
+        /// or 7.
         0x1 SPARSE_SUPER "sparse_super",
         /// A file of 2 GiB or more exists.
         0x2 LARGE_FILE "large_file",
@@ -157,9 +158,9 @@ features! {
         0x10 GDT_CSUM "uninit_bg",
         /// Directories may have more than 65000 subdirectories.
         0x20 DIR_NLINK "dir_nlink",
-        /// Inodes have guaranteed extra space.
+        /// Inodes reserve at least `s_min_extra_isize` bytes for fields after the first 128 bytes.
         0x40 EXTRA_ISIZE "extra_isize",
-        /// Hidden quota files.
+        /// Quota files are hidden inodes.
         0x100 QUOTA "quota",
         /// Space is allocated in clusters of blocks.
         0x200 BIGALLOC "bigalloc",
@@ -183,17 +184,17 @@ features! {
 /// A feature of any class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Of `s_feature_compat`.
+    /// A feature of `s_feature_compat`.
     Compat(Compat),
-    /// Of `s_feature_incompat`.
+    /// A feature of `s_feature_incompat`.
     Incompat(Incompat),
-    /// Of `s_feature_ro_compat`.
+    /// A feature of `s_feature_ro_compat`.
     RoCompat(RoCompat),
 }
 
 impl Feature {
-    /// Looks a name up in all classes; `None` if no class has it. Also knows the alternative names
-    /// `extents` and `gdt_csum` that mke2fs accepts.
+    /// Looks a name up in all classes; `None` if no class has it. Also accepts the alternative
+    /// names `extents` and `gdt_csum`, as mke2fs does.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let name = match name {
@@ -211,17 +212,17 @@ impl Feature {
 /// The three classes of one file system together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FeatureSet {
-    /// Ignorable features.
+    /// Features that may be ignored if unknown.
     pub compat: Compat,
-    /// Features that must be known to read.
+    /// Features that must be known to read the image.
     pub incompat: Incompat,
-    /// Features that must be known to write.
+    /// Features that must be known to write the image.
     pub ro_compat: RoCompat,
 }
 
 impl FeatureSet {
-    /// Whether descriptors carry a checksum, of either kind. The UNINIT flags have no meaning
-    /// without one.
+    /// Whether group descriptors have a checksum: crc16 with uninit_bg, crc32c with metadata_csum.
+    /// Without one, the UNINIT flags have no meaning.
     #[must_use]
     pub const fn has_group_checksum(&self) -> bool {
         self.ro_compat.intersects(RoCompat::GDT_CSUM.union(RoCompat::METADATA_CSUM))

@@ -19,7 +19,7 @@ pub struct GeometryFields {
     pub blocks_count: BlockCount,
     /// 1 for 1 KiB blocks without bigalloc, otherwise 0.
     pub first_data_block: BlockNr,
-    /// Bits in use in one block bitmap.
+    /// Clusters in one group: the bits in use in its block bitmap.
     pub clusters_per_group: u32,
     /// Inodes in one group.
     pub inodes_per_group: u32,
@@ -48,8 +48,8 @@ impl Geometry {
     /// Checks the fields against each other.
     ///
     /// # Errors
-    /// [`GeometryError`] naming the first bound that does not hold; each protects arithmetic of
-    /// this type.
+    /// [`GeometryError`] names the first bound that is violated. Each bound protects arithmetic of
+    /// this type from overflow.
     pub fn new(fields: GeometryFields) -> Result<Self, GeometryError> {
         let f = &fields;
         let check = |ok: bool, what| if ok { Ok(()) } else { Err(GeometryError(what)) };
@@ -217,7 +217,7 @@ impl Geometry {
         BlockNr::new(self.fields.first_data_block.raw() + u64_from_u32(group.raw()) * self.blocks_per_group())
     }
 
-    /// Blocks of this group that exist; less than [`Self::blocks_per_group`] only in the last.
+    /// Blocks in this group; fewer than [`Self::blocks_per_group`] only in the last group.
     #[inline]
     #[must_use]
     pub const fn blocks_in_group(&self, group: GroupNr) -> u64 {
@@ -226,7 +226,7 @@ impl Geometry {
         if left < full { left } else { full }
     }
 
-    /// Clusters of this group that exist.
+    /// Clusters in this group. If the last group ends inside a cluster, that cluster counts.
     #[inline]
     #[must_use]
     pub const fn clusters_in_group(&self, group: GroupNr) -> u32 {

@@ -15,16 +15,16 @@ use crate::geometry::Geometry;
 use crate::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use crate::units::{BlockCount, BlockNr, GroupNr};
 
-/// What decides the heads, besides the geometry.
+/// The numbers that, together with the geometry, determine the head of each group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLayout {
-    /// Bytes of one descriptor: 32, or `s_desc_size`.
+    /// Bytes of one descriptor: 32, or `s_desc_size` with the 64bit feature.
     pub desc_size: usize,
     /// Which groups have superblock copies.
     pub copies: SuperCopies,
-    /// First meta group whose descriptor block lies in the group itself; `None` without meta_bg.
+    /// First meta group that holds its own descriptor block; `None` without meta_bg.
     pub first_meta_bg: Option<u32>,
-    /// Blocks reserved after the classic descriptors.
+    /// Blocks reserved for more descriptors after each copy of the classic descriptor table.
     pub reserved_gdt_blocks: u16,
 }
 
@@ -35,12 +35,12 @@ pub enum SuperCopies {
     Every,
     /// Group 1 and the powers of 3, 5 and 7 (sparse_super).
     Sparse,
-    /// The named groups (sparse_super2); 0 names none.
+    /// The groups that `s_backup_bgs` names (sparse_super2); a 0 there names no group.
     Named([u32; 2]),
 }
 
 impl SuperCopies {
-    /// The rule that the features set; `backup_bgs` is `s_backup_bgs`.
+    /// The rule that the features select; `backup_bgs` is `s_backup_bgs`.
     #[must_use]
     pub const fn of(features: &FeatureSet, backup_bgs: [u32; 2]) -> Self {
         if features.compat.contains(Compat::SPARSE_SUPER2) {
@@ -79,7 +79,7 @@ pub struct GroupHead {
     pub superblock: Option<BlockNr>,
     /// Descriptor blocks; empty if the group has none.
     pub descriptors: Range<BlockNr>,
-    /// Index in the descriptor table of the block that `descriptors` begins with.
+    /// Position in the descriptor table, in blocks, of the first block of `descriptors`.
     pub table_index: u32,
     /// Blocks reserved for more descriptors.
     pub reserved: Range<BlockNr>,
@@ -94,8 +94,8 @@ impl GroupHead {
 }
 
 impl HeadLayout {
-    /// The layout that follows from features and the superblock's numbers. `first_meta_bg` counts
-    /// only with meta_bg.
+    /// The layout that follows from features and the superblock's numbers. Without meta_bg,
+    /// `first_meta_bg` is ignored.
     #[must_use]
     pub fn of(
         features: &FeatureSet,
@@ -124,7 +124,7 @@ impl HeadLayout {
         geometry.groups().div_ceil(self.descriptors_per_block(geometry))
     }
 
-    /// Descriptor blocks that lie after each superblock copy of the classic layout.
+    /// Descriptor blocks that follow each superblock copy in the classic layout.
     #[must_use]
     pub fn classic_blocks(&self, geometry: &Geometry) -> u32 {
         let all = self.descriptor_blocks(geometry);
@@ -166,7 +166,7 @@ impl HeadLayout {
         self.head(geometry, group).descriptors.start
     }
 
-    /// Block and byte offset of a group's descriptor, primary copy.
+    /// Block and byte offset of the primary copy of a group's descriptor.
     #[must_use]
     pub fn descriptor_place(&self, geometry: &Geometry, group: GroupNr) -> (BlockNr, usize) {
         let per_block = self.descriptors_per_block(geometry);

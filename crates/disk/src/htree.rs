@@ -2,15 +2,15 @@
 //! holds it.
 //!
 //! Block 0 of an indexed directory is the root, disguised as a linear block that shows only `.` and
-//! `..`. A node is disguised as one free slot. Both hold a sorted array of (hash, logical block).
-//! Entry 0 stands for hash 0, and its hash field holds limit and count. A leaf is a linear block
-//! ([`crate::dirblock`]) with all names whose hash is at least its key and below the next key. Bit
-//! 0 of a key says that names with the key's hash may also be in the previous leaf ("continues").
+//! `..`. A node is disguised as a linear block with one unused entry. Both hold a sorted array of
+//! (hash, logical block). Entry 0 stands for hash 0, and its hash field holds limit and count. A
+//! leaf is a linear block ([`crate::dirblock`]) with all names whose hash is at least its key and
+//! below the next key. Bit 0 of a key says that names with the key's hash may also be in the
+//! previous leaf ("continues").
 //!
 //! [`Index::parse`] and [`IndexMut::parse`] check the bounds, order and block numbers of an array.
-//! [`Index::checked`] checks only the bounds: its caller did the rest when the block was read.
-//! Nothing here knows where blocks are: the caller walks the tree and hands over the blocks of one
-//! step.
+//! [`Index::checked`] checks only the bounds, for a block that was fully checked when it was read.
+//! This module reads no blocks: the caller walks the tree and passes the blocks of each step.
 //!
 //! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never
 //! descend; every block number is in `1..blocks`.
@@ -27,12 +27,13 @@ const ENTRY_LEN: usize = 8;
 const INFO_AT: usize = 24;
 /// The only length of the info fields.
 const INFO_LEN: u8 = 8;
-/// The root's flag for a format that nobody has defined. All other flags are ignored.
+/// The bit of the root's flags that marks an incompatible format; no such format is defined. The
+/// other bits are ignored.
 const FLAG_INCOMPATIBLE: u8 = 1;
 /// Where entries start in a root and in a node.
 const ROOT_ENTRIES_AT: usize = 32;
 const NODE_ENTRIES_AT: usize = 8;
-/// Low bits of an entry's block field that are the logical block.
+/// The bits of an entry's block field that hold the logical block number.
 const BLOCK_MASK: u32 = 0x0FFF_FFFF;
 /// Key bit: names with this hash may also be in the previous leaf.
 pub const CONTINUES: u32 = 1;
@@ -75,12 +76,12 @@ pub struct RootInfo {
     pub info_length: u8,
     /// Index levels below the root: 0 means that the root points to leaves.
     pub indirect_levels: u8,
-    /// Flags: bit 0 means an unknown format.
+    /// Flags: bit 0 marks an incompatible format.
     pub unused_flags: u8,
 }
 
 impl RootInfo {
-    /// Index levels below the root that are allowed.
+    /// How many index levels below the root are allowed.
     #[must_use]
     pub const fn levels_max(largedir: bool) -> u8 {
         if largedir { 2 } else { 1 }
@@ -96,8 +97,8 @@ impl RootInfo {
     }
 
     /// Reads and checks the head of a root block: `.`, `..` and the info fields. The hash version
-    /// may be 0..=2 or 6: the caller decides whether such hashes can be computed. Of the flags,
-    /// only bit 0 must be clear.
+    /// may be 0..=2 or 6: the caller decides whether it can compute that hash. Of the flags, only
+    /// bit 0 is checked: it must be clear.
     ///
     /// # Errors
     /// [`HtreeDefect`] for the first field that is wrong.
@@ -120,7 +121,8 @@ impl RootInfo {
         if info.reserved != 0 {
             return Err(HtreeDefect::Reserved);
         }
-        // 3 to 5, the unsigned forms, are chosen by a flag of the superblock and never stored.
+        // Versions 3 to 5 are the unsigned forms of 0 to 2. A flag of the superblock selects them;
+        // they are never stored here.
         if !matches!(info.hash_version, 0..=2 | HashVersion::SIPHASH_RAW) {
             return Err(HtreeDefect::HashVersion(info.hash_version));
         }
@@ -147,8 +149,7 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// Whether names hashing to `major` may continue in this entry's block, after the previous
-    /// block was searched.
+    /// Whether names with hash `major` may continue from the previous block into this entry's block.
     #[must_use]
     pub const fn continues(&self, major: u32) -> bool {
         self.key & CONTINUES != 0 && self.key & !CONTINUES == major & !CONTINUES
@@ -255,12 +256,12 @@ impl<'a> Index<'a> {
         Ok(Self { block, span: Span::check(block, kind, layout, blocks)? })
     }
 
-    /// Takes an index block whose entries [`Self::parse`] checked when it was read. Checks only its
-    /// head, in constant time. If nobody checked the entries, lookups miss names but do no other
-    /// harm.
+    /// Takes an index block whose entries [`Self::parse`] checked when the block was read. Checks
+    /// everything but the entries, in constant time. If the entries were never checked, lookups may
+    /// miss names but do no other harm.
     ///
     /// # Errors
-    /// The first [`HtreeDefect`] of the head.
+    /// The first [`HtreeDefect`] found.
     pub fn checked(block: &'a [u8], kind: IndexKind, layout: &DirLayout) -> Result<Self, HtreeDefect> {
         Ok(Self { block, span: Span::head(block, kind, layout)? })
     }
@@ -271,10 +272,11 @@ impl<'a> Index<'a> {
         self.span.count
     }
 
-    /// The block of the entry at an index below [`Self::count`], in a directory of `blocks` blocks.
+    /// The block that entry `index` points to, in a directory of `blocks` blocks. The index must be
+    /// below [`Self::count`].
     ///
     /// # Errors
-    /// [`HtreeDefect::Block`] when the entry names the root, or no block of the directory.
+    /// [`HtreeDefect::Block`] when the entry points to the root or past the directory's end.
     ///
     /// # Panics
     /// When there is no such entry.
@@ -408,7 +410,7 @@ fn write_limit_count(block: &mut [u8], kind: IndexKind, layout: &DirLayout, coun
     block[at + 2..at + 4].copy_from_slice(&narrow(count));
 }
 
-/// Makes `node` an index node with these entries. Limit and count replace the key of the first.
+/// Makes `node` an index node with these entries. Limit and count replace the first entry's key.
 fn fill_node(node: &mut [u8], layout: &DirLayout, entries: &[u8]) {
     node.fill(0);
     let rec_len = u16::try_from(layout.block_size).unwrap_or(u16::MAX);
@@ -429,9 +431,9 @@ pub fn init_root(root: &mut [u8], layout: &DirLayout, own: u32, parent: u32, sto
     write_limit_count(root, IndexKind::Root, layout, 1);
 }
 
-/// Turns the only block of a linear directory into an index root: its names other than `.` and `..`
-/// move to `leaf`, slack included, and the root points there. `leaf_block` is the logical block of
-/// `leaf`.
+/// Turns the only block of a linear directory into an index root. Its entries other than `.` and
+/// `..` move to `leaf`, with the slack between them, and the root points to `leaf`. `leaf_block` is
+/// the logical block of `leaf`.
 ///
 /// # Errors
 /// A defect of the linear block, or [`HtreeDefect::BlockSize`] when `leaf` is not one block; both
@@ -460,8 +462,8 @@ pub fn convert(
     Ok(())
 }
 
-/// Adds a level: the root's entries move to `node` (logical block `node_block`), and the root
-/// points there.
+/// Adds a level: the root's entries move to `node` (logical block `node_block`), and the root gets
+/// a single entry that points to `node`.
 ///
 /// # Errors
 /// [`HtreeDefect::Levels`] when the features allow no more levels, a defect of the root, or
@@ -492,11 +494,12 @@ pub fn add_level(
     Ok(())
 }
 
-/// Splits a leaf by hash: the upper part moves to `new_leaf`. Returns the key that leads there.
+/// Splits a leaf by hash: the names with the higher hashes move to `new_leaf`. Returns the key that
+/// leads to `new_leaf`.
 ///
-/// The entries of the two parts had about equal sizes in the old leaf, slack included; both parts
-/// are packed without slack between entries. The key has [`CONTINUES`] set if names with its hash
-/// stay in `leaf`.
+/// The split point is where the entries of both parts, slack included, occupied about the same
+/// number of bytes in the old leaf. Both parts are then packed without slack between entries. The
+/// key has [`CONTINUES`] set if names with its hash stay in `leaf`.
 ///
 /// # Errors
 /// [`HtreeDefect::Leaf`] when there are fewer than two names or `new_leaf` is not one block, or a
@@ -551,8 +554,8 @@ fn checksum_at(kind: IndexKind, layout: &DirLayout) -> usize {
     kind.entries_at() + kind.limit(layout) * ENTRY_LEN
 }
 
-/// The crc32c that an index block should hold, and the stored one; `inode_seed` is that of the
-/// directory.
+/// The crc32c that an index block should hold, and the stored one; `inode_seed` is the checksum
+/// seed of the directory's inode.
 ///
 /// # Errors
 /// [`HtreeDefect::BlockSize`] if the bytes are not one block, [`HtreeDefect::Limit`] if

@@ -56,9 +56,9 @@ pub fn arrays_of(block_bits: u32, blocks: u64) -> u64 {
 /// The path from `i_block` to one logical block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndirectPath {
-    /// Word of `i_block` to begin with.
+    /// Index of the word of `i_block` where the path begins.
     pub root: usize,
-    /// Indirect blocks to pass, 0 for a direct block.
+    /// Number of indirect blocks on the path; 0 for a direct block.
     pub levels: usize,
     /// The index into each of these indirect blocks, from the root down; unused ones are 0.
     pub indexes: [usize; LEVELS_MAX],

@@ -1,9 +1,9 @@
 //! Inline data: the content of a small file or directory kept in its inode.
 //!
-//! The first 60 bytes are `i_block`. The rest is the value of the in-inode attribute `system.data`.
-//! The attribute exists even if its value is empty. A directory keeps its parent's number in the
-//! first four bytes. Its entries are in the rest of `i_block` and, as a separate second run, in the
-//! attribute. `.` and `..` are not stored.
+//! The first 60 bytes of content are in `i_block`. The rest is the value of the in-inode attribute
+//! `system.data`, which exists even if its value is empty. A directory keeps its parent's inode
+//! number in the first four bytes. Its entries are in the rest of `i_block` and, as a separate
+//! second run, in the attribute. `.` and `..` are not stored.
 //!
 //! Invariant of a checked directory: the entries of each run fill it exactly.
 
@@ -38,9 +38,9 @@ pub fn tail_of(attributes: &[u8]) -> Result<&[u8], CorruptionKind> {
     }
 }
 
-/// The most bytes of content that an inode can hold, by its attribute area: those of `i_block`, and
-/// what the area has free beside the other attributes and the entry of `system.data`. `None` if not
-/// even that entry has room: then no content is inline, however short.
+/// The most bytes of content that an inode with this attribute area can hold: the 60 of `i_block`,
+/// and the free bytes of the area once it holds the other attributes and an empty `system.data`.
+/// `None` if not even an empty `system.data` fits: then no content can be inline, however short.
 ///
 /// # Errors
 /// A defect of the attribute list.
@@ -83,7 +83,7 @@ pub struct InlineData<'a> {
 }
 
 impl<'a> InlineData<'a> {
-    /// Bytes that fit into the two parts as they are: the limit of `i_size`.
+    /// Bytes of the two parts at their present lengths: the upper limit of `i_size`.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         HEAD_LEN + self.tail.len()
@@ -122,7 +122,8 @@ impl<'a> InlineData<'a> {
         self.dir_runs().into_iter().flat_map(move |run| Entries::in_area(run, layout))
     }
 
-    /// Writes an inline directory as a linear block with `.` and `..`; checksum unset.
+    /// Writes an inline directory as a linear block with `.` and `..`. Does not set the checksum of
+    /// the block.
     ///
     /// # Errors
     /// The first [`DirDefect`] of the entries; [`DirDefect::BlockSize`] when they do not fit the
@@ -168,8 +169,8 @@ pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Opti
     Ok(pack(parent, used, layout, tail_len, Fill::FirstFit))
 }
 
-/// The inline directory with these names, in their order. Its second run is as short as possible,
-/// see [`names_tail_len`].
+/// The inline directory with these names, in the given order. Its second run has the length that
+/// [`names_tail_len`] computes.
 #[must_use]
 pub fn pack_names(parent: u32, names: &[Name<'_>], layout: DirLayout) -> PackedDir {
     let tail_len = names_tail_len(names.iter().map(|name| name.bytes.len()));
@@ -180,7 +181,8 @@ pub fn pack_names(parent: u32, names: &[Name<'_>], layout: DirLayout) -> PackedD
     packed
 }
 
-/// Bytes that names of these lengths need in the second run of an inline directory.
+/// Bytes that names of these lengths, stored in this order, need in the second run of an inline
+/// directory.
 pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
     let (mut head, mut tail) = (0, 0);
     for len in lengths.into_iter().map(DirLayout::entry_len) {
@@ -196,13 +198,13 @@ pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
 /// Which run an entry goes to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fill {
-    /// The first with room.
+    /// The first run with room.
     FirstFit,
-    /// The first with room that is not before its predecessor's: the entries keep their order.
+    /// The first run with room, from the previous entry's run on, so that entries keep their order.
     InOrder,
 }
 
-/// Fills the runs; `None` if they are too short.
+/// Builds an inline directory with these entries; `None` if they do not fit into its two runs.
 fn pack<'n>(
     parent: u32,
     entries: impl IntoIterator<Item = (u32, u8, &'n [u8])>,
@@ -325,7 +327,8 @@ mod tests {
             let name = |bytes| Name { bytes, inode: 20, file_type: FileType::Directory };
             let names: Vec<Name<'_>> = all[..count].iter().map(|bytes| name(&**bytes)).collect();
             let PackedDir { head, tail } = pack_names(7, &names, LAYOUT);
-            // Names of 3, 6 and 9 bytes take 12, 16 and 20 bytes, so 8 of the first run are left.
+            // Entries with names of 3, 6 and 9 bytes take 12, 16 and 20 bytes, so 8 of the 56 bytes
+            // of the first run are left.
             assert_eq!(tail.is_empty(), count <= 3, "{count}");
             let data = InlineData { head: &head, tail: &tail };
             let entries = data.dir_entries(LAYOUT).map(Result::unwrap).filter(|entry| entry.inode != 0);
@@ -349,7 +352,7 @@ mod tests {
         assert_eq!(lengths, [1, 49]);
     }
 
-    /// The limits of 6.18 with inodes of 256, 512 and 1024 bytes, and with other attributes.
+    /// The limits of Linux 6.18 with inodes of 256 to 2048 bytes, and with another attribute.
     #[test]
     fn an_inode_holds_as_much_as_linux_puts_there() {
         let area = |inode_size: usize| vec![0_u8; inode_size - 128 - 32];

@@ -1,8 +1,8 @@
 //! Inodes: 128 fixed bytes, and extra fields up to the inode size of the file system.
 //!
 //! [`RawInode`] is the fixed part, [`RawInodeExtra`] the optional part after it. [`InodeSlot`]
-//! views one whole slot of an inode table, and knows from the inode's `i_extra_isize` which extra
-//! fields exist.
+//! views one whole slot of an inode table. The inode's `i_extra_isize` decides which extra fields
+//! exist.
 
 mod checksum;
 mod raw;

@@ -51,8 +51,8 @@ on_disk! {
 }
 
 on_disk! {
-    /// Tail of a node that fills a block, after the room for `eh_max` entries. The node in the
-    /// inode has no tail.
+    /// Tail of a node that occupies a block. It follows the `eh_max` entry slots. The root node, in
+    /// the inode, has no tail.
     pub struct RawExtentTail[4] {
         /// crc32c of the header and all entry slots.
         0 et_checksum: U32,
@@ -63,7 +63,7 @@ impl RawExtent {
     /// A written or unwritten extent.
     ///
     /// # Panics
-    /// When the length is 0 or above the longest extent of its kind.
+    /// When the length is 0, or above 32768 for a written or 32767 for an unwritten extent.
     #[must_use]
     pub fn new(logical: LogicalBlock, length: u16, physical: BlockNr, unwritten: bool) -> Self {
         let longest = if unwritten { super::UNWRITTEN_LEN_MAX } else { super::WRITTEN_LEN_MAX };

@@ -5,15 +5,15 @@ use crate::checksum::{Checksums, compare, object};
 use crate::error::{Corruption, CorruptionKind};
 use crate::num::low16;
 
-/// Size from which a descriptor keeps all 32 bits of its block bitmap's checksum.
+/// A descriptor of at least this many bytes holds all 32 bits of its block bitmap's checksum.
 const BLOCK_BITMAP_WIDE: usize = 0x3A;
 
-/// Size from which a descriptor keeps all 32 bits of its inode bitmap's checksum.
+/// A descriptor of at least this many bytes holds all 32 bits of its inode bitmap's checksum.
 const INODE_BITMAP_WIDE: usize = 0x3C;
 
 impl Checksums {
-    /// Compares the checksum of a block bitmap. The group must not be `BLOCK_UNINIT`. `desc_size`
-    /// decides whether all 32 bits are stored or only the low 16.
+    /// Compares the checksum of a block bitmap with the one in its descriptor. The group must not
+    /// be `BLOCK_UNINIT`. `desc_size` decides whether all 32 bits are stored or only the low 16.
     ///
     /// # Errors
     /// [`CorruptionKind::BlockBitmapChecksum`].
@@ -34,7 +34,8 @@ impl Checksums {
         compare(matches, CorruptionKind::BlockBitmapChecksum)
     }
 
-    /// Stores the block bitmap's checksum in its descriptor. Seal the descriptor afterwards.
+    /// Stores the block bitmap's checksum in its descriptor. Call [`Self::seal_group_desc`]
+    /// afterwards: the descriptor's own checksum covers this one.
     pub fn seal_block_bitmap(
         &self,
         desc: &mut RawGroupDesc,
@@ -47,7 +48,8 @@ impl Checksums {
         desc.set_block_bitmap_csum(if desc_size >= BLOCK_BITMAP_WIDE { sum } else { sum & 0xFFFF });
     }
 
-    /// Compares the checksum of an inode bitmap. The group must not be `INODE_UNINIT`.
+    /// Compares the checksum of an inode bitmap with the one in its descriptor. The group must not
+    /// be `INODE_UNINIT`.
     ///
     /// # Errors
     /// [`CorruptionKind::InodeBitmapChecksum`].
@@ -68,7 +70,8 @@ impl Checksums {
         compare(matches, CorruptionKind::InodeBitmapChecksum)
     }
 
-    /// Stores the inode bitmap's checksum in its descriptor. Seal the descriptor afterwards.
+    /// Stores the inode bitmap's checksum in its descriptor. Call [`Self::seal_group_desc`]
+    /// afterwards: the descriptor's own checksum covers this one.
     pub fn seal_inode_bitmap(
         &self,
         desc: &mut RawGroupDesc,

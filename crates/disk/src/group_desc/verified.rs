@@ -49,7 +49,7 @@ impl GroupDescriptor {
         Ok(Self { group, raw, flags })
     }
 
-    /// The group.
+    /// The number of the group.
     #[must_use]
     pub const fn group(&self) -> GroupNr {
         self.group
@@ -61,7 +61,7 @@ impl GroupDescriptor {
         &self.raw
     }
 
-    /// Flags; empty if the features give them no meaning.
+    /// The flags; empty if descriptors have no checksum, because the flags then have no meaning.
     #[must_use]
     pub const fn flags(&self) -> GroupFlags {
         self.flags
@@ -103,8 +103,8 @@ impl GroupDescriptor {
         self.raw.used_dirs()
     }
 
-    /// Inodes at the end of the table that were never used; 0 if the features give the field no
-    /// meaning.
+    /// Inodes at the end of the table that were never used; 0 if descriptors have no checksum,
+    /// because the field then has no meaning.
     #[must_use]
     pub fn itable_unused(&self, sb: &Superblock) -> u32 {
         if sb.features().has_group_checksum() { self.raw.itable_unused() } else { 0 }

@@ -41,7 +41,8 @@ impl Directory {
         self.blocks.len() > 1
     }
 
-    /// The index blocks from the root to the leaf, with the entries to follow, and the leaf.
+    /// The way to a hash: each index block with the entry that is followed in it, from the root
+    /// down, and the leaf.
     fn path(&self, hash: u32) -> (Vec<(u32, usize)>, u32) {
         let info = RootInfo::verify(&self.blocks[0], &LAYOUT, true).unwrap();
         let mut path = Vec::new();
@@ -198,7 +199,7 @@ fn slack_weighs_when_a_leaf_is_split() {
     let mut packer = Packer::new(&mut leaf, LAYOUT);
     let mut names: Vec<String> = (0..8).map(|n| format!("name{n}")).collect();
     names.sort_by_key(|name| hasher().hash(name.as_bytes()).major);
-    // The last name packed gets the rest of the block, which is more than half of it.
+    // The `rec_len` of the last entry includes the rest of the block: more than half of it.
     for name in &names {
         assert!(packer.push(5, 1, name.as_bytes()));
     }
@@ -287,7 +288,7 @@ proptest! {
         major in any::<u32>(),
     ) {
         if dress {
-            // Gets past the first checks: a plausible head with random entries.
+            // A valid node head with random entries gets past the first checks.
             block[..8].copy_from_slice(&[0, 0, 0, 0, 0, 4, 0, 0]);
             let limit = u16::try_from(IndexKind::Node.limit(&LAYOUT)).unwrap();
             block[8..10].copy_from_slice(&limit.to_le_bytes());

@@ -25,7 +25,7 @@ on_disk! {
         0x14 i_dtime: U32,
         /// Owning group, low half.
         0x18 i_gid: U16,
-        /// Links.
+        /// Link count.
         0x1A i_links_count: U16,
         /// Allocated space, low half; units: see [`RawInode::blocks_field`].
         0x1C i_blocks_lo: U32,
@@ -66,19 +66,19 @@ on_disk! {
         0x00 i_extra_isize: U16,
         /// Checksum, high half.
         0x02 i_checksum_hi: U16,
-        /// Change time: two more bits of seconds, nanoseconds.
+        /// Change time: two more bits of the seconds, and the nanoseconds.
         0x04 i_ctime_extra: U32,
-        /// Modification time: two more bits of seconds, nanoseconds.
+        /// Modification time: two more bits of the seconds, and the nanoseconds.
         0x08 i_mtime_extra: U32,
-        /// Access time: two more bits of seconds, nanoseconds.
+        /// Access time: two more bits of the seconds, and the nanoseconds.
         0x0C i_atime_extra: U32,
         /// Creation time, low 32 bits.
         0x10 i_crtime: U32,
-        /// Creation time: two more bits of seconds, nanoseconds.
+        /// Creation time: two more bits of the seconds, and the nanoseconds.
         0x14 i_crtime_extra: U32,
         /// Version, high half.
         0x18 i_version_hi: U32,
-        /// Project.
+        /// Project id.
         0x1C i_projid: U32,
     }
 }
@@ -99,9 +99,9 @@ bitflags::bitflags! {
         const IMMUTABLE = 0x10;
         /// May only be appended to.
         const APPEND = 0x20;
-        /// Left out by dump.
+        /// Skipped by dump(8).
         const NODUMP = 0x40;
-        /// Access time is not kept.
+        /// Access time is not updated.
         const NOATIME = 0x80;
         /// Encrypted.
         const ENCRYPT = 0x800;
@@ -135,7 +135,7 @@ bitflags::bitflags! {
         const SNAPFILE_DELETED = 0x400_0000;
         /// A snapshot that was shrunk (never shipped).
         const SNAPFILE_SHRUNK = 0x800_0000;
-        /// Data lies in the inode.
+        /// Content is in the inode.
         const INLINE_DATA = 0x1000_0000;
         /// New entries inherit the project.
         const PROJINHERIT = 0x2000_0000;
@@ -297,8 +297,8 @@ impl RawInode {
     }
 
     /// `i_blocks` as stored, both halves: units of 512 bytes, or of file system blocks if the
-    /// huge_file feature and [`InodeFlags::HUGE_FILE`] are set. Without huge_file the high half
-    /// does not count.
+    /// huge_file feature and [`InodeFlags::HUGE_FILE`] are set. Without huge_file the high half is
+    /// ignored.
     #[must_use]
     pub fn blocks_field(&self, huge_file: bool) -> u64 {
         let hi = if huge_file { u32::from(self.i_blocks_high.get()) } else { 0 };
