@@ -149,7 +149,8 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// Whether names with hash `major` may continue from the previous block into this entry's block.
+    /// Whether names with hash `major` may continue from the previous block into the block of this
+    /// entry.
     #[must_use]
     pub const fn continues(&self, major: u32) -> bool {
         self.key & CONTINUES != 0 && self.key & !CONTINUES == major & !CONTINUES

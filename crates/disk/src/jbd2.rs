@@ -3,8 +3,8 @@
 //!
 //! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]`. Its
 //! blocks are consecutive in a ring of log blocks, and its metadata blocks carry its transaction
-//! id. [`JournalSuperblock`] is the verified superblock and fixes the [`LogFormat`] by which all
-//! other blocks are read and built. Recovery itself is in `blockyard-recovery`.
+//! id. [`JournalSuperblock`] is the verified superblock. It determines the [`LogFormat`] in which
+//! all other blocks are read and written. Recovery itself is in `blockyard-recovery`.
 
 use core::fmt;
 
@@ -114,7 +114,7 @@ pub struct LogFormat {
 }
 
 impl LogFormat {
-    /// A format; the seed comes from the journal's UUID.
+    /// A format; the checksum seed is computed from the journal's UUID.
     #[must_use]
     pub fn new(block_size: usize, features: JournalFeatures, uuid: &[u8; 16]) -> Self {
         Self { block_size, features, seed: crc32c_raw(!0, uuid) }
@@ -164,14 +164,15 @@ impl LogFormat {
         if self.has_block_checksums() { self.block_size - 4 } else { self.block_size }
     }
 
-    /// The checksum that the tag of a logged (escaped) block carries. v3 stores all of it, v2 the
-    /// low half.
+    /// The checksum of a logged block for its tag; `logged` is the block after [`escape`]. A v3 tag
+    /// stores all of it, a v2 tag the low half.
     #[must_use]
     pub fn data_checksum(&self, tid: TxnId, logged: &[u8]) -> u32 {
         crc32c_raw(crc32c_raw(self.seed, &tid.raw().to_be_bytes()), logged)
     }
 
-    /// Compares a tag's checksum with a logged (escaped) block; true without block checksums.
+    /// Compares a tag's checksum with that of the logged block as it is in the log (not yet
+    /// unescaped); true without block checksums.
     #[must_use]
     pub fn verify_data(&self, tid: TxnId, tag: &Tag, logged: &[u8]) -> bool {
         match self.tag_layout().checksum_mask() {
@@ -191,7 +192,8 @@ impl LogFormat {
         tail == self.tail_checksum(body).to_be_bytes()
     }
 
-    /// Stores the checksum at the end of a descriptor or revoke block, if there is one.
+    /// Stores the checksum at the end of a descriptor or revoke block; does nothing without block
+    /// checksums.
     pub fn seal_tail(&self, block: &mut [u8]) {
         if self.has_block_checksums() {
             let (body, tail) = block.split_at_mut(self.records_end());
@@ -199,14 +201,14 @@ impl LogFormat {
         }
     }
 
-    /// crc32c over the whole block, with the tail as zero.
+    /// crc32c over the whole block, with its last four bytes as zero.
     fn tail_checksum(&self, body: &[u8]) -> u32 {
         crc32c_raw(crc32c_raw(self.seed, body), &[0; 4])
     }
 }
 
-/// The default size of a journal by the size of its file system, both in blocks, as mke2fs has it.
-/// `None` for a file system below 2048 blocks, which gets no journal.
+/// How many blocks mke2fs by default gives the journal of a file system of `blocks` blocks. `None`
+/// below 2048 blocks: such a file system gets no journal.
 #[must_use]
 pub fn default_blocks(blocks: u64) -> Option<u64> {
     const KI: u64 = 1 << 10;

@@ -1,9 +1,9 @@
 //! One slot of an inode table: the fixed inode, its extra fields, and the rest that holds
 //! attributes.
 //!
-//! Invariant: the slot has at least 128 bytes. `i_extra_isize` of this inode decides whether an
-//! extra field exists, never the superblock. Absent fields read as zero (an absent creation time as
-//! `None`), and setting them does nothing.
+//! Invariant: the slot has at least 128 bytes. Only the inode's own `i_extra_isize` decides whether
+//! an extra field exists, never the superblock. Absent fields read as zero (an absent creation time
+//! as `None`), and setting them does nothing.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -106,19 +106,19 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
     }
 
     time! {
-        /// Last access.
+        /// Time of the last access.
         accessed, i_atime, i_atime_extra
     }
     time! {
-        /// Last change of the inode.
+        /// Time of the last change of the inode.
         changed, i_ctime, i_ctime_extra
     }
     time! {
-        /// Last change of the content.
+        /// Time of the last change of the content.
         modified, i_mtime, i_mtime_extra
     }
 
-    /// Creation; `None` when the inode has no room for it.
+    /// Time of creation; `None` when the inode has no room for it.
     #[must_use]
     pub fn created(&self) -> Option<Timestamp> {
         let low = self.extra_word(core::mem::offset_of!(RawInodeExtra, i_crtime))?;
@@ -126,14 +126,14 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         Some(Timestamp::from_disk(low, extra.unwrap_or(0)))
     }
 
-    /// Version: 64 bits if there is room.
+    /// Version: 64 bits if the inode has room for the high half, otherwise 32.
     #[must_use]
     pub fn version(&self) -> u64 {
         let hi = self.extra_word(core::mem::offset_of!(RawInodeExtra, i_version_hi));
         join32(hi.unwrap_or(0), self.raw().i_version.get())
     }
 
-    /// Project; 0 if there is no room.
+    /// Project id; 0 if the inode has no room for it.
     #[must_use]
     pub fn project(&self) -> u32 {
         self.extra_word(core::mem::offset_of!(RawInodeExtra, i_projid)).unwrap_or(0)
@@ -158,7 +158,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> InodeSlot<B> {
         }
     }
 
-    /// Sets a word of the extra fields. Returns whether it exists.
+    /// Sets a word of the extra fields. Returns `false`, and changes nothing, if it does not exist.
     fn set_extra_word(&mut self, offset: usize, word: u32) -> bool {
         if offset + 4 > usize::from(self.extra_isize()) {
             return false;
@@ -174,15 +174,15 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> InodeSlot<B> {
     }
 
     set_time! {
-        /// Sets the last access.
+        /// Sets the time of the last access.
         set_accessed, i_atime, i_atime_extra
     }
     set_time! {
-        /// Sets the last change of the inode.
+        /// Sets the time of the last change of the inode.
         set_changed, i_ctime, i_ctime_extra
     }
     set_time! {
-        /// Sets the last change of the content.
+        /// Sets the time of the last change of the content.
         set_modified, i_mtime, i_mtime_extra
     }
 
@@ -194,13 +194,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> InodeSlot<B> {
         self.set_extra_word(core::mem::offset_of!(RawInodeExtra, i_crtime), low);
     }
 
-    /// Sets the version. The high half is lost if there is no room.
+    /// Sets the version, without its high half if the inode has no room for that.
     pub fn set_version(&mut self, version: u64) {
         self.raw_mut().i_version = U32::new(low32(version));
         self.set_extra_word(core::mem::offset_of!(RawInodeExtra, i_version_hi), high32(version));
     }
 
-    /// Sets the project. Does nothing if there is no room.
+    /// Sets the project id. Does nothing if the inode has no room for it.
     pub fn set_project(&mut self, project: u32) {
         self.set_extra_word(core::mem::offset_of!(RawInodeExtra, i_projid), project);
     }

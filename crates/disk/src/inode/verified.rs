@@ -15,15 +15,15 @@ use crate::units::{BlockNr, InodeNr};
 pub enum InodeMap {
     /// No content: pipes and sockets.
     None,
-    /// Devices: their number.
+    /// No content: a device, with its number.
     Device(DeviceNumber),
     /// A symbolic link whose target, always below 60 bytes, is in `i_block`.
     FastSymlink,
-    /// In the inode: `i_block`, continued by the attribute `system.data`.
+    /// The content is in the inode: in `i_block`, continued by the attribute `system.data`.
     Inline,
     /// `i_block` is the root of an extent tree.
     Extents,
-    /// `i_block` is 12 blocks and the roots of three indirect trees.
+    /// `i_block` holds 12 block numbers and the roots of three indirect trees.
     Indirect,
 }
 
@@ -129,7 +129,7 @@ impl Inode {
         self.slot.raw().flags()
     }
 
-    /// Links; 1 for a directory whose number of subdirectories is not counted (dir_nlink).
+    /// Link count; 1 for a directory whose subdirectories are not counted (dir_nlink).
     #[must_use]
     pub fn links(&self) -> u16 {
         self.slot.raw().i_links_count.get()
@@ -171,8 +171,8 @@ fn check_extra_isize(slot: &InodeSlot<&[u8]>) -> Result<(), Corruption> {
     check(fits, CorruptionKind::InodeExtraIsize)
 }
 
-/// `i_size_high` counts for regular files, and for directories with large_dir. Old directories kept
-/// something else in it.
+/// The size, of which only regular files, and directories with large_dir, have a high half. In other
+/// directories `i_size_high` may hold something else: it was `i_dir_acl`.
 fn effective_size(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType) -> u64 {
     let large_dir = sb.features().incompat.contains(Incompat::LARGE_DIR);
     match file_type {
@@ -228,7 +228,7 @@ fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)
     counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)
 }
 
-/// Whether an inode owns space besides its attribute block (one cluster).
+/// Whether `i_blocks` counts more than the attribute block, which counts as one cluster.
 fn has_data(sb: &Superblock, slot: &InodeSlot<&[u8]>, sectors: u64) -> bool {
     let geometry = sb.geometry();
     let cluster_sectors = 1u64 << (geometry.block_bits() + geometry.cluster_ratio_bits() - 9);
@@ -236,10 +236,11 @@ fn has_data(sb: &Superblock, slot: &InodeSlot<&[u8]>, sectors: u64) -> bool {
     sectors > attributes
 }
 
-/// The largest size that is accepted with a mapping. It keeps logical block numbers inside 32 bits.
-/// A file with inline data may be as large as a block map could make it: if a new file is extended
-/// and then written within its inode's room, Linux puts it into the inode (observed on 6.18). What
-/// lies behind the inline data reads as zeroes.
+/// The largest size that is accepted with a mapping. It keeps logical block numbers below 2^32.
+///
+/// A regular file with inline data may be as large as a block map allows: if a new file is extended
+/// with truncate and then written only where its inode has room, Linux stores the data inline and
+/// keeps the size (observed on 6.18). The file reads as zeroes after its inline data.
 fn size_limit(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType, map: InodeMap) -> u64 {
     let bits = sb.geometry().block_bits();
     let block_map = indirect::blocks_max(bits).min(u64::from(u32::MAX)) << bits;

@@ -11,7 +11,7 @@ use crate::units::TxnId;
 on_disk! {
     /// The meaningful part of a commit block; the rest of the block is zero.
     pub struct RawCommit[60] {
-        /// Head.
+        /// Header.
         0x00 header: RawHeader,
         /// v1: 1 (crc32); otherwise 0.
         0x0C h_chksum_type: u8,
@@ -31,8 +31,8 @@ on_disk! {
 /// Place of `h_chksum[0]`.
 const CHECKSUM: core::ops::Range<usize> = 0x10..0x14;
 
-/// Bytes of a commit block that must be intact even if the block was only half written: the
-/// structure and its padding.
+/// How many bytes at the start of a commit block must be intact, even if the block was only partly
+/// written: the structure and its padding.
 const HALF_WRITTEN: usize = 64;
 
 /// `h_chksum_type` of checksum v1.
@@ -81,8 +81,8 @@ impl<'a> CommitBlock<'a> {
     }
 
     /// Compares the crc32c of v2 and v3; only for a journal with block checksums. A block also
-    /// passes if the crc32c matches with everything after its first 64 bytes taken as zero. Nothing
-    /// is stored there, so a write that stopped before that part has lost nothing.
+    /// passes if the crc32c matches when everything after the first 64 bytes is taken as zero. No
+    /// field is there, so a torn write that stored those 64 bytes has lost nothing.
     #[must_use]
     pub fn verify(&self, format: &LogFormat) -> bool {
         let stored = self.raw.h_chksum[0].get();
@@ -111,8 +111,8 @@ impl LogFormat {
         crc32c_raw(crc32c_raw(state, &[0; 4]), &block[CHECKSUM.end..])
     }
 
-    /// A commit block; `v1_checksum` is the crc32 over descriptors and logged data and counts only
-    /// with v1.
+    /// A commit block; `v1_checksum` is the crc32 over descriptors and logged data, and is stored
+    /// only with checksum v1.
     #[must_use]
     pub fn commit_block(&self, tid: TxnId, time: CommitTime, v1_checksum: u32) -> Vec<u8> {
         let mut raw = RawCommit::zeroed();

@@ -8,7 +8,7 @@
 //! | v2 checksums | 14 / 10 | as in the two rows above, then two unused bytes |
 //!
 //! A tag without `SAME_UUID` is followed by 16 bytes: a UUID according to the format, zeroes in
-//! practice. Readers skip them and never compare.
+//! practice. Readers skip these bytes and never compare them.
 
 use super::{BlockKind, JournalIncompat, LogFormat, MAGIC, RawHeader};
 use crate::num::{high32, join32, low16, low32, u32_from_usize};
@@ -50,17 +50,17 @@ pub struct Tag {
 pub enum TagLayout {
     /// 8 bytes; with v2 checksums 10.
     Narrow {
-        /// Whether the checksum field counts.
+        /// Whether the checksum field is used.
         has_v2: bool,
     },
     /// 12 bytes; with v2 checksums 14.
     Wide {
-        /// Whether the checksum field counts.
+        /// Whether the checksum field is used.
         has_v2: bool,
     },
     /// 16 bytes.
     V3 {
-        /// Whether the high half of the block number counts.
+        /// Whether the high half of the block number is used.
         is_64bit: bool,
     },
 }
@@ -154,8 +154,8 @@ pub fn tags<'a>(format: &LogFormat, block: &'a [u8]) -> impl Iterator<Item = Tag
     })
 }
 
-/// Zeroes the first word of a block to be logged if it is the magic. True if the tag needs
-/// [`TagFlags::ESCAPE`].
+/// Zeroes the first word of a block to be logged if it is [`MAGIC`]. Returns whether it was: then
+/// the tag needs [`TagFlags::ESCAPE`].
 pub fn escape(block: &mut [u8]) -> bool {
     let is_magic = block.get(..4).is_some_and(|word| word == MAGIC.to_be_bytes());
     if is_magic {
@@ -189,7 +189,8 @@ impl DescriptorBuilder {
         Self { format, block, used: RawHeader::SIZE, last_tag: 0 }
     }
 
-    /// Whether no further tag may be added, by Linux's rule for closing a descriptor.
+    /// Whether no further tag may be added: as in Linux, a descriptor is full when no room is left
+    /// for a tag with a UUID, although only its first tag has one.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let room = self.format.records_end() - self.used;
@@ -235,7 +236,7 @@ impl DescriptorBuilder {
 pub fn tags_per_block(format: &LogFormat) -> u32 {
     let room = format.records_end() - RawHeader::SIZE - UUID_BYTES;
     let size = format.tag_layout().size();
-    // The block is closed when there is no room left for a tag with a UUID.
+    // A block is full when no room is left for a tag with a UUID.
     u32_from_usize((room - UUID_BYTES) / size)
 }
 

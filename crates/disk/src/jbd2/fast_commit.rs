@@ -22,7 +22,7 @@ on_disk! {
 on_disk! {
     /// Value of a `HEAD` record.
     pub struct RawHead[8] {
-        /// No feature is known.
+        /// Features; none is defined.
         0 fc_features: U32,
         /// The transaction of the records: the one after the last full commit.
         4 fc_tid: U32,

@@ -37,9 +37,9 @@ bitflags::bitflags! {
 /// The feature words of one journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct JournalFeatures {
-    /// Ignorable features.
+    /// Features that may be ignored if unknown.
     pub compat: JournalCompat,
-    /// Features that must be known.
+    /// Features that must be known to read the journal.
     pub incompat: JournalIncompat,
     /// Features that must be known to write; none exists.
     pub ro_compat: u32,

@@ -8,7 +8,8 @@ use crate::error::{Corruption, CorruptionKind};
 use crate::num::{low32, u32_from_usize, usize_from_u32};
 use crate::units::{BlockNr, TxnId};
 
-/// Offset of the first record. `r_count` precedes it, and counts the bytes up to it as well.
+/// Offset of the first record. The four bytes before it are `r_count`: how many bytes of the block
+/// are used, these 16 included.
 const RECORDS: usize = 16;
 
 /// A revoke block whose length was verified.
