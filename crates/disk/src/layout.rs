@@ -1,14 +1,15 @@
 //! The macro that declares the raw structures of fixed size: fields with their offsets, asserted at
 //! compile time.
 //!
-//! A declaration yields the zerocopy struct (public fields, in ext4's structures under ext4's
-//! names; alignment 1, no padding), the asserts for each field's offset and the total size, `SIZE`,
-//! `zeroed`, and `FIELDS`: the declared fields as data for field-by-field tests and mutators.
+//! A declaration yields a zerocopy struct with public fields, alignment 1 and no padding. Fields of
+//! an ext4 structure have ext4's names. It also yields asserts for each field's offset and the
+//! total size, and the items `SIZE`, `zeroed` and `FIELDS`. `FIELDS` describes the fields as data,
+//! for tests and mutators that go through them one by one.
 
 /// Name, offset and size in bytes of one on-disk field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPlace {
-    /// The field's name; ext4's in a structure of ext4.
+    /// The field's name; in a structure of ext4, the name that ext4 uses.
     pub name: &'static str,
     /// Byte offset from the start of the structure.
     pub offset: usize,

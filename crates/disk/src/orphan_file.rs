@@ -1,4 +1,5 @@
-//! One block of the orphan file: inode slots, then a magic and a checksum in the last eight bytes.
+//! One block of the orphan file: slots for inode numbers, then a magic number and a checksum in the
+//! last eight bytes.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -20,7 +21,7 @@ on_disk! {
 /// `ob_magic`.
 pub const MAGIC: u32 = 0x0B10_CA04;
 
-/// Inode slots of one block.
+/// Slots for inode numbers in one block.
 #[must_use]
 pub const fn slots_per_block(block_size: usize) -> usize {
     (block_size - RawOrphanTail::SIZE) / 4
@@ -47,7 +48,7 @@ impl<'a> OrphanBlock<'a> {
         Ok(Self { slots: <[U32]>::ref_from_bytes(slots).map_err(|_| bad)? })
     }
 
-    /// The inodes in used slots, in slot order. Their numbers are not verified.
+    /// The inode numbers in used (nonzero) slots, in slot order; not verified.
     pub fn inodes(&self) -> impl Iterator<Item = InodeNr> + use<'a> {
         self.slots.iter().map(|slot| InodeNr::new(slot.get())).filter(|inode| *inode != InodeNr::ZERO)
     }

@@ -1,5 +1,5 @@
-//! Partition tables: where the parts of a disk begin and end. Works on bytes only;
-//! `blockyard-device` does the reading.
+//! Partition tables: where the partitions of a disk begin and end. This module only interprets
+//! bytes; `blockyard-device` reads them.
 //!
 //! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and
 //! the table of UEFI (GPT). This module checks only whether a table is consistent in itself;
@@ -51,7 +51,7 @@ const LINUX_GUIDS: &[[u8; 16]] = &[
 ];
 
 impl PartitionKind {
-    /// Whether Linux keeps files in such a partition.
+    /// Whether this is a type for Linux file systems.
     #[must_use]
     pub fn is_linux(&self) -> bool {
         match self {

@@ -3,8 +3,9 @@
 //!
 //! The file has its own blocks of 1 KiB, whatever the file system's block size. Block 0 is the
 //! header. Block 1 is the root of a tree of four levels with 256 references per block: one level
-//! for each byte of a number (the id of a user, group or project), the highest first. The last
-//! level refers to blocks of records. A record of zeroes is free, and so is a reference of 0.
+//! for each byte of a number (the id of a user, group or project), the most significant byte first.
+//! The last level refers to blocks of records. A record of zeroes is free. A reference of 0 refers
+//! to no block.
 //!
 //! Invariants of what [`QuotaFile::encode`] writes: each number has one record, its path of
 //! references ends in the block that holds the record, the blocks with room for a record are
@@ -34,9 +35,9 @@ const GRACE: u32 = 7 * 24 * 60 * 60;
 on_disk! {
     /// The first 32 bytes of the file.
     pub struct RawQuotaHeader[32] {
-        /// Whether the numbers are users, groups or projects: [`QuotaType::magic`].
+        /// Whether the numbers are ids of users, groups or projects: [`QuotaType::magic`].
         0x00 dqh_magic: U32,
-        /// 1.
+        /// 1: records have 64-bit fields.
         0x04 dqh_version: U32,
         /// Seconds for which space beyond the soft limit is tolerated.
         0x08 dqi_bgrace: U32,
@@ -95,7 +96,7 @@ on_disk! {
     }
 }
 
-/// What the numbers of a quota file are, in the order of the superblock and e2fsck.
+/// Of what the numbers of a quota file are the ids. The superblock and e2fsck use this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaType {
     /// Users.
@@ -107,7 +108,7 @@ pub enum QuotaType {
 }
 
 impl QuotaType {
-    /// All of them.
+    /// All types, in that order.
     pub const ALL: [Self; 3] = [Self::User, Self::Group, Self::Project];
 
     /// `dqh_magic`.
@@ -131,10 +132,10 @@ impl QuotaType {
     }
 }
 
-/// Space and inodes used by one number.
+/// Space and inodes that one user, group or project uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of blocks.
+    /// Space in bytes.
     pub bytes: u64,
     /// Inodes.
     pub inodes: u64,
@@ -173,8 +174,8 @@ pub struct QuotaFile {
 pub type ReadBlock<'a> = &'a mut dyn FnMut(u32) -> Option<[u8; BLOCK]>;
 
 impl QuotaFile {
-    /// Reads a file of `size` bytes. Each block is read at most once per level, so the size bounds
-    /// the time.
+    /// Reads a file of `size` bytes. Reads each block at most once per level of the tree, so the run
+    /// time is bounded even if references form a cycle.
     #[must_use]
     pub fn read(size: u64, read: ReadBlock<'_>) -> Self {
         let mut file = Self { header: RawQuotaHeader::new_zeroed(), records: Vec::new(), defect: None };
@@ -192,7 +193,7 @@ impl QuotaFile {
         {
             file.defect = Some(QuotaDefect::Blocks);
         }
-        // The header may be wrong, so the size bounds the references.
+        // References are checked against the size of the file: `dqi_blocks` may be wrong.
         let blocks = u32::try_from(size.div_ceil(u64_from_usize(BLOCK))).unwrap_or(u32::MAX);
         file.read_tree(blocks, read);
         file
@@ -222,7 +223,7 @@ impl QuotaFile {
                     pending.push((level + 1, below));
                 }
             }
-            // `pop` takes from the end. After the reversal the lowest numbers come first.
+            // `pop` takes from the end, so the reversal makes the lowest numbers come first.
             pending[first..].reverse();
         }
     }
@@ -328,13 +329,13 @@ fn block_of(records: &[RawRecord]) -> [u8; BLOCK] {
     block
 }
 
-/// The reference in a block of the tree for one byte of a number.
+/// The reference that a block of the tree holds for one byte of a number.
 fn reference(block: &[u8; BLOCK], byte: u8) -> u32 {
     let at = usize::from(byte) * 4;
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
-/// Makes the path of a number lead to a block of records.
+/// Makes the path of a number lead to the block of records `leaf`. Adds tree blocks where needed.
 fn refer(blocks: &mut Vec<[u8; BLOCK]>, number: u32, leaf: u32) {
     let mut at = ROOT;
     for (level, byte) in number.to_be_bytes().into_iter().enumerate() {
@@ -417,7 +418,7 @@ mod tests {
         assert_eq!(wrong(28, 9), Some(QuotaDefect::Blocks));
         assert_eq!(wrong(BLOCK, 200), Some(QuotaDefect::Reference(200)));
         assert_eq!(wrong(0, 1), None, "e2fsck does not look at the magic number");
-        // A cycle of references does not keep the reader from ending.
+        // The root refers to itself. The reader ends all the same.
         assert_eq!(wrong(BLOCK, ROOT), None);
         assert_eq!(file_of(&[]).defect, Some(QuotaDefect::Unreadable(0)));
     }

@@ -1,4 +1,4 @@
-//! The journal superblock: log block 0, of which 1024 bytes count.
+//! The journal superblock: the first 1024 bytes of log block 0.
 
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -26,13 +26,13 @@ on_disk! {
         0x018 s_sequence: U32,
         /// Log block of the oldest transaction; 0 when the log is empty.
         0x01C s_start: U32,
-        /// Not 0: a user of the journal aborted with this code.
+        /// Error code with which a user of the journal aborted; 0 for none.
         0x020 s_errno: U32,
         /// [`JournalCompat`] bits.
         0x024 s_feature_compat: U32,
         /// [`JournalIncompat`] bits.
         0x028 s_feature_incompat: U32,
-        /// No bit is known.
+        /// No bit is defined.
         0x02C s_feature_ro_compat: U32,
         /// UUID: seed of the checksums.
         0x030 s_uuid: [u8; 16],
@@ -50,7 +50,7 @@ on_disk! {
         0x051 s_padding2: [u8; 3],
         /// Blocks of the fast-commit area; 0 means 256.
         0x054 s_num_fc_blks: U32,
-        /// Where an empty log continues.
+        /// Log block where writing resumes if the log is empty.
         0x058 s_head: U32,
         /// Padding.
         0x05C s_padding: [U32; 40],
@@ -68,7 +68,8 @@ pub const CHECKSUM_TYPE_CRC32C: u8 = 4;
 pub const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
 
 impl RawJournalSuperblock {
-    /// Blocks that the fast-commit area would take with the feature, unchecked.
+    /// Blocks that the fast-commit area has if the feature is set; not checked against the length
+    /// of the journal.
     #[must_use]
     pub const fn fast_commit_area(&self) -> u32 {
         match self.s_num_fc_blks.get() {
@@ -105,7 +106,8 @@ impl RawJournalSuperblock {
         }
     }
 
-    /// Sets the feature words and the checksum type that they require. Seal afterwards.
+    /// Sets the feature words and the checksum type that they require. Call [`seal`](Self::seal)
+    /// afterwards.
     pub fn set_features(&mut self, features: JournalFeatures) {
         self.s_feature_compat = U32::new(features.compat.bits());
         self.s_feature_incompat = U32::new(features.incompat.bits());
@@ -180,7 +182,7 @@ impl Ring {
         block >= self.first && block < self.end
     }
 
-    /// The block `count` positions further, around the end as often as needed.
+    /// The block `count` positions further, wrapping from the last to the first as often as needed.
     #[must_use]
     pub fn advance(&self, block: u32, count: u32) -> u32 {
         debug_assert!(self.contains(block), "block {block} outside the ring");
@@ -189,7 +191,7 @@ impl Ring {
     }
 }
 
-/// A journal superblock whose numbers can be relied on.
+/// A journal superblock whose fields passed every check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalSuperblock {
     raw: RawJournalSuperblock,
@@ -290,7 +292,8 @@ fn check(holds: bool, kind: CorruptionKind, offset: u32) -> Result<(), Corruptio
     if holds { Ok(()) } else { Err(Corruption::at_offset(kind, offset)) }
 }
 
-/// The ring ends where the fast-commit area begins, if there is one.
+/// The ring of log blocks: from `s_first` to the fast-commit area, if there is one, or to the end of
+/// the journal.
 fn ring_of(raw: &RawJournalSuperblock, features: JournalFeatures) -> Result<Ring, Corruption> {
     let maxlen = raw.s_maxlen.get();
     let first = raw.s_first.get();

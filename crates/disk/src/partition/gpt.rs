@@ -1,4 +1,5 @@
-//! The partition table of UEFI: a header with checksums, and an array of entries elsewhere.
+//! The partition table of UEFI: a header with checksums, and an array of entries in sectors of its
+//! own.
 
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
@@ -26,9 +27,9 @@ on_disk! {
         0x18 my_lba: U64,
         /// The sector of the other header.
         0x20 alternate_lba: U64,
-        /// First sector that partitions may take.
+        /// First sector that partitions may use.
         0x28 first_usable_lba: U64,
-        /// Last sector that partitions may take.
+        /// Last sector that partitions may use.
         0x30 last_usable_lba: U64,
         /// GUID of the disk.
         0x38 disk_guid: [u8; 16],
@@ -62,7 +63,7 @@ on_disk! {
 }
 
 const SIGNATURE: [u8; 8] = *b"EFI PART";
-/// The most bytes that the entries may take: 128 times what every tool creates.
+/// The most bytes that the entries may take: 128 times the usual 16 KiB.
 const ENTRIES_BYTES_MAX: u64 = 2 << 20;
 
 /// The on-disk bytes of a GUID: three little-endian numbers, the rest as written.
@@ -72,7 +73,7 @@ pub(super) const fn guid(one: u32, two: u16, three: u16, rest: u64) -> [u8; 16] 
     [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
 }
 
-/// A header with a right checksum, whose entries have a readable size.
+/// A header whose checksum is right and whose entries have a valid size.
 #[derive(Clone, Debug)]
 pub struct GptHeader {
     raw: RawGptHeader,

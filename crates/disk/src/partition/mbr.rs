@@ -21,20 +21,20 @@ on_disk! {
         /// sector is relative to the sector that lists it. The number of the next sector of the
         /// chain is relative to the start of the chain.
         0x08 lba: U32,
-        /// Sectors.
+        /// Number of sectors.
         0x0C sectors: U32,
     }
 }
 
-/// Where the entries begin.
+/// Byte of the boot sector at which the entries begin.
 const ENTRIES_AT: usize = 446;
-/// Entries of a boot sector.
+/// Number of entries.
 const ENTRIES: usize = 4;
 /// The last two bytes of a boot sector.
 const SIGNATURE: [u8; 2] = [0x55, 0xAA];
 /// The type of the entry that marks a disk with a GPT.
 const KIND_PROTECTIVE: u8 = 0xEE;
-/// Types of the entry that contains the logical partitions.
+/// Types of an entry that contains the logical partitions.
 const KINDS_EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
 
 /// A boot sector that is a partition table.
@@ -52,7 +52,7 @@ pub struct MbrEntry {
     pub kind: u8,
     /// First sector.
     pub lba: u32,
-    /// Sectors, at least 1.
+    /// Number of sectors, at least 1.
     pub sectors: u32,
 }
 

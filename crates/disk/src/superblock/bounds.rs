@@ -2,8 +2,8 @@
 //! other numbers.
 //!
 //! [`Superblock::verify`](super::Superblock::verify) refuses an image at the first bound that does
-//! not hold. A checker asks in its own order and continues where it can. So a broken bound names
-//! the field and its value.
+//! not hold. A checker calls these functions in an order of its own and continues after a broken
+//! bound where it can. For its messages, a [`BrokenBound`] has the name and value of the field.
 
 use core::fmt;
 
@@ -66,9 +66,9 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
     let fits = inodes > 0 && inodes <= bits_per_bitmap;
     bound(fits, CorruptionKind::SuperblockInodesPerGroup, "s_inodes_per_group", inodes)?;
     let first = raw.s_first_data_block.get();
-    // If -C names the block size, mke2fs makes bigalloc with a cluster ratio of 1 and the first
-    // data block 0. If bigalloc was turned on later, the first data block is still 1. Linux and
-    // e2fsck accept both.
+    // A bigalloc file system with blocks and clusters of 1 KiB has the first data block 0 if mke2fs
+    // made it (`-b 1024 -C 1024`), but 1 if bigalloc was turned on later. Linux and e2fsck accept
+    // both.
     let is_usual = first == u32::from(log_block == 0 && !bigalloc);
     let is_flagged = first == 1 && log_block == 0 && bigalloc && log_cluster == log_block;
     bound(is_usual || is_flagged, CorruptionKind::SuperblockFirstDataBlock, "s_first_data_block", first)?;
@@ -85,7 +85,7 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
         inode_size: inode_size(raw, log_block)?,
         flex_bits: flex_bits(raw)?,
     };
-    // Geometry can still refuse a total of inodes beyond 32 bits.
+    // After these checks `Geometry::new` can refuse only a total of 2^32 inodes or more.
     Geometry::new(fields).map_err(|_| BrokenBound {
         kind: CorruptionKind::SuperblockInodesCount,
         field: "s_inodes_per_group",
@@ -135,7 +135,7 @@ pub fn desc_size(raw: &RawSuperblock) -> Bounded<usize> {
 /// Checks that the blocks reserved for descriptors are no more than one indirect block can list.
 ///
 /// # Errors
-/// There are more.
+/// `s_reserved_gdt_blocks` is larger.
 pub fn reserved_gdt(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     let reserved = raw.s_reserved_gdt_blocks.get();
     let fits = usize::from(reserved) <= geometry.block_size() / 4;
@@ -162,8 +162,8 @@ pub fn inodes_count(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     bound(same, CorruptionKind::SuperblockInodesCount, "s_inodes_count", count)
 }
 
-/// Checks that the first ordinary inode exists and comes after the reserved ones. Revision 0 does
-/// not have the field.
+/// Checks that the first ordinary inode exists and comes after the reserved inodes. Revision 0 does
+/// not have the field, so any value passes.
 ///
 /// # Errors
 /// `s_first_ino` is out of range.
@@ -175,10 +175,10 @@ pub fn first_inode(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
 }
 
 /// Checks that a size of the extra part of inodes (`s_min_extra_isize`, `s_want_extra_isize`) fits
-/// the inode. Inodes of 128 bytes have no extra part, so the size does not count.
+/// the inode. Inodes of 128 bytes have no extra part, so any value passes.
 ///
 /// # Errors
-/// The size does not fit. `field` is the name that the error gives.
+/// The size does not fit. `field` is the field's name for the error.
 pub fn extra_isize(geometry: &Geometry, field: &'static str, size: u16) -> Bounded {
     let room = u64_from_u16(geometry.inode_size()) - 128;
     let fits = room == 0 || u64_from_u16(size) <= room;
