@@ -4,8 +4,8 @@
 //! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy; little-endian fields, but
 //! big-endian ones in jbd2 outside its fast-commit area) until a `parse`/`verify` step turns them
 //! into a verified type with private fields. Except in quota files and partition tables, a check
-//! that fails is reported as one documented `CorruptionKind`, with the location as far as the parser
-//! knows it.
+//! that fails is reported as one documented `CorruptionKind`, with the location as far as the
+//! parser knows it.
 
 #![forbid(unsafe_code)]
 

@@ -174,8 +174,8 @@ pub struct QuotaFile {
 pub type ReadBlock<'a> = &'a mut dyn FnMut(u32) -> Option<[u8; BLOCK]>;
 
 impl QuotaFile {
-    /// Reads a file of `size` bytes. Reads each block at most once per level of the tree, so the run
-    /// time is bounded even if references form a cycle.
+    /// Reads a file of `size` bytes. Reads each block at most once per level of the tree, so the
+    /// run time is bounded even if references form a cycle.
     #[must_use]
     pub fn read(size: u64, read: ReadBlock<'_>) -> Self {
         let mut file = Self { header: RawQuotaHeader::new_zeroed(), records: Vec::new(), defect: None };

@@ -1,8 +1,8 @@
 //! Builds a whole directory: all its blocks at once, from the list of its names.
 //!
-//! If the names need more than one block and an index is wanted, they lie in full leaves in hash
-//! order. Block 0 is then the root. The leaves follow it, and after them the index nodes, the
-//! lowest level first.
+//! If the names need more than one block and an index is wanted, they are packed into full leaves
+//! in hash order. Block 0 is then the root. The leaves follow it, and after them the index nodes,
+//! the lowest level first.
 
 use crate::checksum::{seal_dir_leaf, seal_htree};
 use crate::dirblock::{DirLayout, ENTRY_LEN_MIN, Packer};
@@ -17,7 +17,7 @@ use core::ops::Range;
 pub struct Name<'a> {
     /// 1 to 255 bytes, not `.` or `..`.
     pub bytes: &'a [u8],
-    /// Its inode.
+    /// Its inode number.
     pub inode: u32,
     /// The inode's type.
     pub file_type: FileType,
@@ -49,13 +49,14 @@ struct Index {
     stored_version: u8,
     /// The key of each leaf.
     keys: Vec<u32>,
-    /// How many index nodes each level above the leaves has, without the root.
+    /// The number of index nodes in each level, from the level above the leaves up, without the
+    /// root.
     levels: Vec<usize>,
 }
 
 impl WholeDirectory {
     /// Plans the blocks; `None` if the directory needs more index levels than allowed. Names are
-    /// entered in their order, or in hash order if there is an index.
+    /// stored in the given order, or in hash order if there is an index.
     #[must_use]
     pub fn plan(names: &[Name<'_>], layout: DirLayout, indexing: Option<Indexing>) -> Option<Self> {
         let order: Vec<u32> = (0..u32_from_usize(names.len())).collect();
@@ -107,9 +108,9 @@ impl WholeDirectory {
         self.index.is_some()
     }
 
-    /// All blocks one after the other, sealed. `own` is the inode of the directory, `parent` that
-    /// of `..`. `names` must be those of the plan. `seed` is the seed of the directory's checksums;
-    /// `None` without metadata_csum.
+    /// All blocks in order, with their checksums. `own` is the inode of the directory, `parent`
+    /// that of `..`. `names` must be the names that were planned. `seed` is the seed of the
+    /// directory's checksums; `None` without metadata_csum.
     ///
     /// # Panics
     /// When there are fewer names than planned, or they do not fit the planned blocks.
@@ -143,7 +144,7 @@ impl WholeDirectory {
         bytes
     }
 
-    /// The index entries that point to the blocks of a level; level 0 is the leaves.
+    /// The index entries that point to the blocks of a level; level 0 is that of the leaves.
     fn entries(&self, index: &Index, level: usize) -> Vec<IndexEntry> {
         let per_node = IndexKind::Node.limit(&self.layout);
         let before = 1 + index.levels.iter().take(level.saturating_sub(1)).sum::<usize>();
@@ -179,7 +180,7 @@ fn name_len(name: &Name<'_>) -> usize {
     DirLayout::entry_len(name.bytes.len())
 }
 
-/// Divides names into blocks, at least one; `used` bytes of the first are taken already.
+/// Divides names into blocks, at least one. `used` bytes of the first block are already in use.
 fn cut(names: &[Name<'_>], order: &[u32], layout: &DirLayout, mut used: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -242,7 +243,7 @@ mod tests {
             if let Some(found) = dirblock::find(leaf, layout, name).unwrap() {
                 return Some(found.inode);
             }
-            // The test's hashes collide only inside one node.
+            // In this test, leaves that share a hash always belong to the same index node.
             at += 1;
             if at >= index.count() || index.entry(at).key != major | CONTINUES {
                 return None;
@@ -289,7 +290,7 @@ mod tests {
                 assert_eq!(find(&bytes, layout, &hasher, bytes_of), Some(*inode), "{count} names, {inode}");
             }
             assert_eq!(find(&bytes, layout, &hasher, b"absent"), None);
-            // Leaves are full: hardly more of them than the names need.
+            // Leaves are full: there are hardly more than the names need.
             let needed: usize = names.iter().map(name_len).sum();
             let room = needed.div_ceil(layout.usable() - 32 - width) + names.len() / 80 + 6;
             assert!(plan.parts.len() <= room, "{} leaves for {needed} bytes", plan.parts.len());

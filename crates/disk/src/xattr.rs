@@ -59,7 +59,7 @@ impl Home {
         }
     }
 
-    /// What value offsets count from.
+    /// The offset in the area from which value offsets count.
     #[must_use]
     pub const fn values_from(self) -> usize {
         match self {
@@ -80,7 +80,7 @@ pub struct RawEntry<'a> {
     pub name: &'a [u8],
     /// Inode that holds the value; 0 if the value is in the area.
     pub value_inode: u32,
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     pub value_size: u32,
     /// Stored hash; normally 0 in an inode's list, unless the value lies in an inode of its own.
     pub hash: u32,
@@ -118,7 +118,7 @@ pub fn has_magic(area: &[u8]) -> bool {
 /// Header of an attribute block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// Inodes that use the block.
+    /// Number of inodes that share the block.
     pub refcount: u32,
     /// Blocks used, always 1.
     pub blocks: u32,
@@ -129,7 +129,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Reads the header and checks magic and block count. The caller judges the reference count.
+    /// Reads the header and checks magic and block count. The caller checks the reference count.
     ///
     /// # Errors
     /// [`XattrDefect::Magic`], also for fewer than 1024 bytes; [`XattrDefect::Blocks`].
@@ -147,9 +147,10 @@ impl BlockHeader {
     }
 }
 
-/// A walk over the entries of an area. Each is checked for its own bounds, not against the others.
+/// A walk over the entries of an area. Each entry is checked for its own bounds, not against the
+/// other entries.
 ///
-/// Bounded: every step advances by at least 16 bytes.
+/// The walk is bounded: every step advances by at least 16 bytes.
 #[derive(Clone, Debug)]
 pub struct RawEntries<'a> {
     area: &'a [u8],
@@ -253,8 +254,9 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
         }
     }
     let entries = parse_entries(area, home)?;
-    // An entry without index and name begins like the end mark, except for its value offset. If it
-    // were written back with offset 0, it would hide what follows.
+    // The first four bytes of an entry with index 0 and an empty name differ from the end mark only
+    // in the value offset. If such an entry were written back with offset 0, it would end the list
+    // and hide the entries after it.
     let is_bad =
         |entry: &&RawEntry<'_>| entry.name.contains(&0) || (entry.name.is_empty() && entry.name_index == 0);
     match entries.iter().find(is_bad) {

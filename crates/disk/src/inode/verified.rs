@@ -171,8 +171,8 @@ fn check_extra_isize(slot: &InodeSlot<&[u8]>) -> Result<(), Corruption> {
     check(fits, CorruptionKind::InodeExtraIsize)
 }
 
-/// The size of an inode's content. Its high half is used for regular files, and for directories with
-/// large_dir. In other directories `i_size_high` may hold something else: it was `i_dir_acl`.
+/// The size of an inode's content. Its high half is used only for regular files, and with large_dir
+/// for directories. In other directories `i_size_high` may hold something else: it was `i_dir_acl`.
 fn effective_size(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType) -> u64 {
     let large_dir = sb.features().incompat.contains(Incompat::LARGE_DIR);
     match file_type {

@@ -292,8 +292,8 @@ fn check(holds: bool, kind: CorruptionKind, offset: u32) -> Result<(), Corruptio
     if holds { Ok(()) } else { Err(Corruption::at_offset(kind, offset)) }
 }
 
-/// The ring of log blocks: from `s_first` to the fast-commit area, if there is one, or to the end of
-/// the journal.
+/// The ring of log blocks: from `s_first` to the fast-commit area if there is one, otherwise to the
+/// end of the journal.
 fn ring_of(raw: &RawJournalSuperblock, features: JournalFeatures) -> Result<Ring, Corruption> {
     let maxlen = raw.s_maxlen.get();
     let first = raw.s_first.get();

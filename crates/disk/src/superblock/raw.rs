@@ -38,7 +38,7 @@ on_disk! {
         0x030 s_wtime: U32,
         /// Mounts since the last check.
         0x034 s_mnt_count: U16,
-        /// Mounts after which a check is due; 0 or 0xFFFF never.
+        /// Mounts after which a check is due; 0 or 0xFFFF for never.
         0x036 s_max_mnt_count: U16,
         /// 0xEF53.
         0x038 s_magic: U16,
@@ -50,7 +50,7 @@ on_disk! {
         0x03E s_minor_rev_level: U16,
         /// Last check, Unix seconds.
         0x040 s_lastcheck: U32,
-        /// Seconds between checks; 0 never.
+        /// Seconds between checks; 0 for none.
         0x044 s_checkinterval: U32,
         /// 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
         0x048 s_creator_os: U32,
@@ -64,7 +64,7 @@ on_disk! {
         0x054 s_first_ino: U32,
         /// Bytes of one inode.
         0x058 s_inode_size: U16,
-        /// Group of this copy.
+        /// Group that holds this copy.
         0x05A s_block_group_nr: U16,
         /// [`Compat`] bits.
         0x05C s_feature_compat: U32,
@@ -84,7 +84,7 @@ on_disk! {
         0x0CC s_prealloc_blocks: u8,
         /// Unused (blocks to preallocate for directories).
         0x0CD s_prealloc_dir_blocks: u8,
-        /// Blocks reserved after the descriptors for their growth.
+        /// Blocks reserved after each descriptor table for its growth.
         0x0CE s_reserved_gdt_blocks: U16,
         /// UUID of an external journal.
         0x0D0 s_journal_uuid: [u8; 16],
@@ -104,11 +104,11 @@ on_disk! {
         0x0FE s_desc_size: U16,
         /// Default mount options.
         0x100 s_default_mount_opts: U32,
-        /// First meta group whose descriptors lie in the group itself.
+        /// First meta group that holds its own descriptor block.
         0x104 s_first_meta_bg: U32,
         /// Creation time, Unix seconds.
         0x108 s_mkfs_time: U32,
-        /// Journal inode: 15 words of `i_block`, size high, size low.
+        /// Copy of the journal inode's 15 words of `i_block`, high and low half of its size.
         0x10C s_jnl_blocks: [U32; 17],
         /// Blocks in the file system, high half.
         0x150 s_blocks_count_hi: U32,
@@ -299,7 +299,7 @@ macro_rules! time40 {
 }
 
 impl RawSuperblock {
-    /// `s_blocks_count`; the high half counts only with the 64bit feature.
+    /// `s_blocks_count`; the high half is used only with the 64bit feature.
     #[must_use]
     pub fn blocks_count(&self) -> BlockCount {
         self.joined(self.s_blocks_count_hi, self.s_blocks_count_lo)
@@ -311,7 +311,7 @@ impl RawSuperblock {
         self.s_blocks_count_hi = U32::new(high32(blocks.raw()));
     }
 
-    /// `s_r_blocks_count`; the high half counts only with the 64bit feature.
+    /// `s_r_blocks_count`; the high half is used only with the 64bit feature.
     #[must_use]
     pub fn reserved_blocks_count(&self) -> BlockCount {
         self.joined(self.s_r_blocks_count_hi, self.s_r_blocks_count_lo)
@@ -323,7 +323,7 @@ impl RawSuperblock {
         self.s_r_blocks_count_hi = U32::new(high32(blocks.raw()));
     }
 
-    /// `s_free_blocks_count`; the high half counts only with the 64bit feature.
+    /// `s_free_blocks_count`; the high half is used only with the 64bit feature.
     #[must_use]
     pub fn free_blocks_count(&self) -> BlockCount {
         self.joined(self.s_free_blocks_count_hi, self.s_free_blocks_count_lo)

@@ -130,7 +130,7 @@ impl Superblock {
         &self.heads
     }
 
-    /// How the metadata is protected.
+    /// The kind and seed of the metadata checksums.
     #[must_use]
     pub const fn checksums(&self) -> &Checksums {
         &self.checksums
@@ -160,8 +160,8 @@ impl Superblock {
         self.heads.descriptor_place(&self.geometry, group)
     }
 
-    /// Free blocks according to the superblock. After a crash the sum over the descriptors is
-    /// right, not this.
+    /// Free blocks according to the superblock. After a crash this may be wrong; then only the sum
+    /// over the group descriptors is right.
     #[must_use]
     pub fn free_blocks_count(&self) -> BlockCount {
         self.raw.free_blocks_count()
@@ -211,7 +211,7 @@ impl Superblock {
         self.raw.state()
     }
 
-    /// Whether the journal may hold transactions that are not home yet.
+    /// Whether the journal may hold transactions that were not yet checkpointed.
     #[must_use]
     pub const fn needs_recovery(&self) -> bool {
         self.features.incompat.contains(Incompat::RECOVER)
@@ -261,7 +261,8 @@ fn heads_of(raw: &RawSuperblock, features: &FeatureSet, geometry: &Geometry) -> 
 }
 
 /// Whether the descriptor table lies inside the file system: the classic part after the superblock
-/// of group 0, and with meta_bg the block of the last meta group (all earlier ones lie below it).
+/// of group 0, and with meta_bg the descriptor block of the last meta group (those of earlier meta
+/// groups have lower block numbers).
 fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     let end = geometry.blocks_count().raw();
     let classic = heads.head(geometry, GroupNr::new(0)).descriptors.end.raw();
@@ -269,11 +270,13 @@ fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     classic <= end && last < end
 }
 
-/// Checks the inode count, the inode numbers, and the sizes of an inode's extra fields.
+/// Checks the inode count, the inode numbers in the superblock, and the sizes of an inode's extra
+/// fields.
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     bounds::inodes_count(raw, geometry)?;
     bounds::first_inode(raw, geometry)?;
-    // The number of a quota or orphan file is read only if the file's feature is set.
+    // The inode number of a quota file or of the orphan file has a meaning only if the feature is
+    // set.
     let quota = raw.ro_compat().contains(RoCompat::QUOTA);
     let numbers = [
         (true, raw.s_journal_inum),

@@ -1,8 +1,8 @@
 //! POSIX ACLs: the compact form on disk and the form that system calls exchange.
 //!
-//! On disk: le32 version 1, then {le16 tag, le16 permissions} with a le32 id only for named users
-//! and groups. In system calls: le32 version 2, then {le16 tag, le16 permissions, le32 id}
-//! throughout.
+//! On disk: le32 version 1, then {le16 tag, le16 permissions} for each entry, with a le32 id only
+//! for named users and groups. In system calls: le32 version 2, then {le16 tag, le16 permissions,
+//! le32 id} for each entry.
 
 const VERSION_DISK: u32 = 1;
 const VERSION_POSIX: u32 = 2;
@@ -15,9 +15,9 @@ const TAG_OWNER: u16 = 0x01;
 const TAG_OWNING_GROUP: u16 = 0x04;
 const TAG_MASK: u16 = 0x10;
 const TAG_OTHERS: u16 = 0x20;
-/// Bytes of the version.
+/// Bytes of the version word.
 const LEN_OF_VERSION: usize = 4;
-/// The id of entries without one.
+/// The id field of an entry that needs no id, in the system-call form.
 const ID_NONE: u32 = u32::MAX;
 
 fn tag_has_id(tag: u16) -> Option<bool> {
@@ -61,7 +61,7 @@ pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
 /// Why a list from a system call is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclDefect {
-    /// The list's version is not that of system calls.
+    /// The list's version is not 2.
     Version,
     /// The list ends inside its version or an entry, an entry has no known tag, or an entry for a
     /// named user or group has no id.
@@ -72,7 +72,8 @@ pub enum AclDefect {
 /// have no ACL.
 ///
 /// # Errors
-/// Why the list is invalid. [`acl_is_whole`] decides whether its entries belong together.
+/// Why the list is invalid. Whether its entries form a complete ACL is not checked here: see
+/// [`acl_is_whole`].
 pub fn acl_from_posix(posix: &[u8]) -> Result<Option<Vec<u8>>, AclDefect> {
     if posix.is_empty() {
         return Ok(None);
@@ -170,8 +171,8 @@ impl Shared {
         Some(shared)
     }
 
-    /// The position of each class's permissions, with their shift in the mode. The group bits of
-    /// the mode are the mask, if there is one.
+    /// The position of the permissions of each class (owner, group, others), with their shift in
+    /// the mode. The group bits of the mode correspond to the mask if there is one.
     fn places(&self) -> [(Option<usize>, u32); 3] {
         [(self.owner, 6), (self.mask.or(self.owning_group), 3), (self.others, 0)]
     }
@@ -189,8 +190,8 @@ pub fn acl_mode(disk: &[u8]) -> Option<u16> {
     Some(mode)
 }
 
-/// Whether an on-disk list says more than its [`acl_mode`]: it names users or groups, or has a
-/// mask. Also true if the list cannot be read.
+/// Whether an on-disk list contains more than [`acl_mode`] can express: it names users or groups,
+/// or has a mask. Also true if the list is damaged.
 #[must_use]
 pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
     // The version, and three entries without an id.
