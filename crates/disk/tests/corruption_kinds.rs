@@ -1,7 +1,9 @@
-//! A valid structure with one thing wrong gives exactly the kind of corruption that is documented
-//! for it. Kinds that only a walk over an image can find are not tried here. Of the others, all
-//! about the superblock, group descriptors, bitmaps, inodes, extent nodes, block maps, the orphan
-//! file and the MMP block are tried, and some about directories, attributes and inline data.
+//! Valid structures with one fault each: parsing must report exactly the [`CorruptionKind`] that is
+//! documented for the fault.
+//!
+//! Covers the superblock, group descriptors, bitmaps, inodes, extent nodes, block maps, the orphan
+//! file, the MMP block, and some faults of directories, attributes and inline data. Kinds that only
+//! a walk over an image can find are left out.
 
 #![allow(clippy::unwrap_used)]
 
@@ -125,8 +127,8 @@ fn with_clusters_of_four_blocks(raw: &mut RawSuperblock) {
     raw.s_clusters_per_group = U32::new(2048);
 }
 
-/// Linux and e2fsck accept the flag of bigalloc if a cluster is a block, and the first data block
-/// stays where it was.
+/// Linux and e2fsck accept a bigalloc flag that was set later on a file system whose clusters are
+/// single blocks. The first data block then stays 1.
 #[test]
 fn the_flag_of_bigalloc_alone_moves_no_block() {
     let mut raw = raw_superblock();
@@ -272,7 +274,7 @@ fn extent_kinds() -> Vec<Kind> {
         bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
         kind(ExtentNode::parse_root(geometry, bytes[..].try_into().unwrap()))
     };
-    // The first of the root's two children may hold logical blocks 10 to 19.
+    // The first of the root's two children may map logical blocks 10 to 19.
     let parent = node(60, 1, 4, &[index(10, 300), index(20, 301)]);
     let parent: &[u8; 60] = parent[..].try_into().unwrap();
     let bounds = ExtentNode::parse_root(geometry, parent).unwrap().child(0).unwrap().bounds;
@@ -346,9 +348,9 @@ fn other_kinds() -> Vec<Kind> {
     ])
 }
 
-/// Kinds that are not tried here, most of them because only a walk over an image can find them.
-/// The tests of the journal's blocks, of the reader, of the engine, of recovery and of check cover
-/// them.
+/// Whether a kind is not tried here, in most cases because only a walk over an image can find it.
+/// Such kinds are covered by the tests of the journal's blocks, the reader, the engine, recovery
+/// and check.
 fn needs_an_image(kind: Kind) -> bool {
     let name = format!("{kind:?}");
     name.starts_with("Journal")

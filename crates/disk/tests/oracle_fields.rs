@@ -1,6 +1,7 @@
-//! Fields of superblock, group descriptor and inode against debugfs, as far as it can set them.
-//! debugfs sets a field by its name. Then our field with that name must have the new value, and no
-//! other byte of the structure may have changed, except in fields that debugfs updates by itself.
+//! Compares the layout of superblock, group descriptor and inode with debugfs, for each field that
+//! debugfs can set. debugfs sets a field by its name. Then our field with that name must have the
+//! new value, and no other byte of the structure may have changed, except in fields that debugfs
+//! updates by itself.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +15,7 @@ use blockyard_disk::superblock::{PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{GroupDescriptor, GroupNr, InodeNr, Superblock};
 use blockyard_testkit::{mke2fs, require, run};
 
-/// What a field holds, as far as debugfs needs to know.
+/// The form in which debugfs takes the value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Number,
@@ -38,7 +39,7 @@ struct Subject {
     pristine: Vec<u8>,
     at: usize,
     length: usize,
-    /// debugfs's command, with `{}` for name and value.
+    /// The debugfs command that sets a field, with `{}` in place of the field's name and value.
     command: &'static str,
     /// Fields that debugfs changes by itself when it writes the structure.
     own: &'static [&'static str],
@@ -93,7 +94,7 @@ fn value_for(case: &Case) -> (String, Vec<u8>) {
                 Kind::Element(_, size) => size,
                 _ => case.place.size,
             };
-            // The top bits stay clear, because debugfs takes some fields as signed.
+            // The top bit of each byte stays clear, because debugfs takes some fields as signed.
             let bytes: Vec<u8> = (0..size).map(|n| (salt + u8::try_from(n).unwrap()) & 0x7F).collect();
             let mut wide = [0; 8];
             wide[..size].copy_from_slice(&bytes);
@@ -145,7 +146,7 @@ fn cases(
 
 fn image(directory: &Path) -> (PathBuf, Vec<u8>, Superblock) {
     let image = directory.join("image");
-    // Without checksums, so that no other byte changes with a field.
+    // Without checksums, so that setting a field changes no other byte.
     mke2fs(
         &image,
         &[
@@ -194,7 +195,7 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         ("s_encrypt_algos", Kind::Element(2, 1)),
     ]);
     let names = [("s_mmp_update_interval", "mmp_interval")];
-    // Fields that debugfs has no name for, or (s_encoding) no type.
+    // Fields that debugfs has no name for or, in the case of `s_encoding`, no type.
     let unset = [
         "s_magic",
         "s_reserved_pad",
@@ -213,11 +214,11 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         // compares them through dumpe2fs.
         "s_wtime",
         "s_kbytes_written",
-        // debugfs writes 0 into the primary, whatever the value.
+        // debugfs always writes 0 into this field of the primary superblock.
         "s_block_group_nr",
-        // Takes names, not numbers.
+        // debugfs takes the name of a hash here, not a number.
         "s_def_hash_version",
-        // debugfs computes this itself when metadata_csum is set, and one of the cases sets that.
+        // debugfs computes this itself with metadata_csum, and one of the cases sets that feature.
         "s_checksum",
     ];
     for case in cases(RawSuperblock::FIELDS, "s_", &kinds, &names, &unset) {

@@ -2,9 +2,10 @@
 //! [on|off]`.
 //!
 //! Each worker allocates a file of 1 MiB in steps of 8 KiB, truncates it to nothing, and begins
-//! again. Prints operations per second; a truncation counts as one. The last argument says whether
-//! changes go through the journal. The defaults are 1 worker, 2 seconds, 64 GiB, `linux-6.18` and
-//! `off`. With `SAVE=PATH` in the environment, the image is saved at the end.
+//! again. Prints operations per second; each allocated step and each truncation is one operation.
+//! The last argument says whether changes go through the journal. The defaults are 1 worker, 2
+//! seconds, 64 GiB, `linux-6.18` and `off`. With `SAVE=PATH` in the environment, the image is saved
+//! at the end.
 
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};

@@ -14,11 +14,11 @@
 //! names is measured. The commits that fall into this time are included (one per 60,000 to 200,000
 //! creates). A rate of lookups is the median of 20 rounds, with names from all over a directory: a
 //! small one with 20,000 names, then the large one. Times are CPU time of this thread, so that
-//! other work on the machine counts little.
+//! other work on the machine has little influence.
 //!
-//! BESIDE is a directory of a mounted file system. The same is then done there by system calls
-//! (mknodat and statat), with one small directory, and our rates are printed as multiples of its
-//! rates.
+//! BESIDE is a directory of a mounted file system. If it is given, the same is done there by system
+//! calls (mknodat and statat), with one small directory. Our rates are then also printed as
+//! multiples of the rates of that file system.
 //!
 //! Also prints the rates of lookups in a `HashMap` in memory with the same names. These show how
 //! much of the ratio is due to the machine's caches.
@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names in a small directory when measuring begins, and names then created in it.
+/// How many names a small directory has when measuring begins, and how many are then created in it.
 const SAMPLE: u32 = 10_000;
 /// How many small directories there are.
 const DIRECTORIES: u32 = 20;
@@ -158,8 +158,8 @@ fn number_or<N: std::str::FromStr>(argument: Option<String>, what: &str, default
 impl Naming {
     fn name(self, number: u32) -> String {
         const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-        // With room from the start: otherwise the heap's cost for growing strings would be part of
-        // every figure.
+        // The capacity is reserved at once. Otherwise every figure would include reallocations of a
+        // growing string.
         let mut name = String::with_capacity(48);
         match self {
             Self::Counted => write!(name, "file{number:07}"),

@@ -1,14 +1,14 @@
-//! The cache of metadata blocks: bounded, sharded, one short lock per block.
+//! The cache of metadata blocks: bounded, sharded, with one lock per block that is held briefly.
 //!
 //! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
 //! lock is held only while bytes are loaded, read, copied or changed, so owners that share a block
 //! (such as the inodes of a table block) do not wait for each other's work. A checksum is stored
-//! when a commit writes the block, not when the block changes: bytes in the cache may carry a stale
-//! one.
+//! when a commit writes the block, not when the block changes, so bytes in the cache may have a
+//! stale checksum.
 //!
-//! Bound: a full shard evicts buffers that are clean, unreferenced and not used since the clock's
-//! hand passed. Dirty buffers stay; the credits of a transaction bound their number
-//! ([`crate::txn`]).
+//! Bound: a full shard evicts buffers that are clean, unreferenced and not used since the hand of
+//! its clock (second-chance eviction) last passed them. Dirty buffers stay; the credits of a
+//! transaction bound their number ([`crate::txn`]).
 
 mod buffer;
 mod shard;
@@ -75,7 +75,7 @@ impl<B: Backend> MetaCache<B> {
         Ok(buffer)
     }
 
-    /// Zeroes a buffer whose old content does not matter.
+    /// Fills a buffer with zeroes, without reading the block from the device.
     pub(crate) fn reset(&self, buffer: &Buffer<B>, kind: BlockKind) {
         buffer.reset(kind, self.block_size);
     }
@@ -93,7 +93,7 @@ impl<B: Backend> MetaCache<B> {
         }
     }
 
-    /// The buffer of a block. It may not have been read yet.
+    /// The buffer of a block, which may not have been read yet.
     pub(crate) fn buffer(&self, block: BlockNr) -> Arc<Buffer<B>> {
         self.shard(block).lock().find_or_insert(block)
     }

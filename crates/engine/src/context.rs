@@ -1,4 +1,4 @@
-//! What the caller tells an operation: user, CPU slot, and time.
+//! What the caller passes to an operation besides its arguments: user, CPU slot, and time.
 //!
 //! No operation reads a clock, a thread number or a random source by itself: the same operations
 //! with the same contexts, in the same order, yield the same image, byte for byte.
@@ -11,9 +11,10 @@ use blockyard_sync::CpuSlot;
 pub struct OpContext {
     /// The CPU slot: chooses shards, locality groups and per-CPU cursors.
     pub cpu: CpuSlot,
-    /// The colour of the goal (thread id modulo 16); without effect under delayed allocation.
+    /// The colour (thread id modulo 16): how many sixteenths of a group are added to a goal block.
+    /// Without effect under delayed allocation.
     pub colour: u32,
-    /// The time that goes into inodes.
+    /// The time that the operation stores in inodes.
     pub now: Timestamp,
     /// The user on whose behalf the operation runs: owner of what it creates.
     pub uid: u32,
@@ -22,8 +23,8 @@ pub struct OpContext {
     /// Whether blocks reserved for root may be used.
     pub privileged: bool,
     /// Whether the caller caches what programs write, as a kernel does. Such a caller sets the
-    /// times of files itself. It may hand over bytes that it accepted before a file became
-    /// immutable.
+    /// times of files itself. An immutable file accepts its writes, because programs may have
+    /// written these bytes before the file became immutable.
     pub caches_writes: bool,
 }
 

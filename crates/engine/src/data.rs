@@ -29,7 +29,7 @@ use std::ops::{Deref, DerefMut, Range};
 ///
 /// Few inodes in memory have reservations, so memory for them is allocated at the first change.
 pub(crate) struct FileData {
-    /// What is remembered about the file's pages and holes.
+    /// What is remembered about the file's pages and holes, where Linux's page cache is imitated.
     pub(crate) pages: Pages,
     reservations: Option<Box<Reservations>>,
 }
@@ -40,7 +40,8 @@ impl FileData {
         Self { pages, reservations: None }
     }
 
-    /// Forgets the pages of a byte range. Dirty data in the range was dropped or does not matter.
+    /// Forgets the pages of a byte range, but does not split a folio with dirty blocks outside the
+    /// range. Dirty blocks in the range do not matter.
     pub(crate) fn forget_pages(&mut self, bytes: Range<u64>, block_bits: u32, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
@@ -95,7 +96,7 @@ impl Waiting {
         Self { dirty: DirtyBlocks::new(), unconverted: Unconverted::new() }
     }
 
-    /// Whether no data waits.
+    /// Whether there is no such data.
     pub(crate) fn is_empty(&self) -> bool {
         self.dirty.is_empty() && self.unconverted.is_empty()
     }
@@ -109,11 +110,11 @@ pub(crate) struct Reservations {
     reserved_len: usize,
     /// Clusters for tree or indirect blocks that write-back may have to add.
     for_mapping: u64,
-    /// Entries that write-back may add between existing ones, or in excess of one per reserved
-    /// cluster. Never counted too low, and 0 again when all data is written.
+    /// An upper bound of the mapping entries that write-back may insert between existing ones, or
+    /// add beyond one per reserved cluster. 0 again when all data is written.
     inserts: usize,
     /// Whether the mapping changed while data was dirty. Then a reserved cluster may lie before a
-    /// mapped one.
+    /// mapped one, so its entry may have to be inserted, not appended.
     amid: bool,
 }
 
@@ -133,8 +134,8 @@ impl Reservations {
         self.reserved.insert(clusters);
     }
 
-    /// Forgets reservations. Returns how many there were; the caller uses them up or gives them
-    /// back.
+    /// Removes the reservations of a range of clusters. Returns how many there were; the caller
+    /// uses them up or gives them back.
     pub(crate) fn take_reservations(&mut self, clusters: Range<u32>) -> u32 {
         let taken = self.reserved.remove(clusters);
         self.reserved_len -= usize_from_u32(taken);
@@ -181,8 +182,8 @@ impl Reservations {
         self.inserts += inserts;
     }
 
-    /// Call when no data is dirty. Takes the mapping's reservation unless a cluster is still
-    /// reserved. Returns the number of clusters taken, which the caller gives back.
+    /// Call when no data is dirty. Removes the mapping's reservation, unless a cluster is still
+    /// reserved for data. Returns the number of clusters, which the caller gives back.
     pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
         if !self.reserved.is_empty() {
             return 0;
@@ -191,7 +192,7 @@ impl Reservations {
         std::mem::take(&mut self.for_mapping)
     }
 
-    /// Entries that write-back may insert between existing ones.
+    /// An upper bound of the entries that write-back may insert between existing ones.
     pub(crate) fn inserts(&self) -> usize {
         self.inserts
     }

@@ -108,7 +108,7 @@ on_disk! {
         0x104 s_first_meta_bg: U32,
         /// Creation time, Unix seconds.
         0x108 s_mkfs_time: U32,
-        /// Copy of the journal inode's 15 words of `i_block`, high and low half of its size.
+        /// Copy of 17 words of the journal inode: `i_block`, size high, size low.
         0x10C s_jnl_blocks: [U32; 17],
         /// Blocks in the file system, high half.
         0x150 s_blocks_count_hi: U32,

@@ -1,4 +1,4 @@
-//! Attributes as values: the list that an edit works on, and how the list is written back.
+//! Attributes as owned values: the list that an edit works on, and how the list is written back.
 
 use super::{
     BLOCK_HEADER_LEN, ENTRY_HEADER_LEN, Home, INODE_HEADER_LEN, MAGIC, RawEntry, VALUE_LEN_MAX, XattrDefect,
@@ -9,13 +9,13 @@ use crate::num::{u32_from_usize, usize_from_u32};
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// Kept beside the entry.
+    /// Kept in the same area as the entry.
     Bytes(Vec<u8>),
-    /// Kept as the content of an inode.
+    /// Kept as the content of an inode of its own.
     Inode {
         /// The inode, not 0.
         inode: u32,
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         size: u32,
         /// Hash of the entry (see [`super::entry_hash_of_inode_value`]).
         entry_hash: u32,
@@ -32,7 +32,7 @@ impl Value {
         }
     }
 
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         match self {
@@ -58,7 +58,7 @@ impl Attribute {
         (self.index, self.name.len(), &self.name)
     }
 
-    /// Bytes of entry and value in an area.
+    /// Bytes that the entry and its value occupy in an area.
     #[must_use]
     pub fn stored_len(&self) -> usize {
         let value = match &self.value {
@@ -100,7 +100,7 @@ impl AttributeList {
         self.0.iter()
     }
 
-    /// Whether there are none.
+    /// Whether there are no attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -164,8 +164,8 @@ impl AttributeList {
         true
     }
 
-    /// Writes the list as a block with a reference count; checksum unset. If the list does not fit,
-    /// returns `false` and writes nothing.
+    /// Writes the list as a block with a reference count. Does not set the block's checksum. If the
+    /// list does not fit, returns `false` and writes nothing.
     #[must_use]
     pub fn write_block(&self, block: &mut [u8], refcount: u32) -> bool {
         if self.area_len(Home::Block) > block.len() {
@@ -182,11 +182,11 @@ impl AttributeList {
     }
 
     /// Writes entries upwards and values downwards into a zeroed area that must be large enough.
-    /// Returns the hashes written.
+    /// Returns the hashes of the entries, in order.
     fn write_entries(&self, area: &mut [u8], home: Home) -> Vec<u32> {
         let mut at = home.entries_at();
-        // Offsets are multiples of 4 from their base, which is itself a multiple of 4 from the
-        // area's start.
+        // Values begin at multiples of 4: value offsets are multiples of 4, and so is
+        // `values_from`, from which they count.
         let mut value_at = area.len() & !3;
         let mut hashes = Vec::with_capacity(self.0.len());
         for attribute in &self.0 {

@@ -26,9 +26,10 @@ pub(crate) enum BlockKind {
     InodeBitmap(GroupNr),
     /// An extent tree node of the inode with this checksum seed.
     Extents(Option<u32>),
-    /// A linear directory block.
+    /// A linear block of the directory with this checksum seed.
     DirectoryLeaf(Option<u32>),
-    /// A directory index block. Its kind says where its entries begin.
+    /// An index block of the directory with this checksum seed. The [`IndexKind`] says where its
+    /// entries begin.
     DirectoryIndex(Option<u32>, IndexKind),
     /// An extended attribute block.
     Attributes,
@@ -53,8 +54,8 @@ impl BlockKind {
 }
 
 /// A cached block. [`crate::cache`] says who may change it, and when.
-// What a reader needs lies in the first 64 bytes behind the reference counts. When thousands of
-// buffers are read in turn, none is in the CPU's cache, and each line read is a miss.
+// The fields that a reader needs are in the first 64 bytes after the `Arc`'s reference counts. When
+// thousands of buffers are read in turn, none is in the CPU's cache, and each line read is a miss.
 #[repr(C)]
 pub(crate) struct Buffer<B: Backend = Native> {
     /// The [`Epoch`] in which the block changed. Set under the lock of `content`, with release,
@@ -64,7 +65,7 @@ pub(crate) struct Buffer<B: Backend = Native> {
     /// [`BlockKind::class`], or 0 until the block is loaded. Set with release after the load; pairs
     /// with the acquire that reads it.
     class: B::AtomicU32,
-    /// Used since the clock's hand passed. Relaxed: a hint.
+    /// Whether the buffer was used since the clock's hand last passed it. Relaxed: a hint.
     used: B::AtomicBool,
     content: RwLock<Content, B>,
     block: BlockNr,
@@ -114,7 +115,7 @@ impl<B: Backend> Buffer<B> {
         self.class.load(Ordering::Acquire) == kind.class()
     }
 
-    /// Fills the buffer once, for the first caller. A failed fill leaves it empty.
+    /// Fills the buffer unless it is loaded already. If `fill` fails, the buffer stays empty.
     pub(super) fn load(
         &self,
         kind: BlockKind,
@@ -133,21 +134,21 @@ impl<B: Backend> Buffer<B> {
         Ok(())
     }
 
-    /// Replaces the content by zeroes.
+    /// Replaces the content with zeroes.
     pub(super) fn reset(&self, kind: BlockKind, block_size: usize) {
         let mut content = self.content.write_ordered(self.block.raw());
         (content.bytes, content.kind) = (vec![0; block_size].into_boxed_slice(), kind);
         self.class.store(kind.class(), Ordering::Release);
     }
 
-    /// Runs `f` on the bytes. `f` must be short: no I/O, and no lock that must be taken before a
-    /// buffer's.
+    /// Runs `f` on the bytes. `f` must be short: no I/O, and no lock that ranks before a buffer's
+    /// lock.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         f(&self.content.read_ordered(self.block.raw()).bytes)
     }
 
-    /// Runs `f` on the bytes to change them. The buffer must have joined the transaction. `f` must
-    /// be short.
+    /// Runs `f` on the bytes to change them. The buffer must have [joined](Self::join) the
+    /// transaction. `f` must be short.
     pub(crate) fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         debug_assert!(self.is_dirty(), "block {} is changed outside a transaction", self.block);
         f(&mut self.content.write_ordered(self.block.raw()).bytes)
@@ -164,8 +165,8 @@ impl<B: Backend> Buffer<B> {
         content.kind = kind;
     }
 
-    /// The epoch in which the block changed; [`Epoch::NONE`] if it never did, or if a commit has
-    /// taken it or it was forgotten since.
+    /// The epoch of the block's last change. [`Epoch::NONE`] if there was none, or if a commit has
+    /// copied the block or the block was forgotten since.
     pub(crate) fn changed_in(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Acquire))
     }
@@ -175,8 +176,9 @@ impl<B: Backend> Buffer<B> {
         self.changed_in() != Epoch::NONE
     }
 
-    /// Puts the block into the transaction of `epoch`. Returns the block's kind, or `None` if it
-    /// was already in. Content that a commit has not copied yet is set aside.
+    /// Puts the block into the transaction of `epoch`. Returns the block's kind, or `None` if the
+    /// block was already in it. Content of the previous epoch that the commit has not copied yet is
+    /// set aside.
     pub(crate) fn join(&self, epoch: Epoch) -> Option<BlockKind> {
         debug_assert!(epoch != Epoch::NONE, "block {} joins no transaction", self.block);
         if self.changed_in() == epoch {
@@ -206,9 +208,9 @@ impl<B: Backend> Buffer<B> {
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
     }
 
-    /// Runs `f` on the present bytes, and on those set aside if the block has changed again or was
-    /// forgotten since `epoch`. For owners of a part of the block (an inode) that encode their part
-    /// late.
+    /// Runs `f` on the present bytes, and also on those set aside if the block changed again or was
+    /// forgotten after `epoch`. For the owner of a part of the block (an inode) that encodes its
+    /// part only some time after it changed.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -246,13 +248,14 @@ impl<B: Backend> Buffer<B> {
     }
 
     pub(crate) fn touch(&self) {
-        // A load first, so that a hot buffer's line stays shared between CPU caches.
+        // A load first, so that the cache line of a hot buffer stays shared between CPUs.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The clock's hand: whether the buffer may be evicted. Clears the mark of use.
+    /// Call when the clock's hand passes the buffer. Returns whether the buffer may be evicted, and
+    /// clears `used`.
     pub(super) fn pass_hand(&self) -> bool {
         !self.used.swap(false, Ordering::Relaxed) && !self.is_dirty()
     }

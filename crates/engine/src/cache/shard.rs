@@ -1,4 +1,5 @@
-//! One shard: a map, and the hand of a clock that goes round its blocks.
+//! One shard of the cache: a map of buffers, and a ring of their block numbers. The hand of the
+//! clock is the front of the ring; it evicts buffers.
 
 use super::Buffer;
 use blockyard_disk::BlockNr;
@@ -6,7 +7,7 @@ use blockyard_sync::Backend;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Buffers that the hand looks at per insertion: bounds the time under the shard's lock.
+/// How many buffers the hand examines per insertion. This bounds the time under the shard's lock.
 const STEPS: usize = 8;
 
 /// The blocks of one shard.
@@ -29,8 +30,7 @@ impl<B: Backend> Shard<B> {
         Some(Arc::clone(buffer))
     }
 
-    /// The buffer of a block. If a new one is needed and the shard is full, another is evicted if
-    /// possible.
+    /// The buffer of a block. If a new one is needed and the shard is full, tries to evict others.
     pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer<B>> {
         if let Some(buffer) = self.find(block) {
             return buffer;
@@ -47,7 +47,8 @@ impl<B: Backend> Shard<B> {
     }
 
     pub(super) fn remove(&mut self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
-        // The ring keeps the number until the hand reaches it. The next lines bound such leftovers.
+        // The ring keeps the block's number until the hand reaches it. `retain` bounds how many
+        // numbers without a buffer it keeps.
         let removed = self.map.remove(&block.raw());
         if self.ring.len() > 2 * self.map.len() + STEPS {
             self.ring.retain(|number| self.map.contains_key(number));

@@ -19,7 +19,7 @@ pub(crate) struct BufferPool {
     block_bits: u32,
     /// Bytes that all buffers may take before some are returned to the system.
     bytes_max: u64,
-    /// Bytes of all buffers, in use or not. Relaxed: a threshold.
+    /// Bytes of all buffers, in use or not. Relaxed: only compared with a threshold.
     bytes: AtomicU64,
     /// Free buffers of one block, of two, of four, and so on.
     classes: Box<[Class]>,
@@ -51,7 +51,7 @@ impl BufferPool {
         1 << self.classes.len().saturating_sub(1)
     }
 
-    /// A buffer of at least `blocks` blocks, or of the largest size.
+    /// A buffer of at least `blocks` blocks, or of the largest size if that is less.
     pub(crate) fn take(self: &Arc<Self>, blocks: u32) -> DataBuffer {
         debug_assert!(blocks > 0, "a buffer of nothing");
         let class = usize_from_u32(blocks.min(self.blocks_max()).next_power_of_two().trailing_zeros());

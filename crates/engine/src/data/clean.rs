@@ -1,8 +1,9 @@
-//! Clean file data in memory, by its position on the device: what was read or written last.
+//! Clean file data in memory, by its position on the device: blocks that were read or written
+//! recently.
 //!
-//! A reader notes what it will read before it asks the device ([`CleanBlocks::begin_read`]). A
-//! writer cancels such notes after its write; what was read meanwhile is not kept, since it may be
-//! older than the write.
+//! A reader notes which blocks it will read before it reads them from the device
+//! ([`CleanBlocks::begin_read`]). A writer cancels such notes after its write. Blocks whose note
+//! was cancelled are not kept when their read ends, since they may be older than the write.
 
 use crate::numbers::NumberHasher;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -13,10 +14,10 @@ use std::ops::Range;
 /// log2 of the number of blocks in a stripe: neighbouring blocks that lie in the same shard.
 const STRIPE_BITS: u32 = 4;
 
-/// Shards, with a lock each.
+/// Number of shards. Each has a lock of its own.
 const SHARDS: usize = 16;
 
-/// Blocks of file data that are also on the device.
+/// Copies of file data blocks that are on the device.
 pub(crate) struct CleanBlocks {
     block_bits: u32,
     /// The largest number of blocks that all shards together keep.
@@ -26,7 +27,7 @@ pub(crate) struct CleanBlocks {
     shards: Box<[CachePadded<RwLock<Shard>>]>,
 }
 
-/// The right to keep the result of a device read.
+/// The note of a device read in progress. It is needed to keep what the read returns.
 #[derive(Debug)]
 pub(crate) struct ReadNote {
     number: u64,
@@ -39,14 +40,14 @@ struct Shard {
     slots: Vec<Slot>,
     slots_max: usize,
     hand: usize,
-    /// The notes of reads in progress: number of the note, and a stripe that is read.
+    /// The notes of reads in progress, as (number of the note, stripe that is read).
     notes: Vec<(u64, u64)>,
 }
 
 struct Slot {
     block: u64,
     bytes: Box<[u8]>,
-    /// Whether the block was asked for since the clock's hand passed. Relaxed: a hint.
+    /// Whether the block was looked up since the clock's hand last passed. Relaxed: a hint.
     touched: AtomicBool,
 }
 
@@ -57,8 +58,8 @@ impl Shard {
         Some(slot)
     }
 
-    /// Keeps a block's bytes. If all slots are taken, replaces a block that was not asked for
-    /// lately.
+    /// Keeps a block's bytes. If all slots are taken, replaces the first block from the clock's
+    /// hand on that was not looked up since the hand last passed it.
     fn put(&mut self, block: u64, bytes: &[u8]) {
         if let Some(&slot) = self.slot_of.get(&block) {
             self.slots[slot].bytes.copy_from_slice(bytes);
@@ -125,7 +126,7 @@ impl CleanBlocks {
         1 << self.block_bits
     }
 
-    /// Copies what is kept into `buf`, from byte `from` of the device up to the first block that is
+    /// Copies kept bytes into `buf`, from byte `from` of the device up to the first block that is
     /// not kept. Returns the number of bytes copied.
     pub(crate) fn copy_to(&self, from: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
@@ -149,8 +150,8 @@ impl CleanBlocks {
         done
     }
 
-    /// The end of the run of blocks that are not kept, within `blocks`. The run begins at
-    /// `blocks.start`, which is not kept.
+    /// The end of the run of blocks at the start of `blocks` that are not kept. The caller has
+    /// found that `blocks.start` is not kept.
     pub(crate) fn missing_until(&self, blocks: Range<u64>) -> u64 {
         for (stripe, part) in stripes(blocks.start + 1..blocks.end) {
             let shard = self.shard(stripe).read();
@@ -161,7 +162,7 @@ impl CleanBlocks {
         blocks.end
     }
 
-    /// Call before blocks are read from the device. The note goes to [`Self::end_read`].
+    /// Call before blocks are read from the device. Pass the note to [`Self::end_read`] afterwards.
     pub(crate) fn begin_read(&self, blocks: Range<u64>) -> ReadNote {
         let number = self.last_note.fetch_add(1, Ordering::Relaxed) + 1;
         for (stripe, _) in stripes(blocks.clone()) {
@@ -268,7 +269,7 @@ mod tests {
     }
 
     /// A read that begins before a write and ends after it may return old bytes. If they were kept,
-    /// they would bring back what the write replaced.
+    /// later reads would not see the write.
     #[test]
     fn a_read_beside_a_write_is_not_kept() {
         let clean = CleanBlocks::new(10, 1 << 20);

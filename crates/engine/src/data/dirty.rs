@@ -1,11 +1,11 @@
 //! The dirty blocks of a file, in pieces of neighbouring blocks.
 //!
-//! A piece lies in one [buffer](super::DataBuffer). A write makes pieces for the blocks that become
-//! dirty, or continues in the buffer of the piece before them. A piece that continues a row of full
-//! buffers gets at least as much memory as those buffers have together, up to the largest buffer.
-//! So a file written in small steps lies in few pieces, and appending takes at most about twice as
-//! much memory as there is dirty data. If dropping blocks leaves a buffer at least half empty, a
-//! smaller one replaces it.
+//! Each piece has one [buffer](super::DataBuffer). Blocks that become dirty go into the buffer of
+//! the piece just before them while it has room, then into new pieces. If a new piece directly
+//! follows a row of full buffers, its buffer is at least as large as those buffers together, up to
+//! the largest buffer size. So a file written in small steps has few pieces, and appending takes at
+//! most about twice as much memory as there is dirty data. If dropping blocks leaves a buffer at
+//! least half empty, a smaller one replaces it.
 
 use super::{BufferPool, DataBuffer};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// Dirty blocks by their number in the file.
 #[derive(Default)]
 pub(crate) struct DirtyBlocks {
-    /// By their first block. No two overlap, none is empty.
+    /// The pieces by their first block. No two overlap, none is empty.
     pieces: BTreeMap<u32, Piece>,
-    /// Blocks of all pieces.
+    /// Number of dirty blocks in all pieces.
     len: usize,
 }
 
@@ -27,9 +27,9 @@ struct Piece {
     buffer: DataBuffer,
     /// Blocks at the start of the buffer that are no longer dirty.
     skipped: u32,
-    /// Dirty blocks behind the skipped ones.
+    /// Number of dirty blocks, which follow the skipped ones.
     len: u32,
-    /// Total blocks of the contiguous row of buffers that ends with this one.
+    /// Capacity, in blocks, of the contiguous row of buffers that ends with this one.
     in_row: u32,
 }
 
@@ -50,7 +50,7 @@ impl Piece {
         u32_from_usize(self.buffer.len() >> self.bits())
     }
 
-    /// Moves a piece that has shrunk into a buffer that fits.
+    /// Moves the piece into a smaller buffer if at least half of the present one is unused.
     fn fitted(self) -> Self {
         if self.len.next_power_of_two() * 2 > self.capacity() {
             return self;
@@ -69,12 +69,12 @@ impl DirtyBlocks {
         Self { pieces: BTreeMap::new(), len: 0 }
     }
 
-    /// Whether there are none.
+    /// Whether no block is dirty.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// How many there are.
+    /// Number of dirty blocks.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -85,20 +85,20 @@ impl DirtyBlocks {
         (logical - first < piece.len).then_some((first, piece))
     }
 
-    /// The content of a block and of those behind it in the same piece.
+    /// The content of a dirty block and of the blocks after it in the same piece.
     pub(crate) fn bytes_from(&self, logical: u32) -> Option<&[u8]> {
         let (first, piece) = self.piece_of(logical)?;
         Some(&piece.buffer[piece.span(logical - first..piece.len)])
     }
 
-    /// The content of a block.
+    /// The content of a dirty block.
     pub(crate) fn block(&self, logical: u32) -> Option<&[u8]> {
         let (first, piece) = self.piece_of(logical)?;
         let inside = logical - first;
         Some(&piece.buffer[piece.span(inside..inside + 1)])
     }
 
-    /// The content of a block, mutable.
+    /// The content of a dirty block, mutable.
     pub(crate) fn block_mut(&mut self, logical: u32) -> Option<&mut [u8]> {
         let (&first, piece) = self.pieces.range_mut(..=logical).next_back()?;
         let inside = logical - first;
@@ -106,8 +106,8 @@ impl DirtyBlocks {
         Some(&mut piece.buffer[span])
     }
 
-    /// Makes all blocks of a range dirty. Returns how many were clean. The content of these is
-    /// unspecified: the caller [fills](Self::fill) them.
+    /// Makes all blocks of a range dirty. Returns how many of them were not dirty before. The
+    /// content of these blocks is unspecified until the caller [fills](Self::fill) them.
     pub(crate) fn add(&mut self, blocks: Range<u32>, pool: &Arc<BufferPool>) -> usize {
         let before = self.len;
         let mut at = blocks.start;
@@ -198,7 +198,7 @@ impl DirtyBlocks {
         slices
     }
 
-    /// The runs of dirty blocks from a block on. Touching pieces are not joined.
+    /// The dirty blocks from a block on, as one range per piece. Adjacent pieces are not joined.
     fn parts_from(&self, from: u32) -> impl Iterator<Item = Range<u32>> {
         let inside = self.piece_of(from).map(|(first, piece)| from..first + piece.len);
         let start = inside.as_ref().map_or(from, |part| part.end);

@@ -3,22 +3,23 @@
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Blocks that are read ahead at the first read that begins where the one before it ended.
+/// How many blocks are read ahead at the first read that begins where the previous read ended.
 const FIRST: u32 = 16;
 
 /// Where a file was read last. Relaxed: a hint that concurrent readers may mix up.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// The byte behind the last read.
+    /// The byte after the last read.
     next: AtomicU64,
     /// Blocks to read ahead, 0 after a read out of order.
     window: AtomicU32,
 }
 
 impl ReadAhead {
-    /// Blocks to read beyond `len` bytes at `offset`, at most `most`. The number is 0 for a read
-    /// out of order. It is [`FIRST`] for the first read that begins where the last one ended, and
-    /// doubles with each further one. The first read of all counts as in order if `offset` is 0.
+    /// Notes a read of `len` bytes at `offset`. Returns how many blocks to read after them, at most
+    /// `most`. The number is 0 for a read out of order. It is [`FIRST`] for the first read that
+    /// begins where the previous one ended, and doubles with each further one. The very first read
+    /// counts as in order if `offset` is 0.
     pub(crate) fn note_read(&self, offset: u64, len: usize, most: u32) -> u32 {
         let goes_on = self.next.swap(offset.saturating_add(u64_from_usize(len)), Ordering::Relaxed) == offset;
         let window = self.window.load(Ordering::Relaxed);
