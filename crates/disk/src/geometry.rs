@@ -48,8 +48,8 @@ impl Geometry {
     /// Checks the fields against each other.
     ///
     /// # Errors
-    /// [`GeometryError`] names the first bound that is violated. Each bound protects arithmetic of
-    /// this type from overflow.
+    /// [`GeometryError`] names the first bound that is violated. The arithmetic of this type relies
+    /// on every bound.
     pub fn new(fields: GeometryFields) -> Result<Self, GeometryError> {
         let f = &fields;
         let check = |ok: bool, what| if ok { Ok(()) } else { Err(GeometryError(what)) };

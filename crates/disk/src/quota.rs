@@ -96,7 +96,8 @@ on_disk! {
     }
 }
 
-/// Of what the numbers of a quota file are the ids. The superblock and e2fsck use this order.
+/// What the numbers of a quota file identify. The superblock and e2fsck use the order of the
+/// variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaType {
     /// Users.
@@ -108,7 +109,7 @@ pub enum QuotaType {
 }
 
 impl QuotaType {
-    /// All types, in that order.
+    /// All types, in their order.
     pub const ALL: [Self; 3] = [Self::User, Self::Group, Self::Project];
 
     /// `dqh_magic`.

@@ -38,9 +38,9 @@ use std::time::Duration;
 const SAMPLE: u32 = 10_000;
 /// How many small directories there are.
 const DIRECTORIES: u32 = 20;
-/// Lookups for one figure. In a small directory names repeat.
+/// Lookups for one figure. In a small directory each name is looked up several times.
 const LOOKUPS: u32 = 200_000;
-/// Rounds of which the median is taken.
+/// How many rounds these lookups are divided into. The figure is the median of the rounds' rates.
 const ROUNDS: u32 = 20;
 
 /// How names are made from numbers.
@@ -197,7 +197,8 @@ fn map_lookups(naming: Naming, held: u32) -> Answer<f64> {
     median_lookups(naming, held, |name| map.contains_key(name))
 }
 
-/// Lookups per second of CPU time, of names spread over the `held` ones: the median of the rounds.
+/// Lookups per second of CPU time: the median of the rounds. The names looked up are spread over
+/// all `held` names.
 fn median_lookups(naming: Naming, held: u32, find: impl Fn(&str) -> bool) -> Answer<f64> {
     let mut rates = Vec::new();
     for round in 0..ROUNDS {

@@ -11,8 +11,8 @@ use blockyard_sync::CpuSlot;
 pub struct OpContext {
     /// The CPU slot: chooses shards, locality groups and per-CPU cursors.
     pub cpu: CpuSlot,
-    /// The colour (thread id modulo 16): how many sixteenths of a group are added to a goal block.
-    /// Without effect under delayed allocation.
+    /// The colour, from the thread id: modulo 16, how many sixteenths of a group are added to a
+    /// goal block. Without effect on files under delayed allocation.
     pub colour: u32,
     /// The time that the operation stores in inodes.
     pub now: Timestamp,

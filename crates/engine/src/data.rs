@@ -41,7 +41,7 @@ impl FileData {
     }
 
     /// Forgets the pages of a byte range, but does not split a folio with dirty blocks outside the
-    /// range. Dirty blocks in the range do not matter.
+    /// range. Dirty blocks in the range are ignored: their data was dropped or does not matter.
     pub(crate) fn forget_pages(&mut self, bytes: Range<u64>, block_bits: u32, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);

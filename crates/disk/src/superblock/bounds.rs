@@ -67,8 +67,7 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
     bound(fits, CorruptionKind::SuperblockInodesPerGroup, "s_inodes_per_group", inodes)?;
     let first = raw.s_first_data_block.get();
     // A bigalloc file system with blocks and clusters of 1 KiB has the first data block 0 if mke2fs
-    // made it (`-b 1024 -C 1024`), but 1 if bigalloc was turned on later. Linux and e2fsck accept
-    // both.
+    // made it with bigalloc, but 1 if bigalloc was turned on later. Linux and e2fsck accept both.
     let is_usual = first == u32::from(log_block == 0 && !bigalloc);
     let is_flagged = first == 1 && log_block == 0 && bigalloc && log_cluster == log_block;
     bound(is_usual || is_flagged, CorruptionKind::SuperblockFirstDataBlock, "s_first_data_block", first)?;

@@ -33,8 +33,8 @@ pub(crate) struct DataBuffer {
 }
 
 impl BufferPool {
-    /// An empty pool for blocks of `1 << block_bits` bytes. Its free buffers keep at most about
-    /// `bytes_max` bytes.
+    /// An empty pool for blocks of `1 << block_bits` bytes. It keeps a freed buffer only if all
+    /// buffers together have at most about `bytes_max` bytes.
     pub(crate) fn new(block_bits: u32, bytes_max: usize) -> Arc<Self> {
         let classes = (0..).take_while(|class| 1 << (block_bits + class) <= BUFFER_MAX.max(1 << block_bits));
         let classes = classes.map(|_| CachePadded::new(Mutex::new(rank::LEAF, Vec::new()))).collect();
