@@ -17,7 +17,7 @@ pub struct GeometryFields {
     pub cluster_ratio_bits: u32,
     /// Size of the file system in blocks.
     pub blocks_count: BlockCount,
-    /// 1 for 1 KiB blocks without bigalloc, otherwise 0.
+    /// First block of group 0: 0, or 1 with 1 KiB blocks and one block per cluster.
     pub first_data_block: BlockNr,
     /// Clusters in one group: the bits in use in its block bitmap.
     pub clusters_per_group: u32,

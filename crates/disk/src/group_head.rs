@@ -5,8 +5,9 @@
 //! group `i`: the groups that it describes. A copy of it lies in the first, second and last group
 //! of that meta group. Only the meta groups below `s_first_meta_bg` keep the classic layout.
 //!
-//! Invariant: a head is contiguous from the first block of its group. Group 0 of a bigalloc file
-//! system with 1 KiB blocks begins with the boot block, which counts as part of the head.
+//! Invariant: a head is contiguous from the first block of its group. If blocks have 1 KiB and the
+//! first data block is 0 (bigalloc), group 0 begins with the boot block, which counts as part of
+//! the head.
 
 use core::ops::Range;
 

@@ -13,7 +13,7 @@ on_disk! {
     pub struct RawOrphanTail[8] {
         /// 0x0B10CA04.
         0 ob_magic: U32,
-        /// crc32c seeded by inode and physical block.
+        /// crc32c of the slots, seeded with the orphan file's inode and the block's number.
         4 ob_checksum: U32,
     }
 }

@@ -1,9 +1,9 @@
 //! Partition tables: where the partitions of a disk begin and end. This module only interprets
 //! bytes; `blockyard-device` reads them.
 //!
-//! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and
-//! the table of UEFI (GPT). This module checks only whether a table is consistent in itself;
-//! `blockyard-device` checks it against the size of the disk.
+//! There are two forms: the four entries of the boot sector (MBR) with their chain of logical
+//! partitions, and the table of UEFI (GPT). This module checks only whether a table is consistent
+//! in itself; `blockyard-device` checks it against the size of the disk.
 
 mod gpt;
 mod mbr;

@@ -59,8 +59,8 @@ on_disk! {
 }
 
 on_disk! {
-    /// What may follow the fixed part, from byte 128 of the slot. `i_extra_isize` says how much of
-    /// it is valid.
+    /// The fields that may follow the fixed part, from byte 128 of the slot. `i_extra_isize` says
+    /// how many of their bytes are valid.
     pub struct RawInodeExtra[32] {
         /// Bytes in use from byte 128 on, this field included.
         0x00 i_extra_isize: U16,
@@ -145,7 +145,7 @@ bitflags::bitflags! {
     }
 }
 
-/// The type bits of `i_mode`.
+/// The type of an inode, from the type bits of `i_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// Named pipe.

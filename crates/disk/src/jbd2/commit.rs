@@ -95,7 +95,7 @@ impl<'a> CommitBlock<'a> {
         format.commit_checksum(&half) == stored
     }
 
-    /// Compares the crc32 of v1 with the one computed over the transaction. A block without
+    /// Compares the crc32 of v1 with the one `computed` over the transaction. A block without a
     /// checksum passes.
     #[must_use]
     pub fn verify_v1(&self, computed: u32) -> bool {

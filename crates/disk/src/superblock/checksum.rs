@@ -9,8 +9,8 @@ use crate::error::{Corruption, CorruptionKind};
 use crate::features::{FeatureSet, Incompat};
 
 impl Checksums {
-    /// Which checksums a file system with this superblock has: crc32c with metadata_csum, otherwise
-    /// crc16 with uninit_bg.
+    /// Which checksums a file system with this superblock has: crc32c with metadata_csum, else
+    /// crc16 with uninit_bg, else none.
     #[must_use]
     pub fn of(sb: &RawSuperblock) -> Self {
         let features = FeatureSet { compat: sb.compat(), incompat: sb.incompat(), ro_compat: sb.ro_compat() };

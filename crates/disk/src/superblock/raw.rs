@@ -20,7 +20,7 @@ on_disk! {
         0x00C s_free_blocks_count_lo: U32,
         /// Free inodes.
         0x010 s_free_inodes_count: U32,
-        /// First block of group 0: 1 for 1 KiB blocks without bigalloc, otherwise 0.
+        /// First block of group 0: 0, or 1 with 1 KiB blocks and one block per cluster.
         0x014 s_first_data_block: U32,
         /// Block size is `1024 << s_log_block_size`.
         0x018 s_log_block_size: U32,

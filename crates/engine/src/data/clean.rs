@@ -17,7 +17,7 @@ const STRIPE_BITS: u32 = 4;
 /// Number of shards. Each has a lock of its own.
 const SHARDS: usize = 16;
 
-/// Copies of file data blocks that are on the device.
+/// Copies of file data blocks, with the content that they have on the device.
 pub(crate) struct CleanBlocks {
     block_bits: u32,
     /// The largest number of blocks that all shards together keep.
@@ -34,7 +34,7 @@ pub(crate) struct ReadNote {
     blocks: Range<u64>,
 }
 
-/// Blocks in slots, and a clock's hand over the slots.
+/// One shard: blocks in slots, and the hand of a clock that goes round the slots.
 struct Shard {
     slot_of: HashMap<u64, usize, NumberHasher>,
     slots: Vec<Slot>,
