@@ -3,8 +3,8 @@
 //! A finding is a [`Code`], a [`Site`] and a sentence. Findings sort by (pass, site, code,
 //! sentence): two checks of the same image give the same list, whatever the number of threads.
 //! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work, a [`Ledger`]
-//! a limited number per check, and both count the rest. A repair has to know of every inode with a
-//! fault. So for errors beyond the limits in passes 1 and 4, the inode and the code are kept: 8
+//! a limited number per check, and both count the rest. But a repair must know every faulty inode.
+//! So errors of passes 1 and 4 beyond the limits still leave a record of their inode and code: 8
 //! bytes for each inode in pass 1, and 8 bytes for each inode and code in pass 4.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
@@ -115,8 +115,8 @@ impl Finding {
     }
 }
 
-/// What is known of findings that were not kept: an inode, and what is wrong with it. In pass 1 the
-/// first code stands for all, because a repair examines the inode again.
+/// The record of findings about an inode that were dropped at a limit. In pass 1, the first code
+/// stands for all codes of the inode, because a repair examines the inode again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unkept {
     pub(crate) inode: InodeNr,
@@ -124,15 +124,15 @@ pub(crate) struct Unkept {
 }
 
 impl Unkept {
-    /// Whether a repair learns nothing more from `next` than from this one.
+    /// Whether `next` would tell a repair nothing new after this record.
     fn covers(self, next: Self) -> bool {
         let same_code = self.code == next.code || (self.code.pass() == 1 && next.code.pass() == 1);
         self.inode == next.inode && same_code
     }
 }
 
-/// Remembers a finding that is not kept, if a repair asks for it. In passes 1 and 4 findings about
-/// an inode come one after another.
+/// Records the inode and code of a dropped finding, if a repair needs them. In passes 1 and 4, all
+/// findings about an inode come in a row, so only the last record is compared.
 fn remember(unkept: &mut Vec<Unkept>, code: Code, site: Site) {
     if code.severity() == Severity::Error
         && matches!(code.pass(), 1 | 4)
@@ -173,7 +173,7 @@ impl Sink {
         self.findings.first()
     }
 
-    /// The findings, as far as they were kept.
+    /// The findings that were kept.
     pub(crate) fn into_findings(self) -> Vec<Finding> {
         self.findings
     }
@@ -193,7 +193,7 @@ impl Sink {
     }
 }
 
-/// Findings kept and not kept.
+/// The number of findings, kept or not.
 fn counted(kept: &[Finding], suppressed: u64) -> u64 {
     blockyard_disk::num::u64_from_usize(kept.len()) + suppressed
 }
@@ -205,7 +205,7 @@ pub(crate) struct Ledger {
     unkept: Vec<Unkept>,
     suppressed: u64,
     errors: u64,
-    /// What could not be judged. There is no verdict then, unless there are errors.
+    /// What the check could not judge. If it is set and there are no errors, there is no verdict.
     unjudged: Option<&'static str>,
 }
 
@@ -213,7 +213,7 @@ impl Ledger {
     /// The most findings kept for a check.
     const LIMIT: usize = 200_000;
 
-    /// Takes over what a unit of work found. Units must come in an order that does not depend on
+    /// Adds the findings of a unit of work. Units must come in an order that does not depend on
     /// threads.
     pub(crate) fn absorb(&mut self, sink: Sink) {
         let room = Self::LIMIT.saturating_sub(self.findings.len());
@@ -228,8 +228,8 @@ impl Ledger {
         assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
 
-    /// Sorts the findings after the first `earlier` ones by inode. Those of one inode keep their
-    /// order.
+    /// Sorts all findings except the first `earlier` ones by inode. Findings about the same inode
+    /// keep their order.
     pub(crate) fn sort_by_inode(&mut self, earlier: usize) {
         self.findings[earlier..].sort_by_key(|finding| finding.site.inode);
     }
@@ -254,7 +254,7 @@ impl Ledger {
         self.findings.iter().filter(|finding| finding.is_error())
     }
 
-    /// What is known of the findings that were not kept.
+    /// The records of findings that were not kept.
     pub(crate) fn unkept(&self) -> &[Unkept] {
         &self.unkept
     }

@@ -4,11 +4,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-/// Works on all items in parallel; returns the results in order. Items begin in order, too. So the
-/// threads read near each other, and the head of a disk passes over the disk once.
+/// Calls `work` for all items in parallel, and returns the results in the order of the items. The
+/// calls also begin in that order. So the threads read close to each other, and the head of a disk
+/// sweeps over the disk once.
 pub(crate) fn map_in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    // rayon would give each thread a part of the items. Here a thread that asks for work gets the
-    // next of all items. Relaxed: the counter orders nothing else.
+    // rayon would give each thread its own part of the items. Here, each free thread takes the next
+    // item of the whole list. Relaxed: the counter orders no other memory access.
     let next = AtomicUsize::new(0);
     let begin = |_| {
         let at = next.fetch_add(1, Ordering::Relaxed);

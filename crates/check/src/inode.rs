@@ -1,8 +1,8 @@
 //! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block
 //! count.
 //!
-//! Each step depends on those before it: use, type and flags, the map, the sums. A fault that makes
-//! the sums meaningless suppresses the findings about them.
+//! The steps are in this order, and each depends on those before it. A damaged map suppresses the
+//! findings about size and block count, because the sums of its walk mean nothing.
 
 mod attributes;
 mod content;
@@ -30,10 +30,10 @@ use crate::superblock::{is_hidden, is_used_by_name};
 use crate::vitals::blocks_per_group;
 use crate::volume::Volume;
 
-/// Detail of the finding that the checksum of an inode with extent blocks is wrong.
+/// Detail of [`Code::INODE_CHECKSUM`] for an inode whose extent tree has blocks of its own.
 pub(crate) const EXTENT_BLOCKS: &str = "its extents lie in blocks";
 
-/// What every unit of work reads.
+/// What all units of work share.
 pub(crate) struct Scan<'a, 'v> {
     pub(crate) volume: &'a Volume<'v>,
     pub(crate) system: &'a [SystemRange],
@@ -55,7 +55,7 @@ pub(crate) struct Examination<'a, 's, 'v> {
 /// What the fields of an inode should hold, judged by its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// `i_blocks`, in the unit of the flags.
+    /// `i_blocks` in its unit: 512 bytes, or blocks if the inode has the flag HUGE_FILE.
     pub(crate) units: Option<u64>,
     /// `i_size` in bytes.
     pub(crate) size: Option<u64>,
@@ -126,7 +126,7 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     let raw = slot.raw();
     let orphan = cx.scan.orphans.contains(&cx.inode.raw());
     if is_stale_orphan_file(cx, raw, role) {
-        // Counts as unused, so entries that name it are wrong too.
+        // The inode counts as unused, so directory entries that name it are faults, too.
         return cx.add(Code::ORPHAN_FILE_IN_USE, "s_orphan_file_inum names it");
     }
     facts.links.set(index, raw.i_links_count.get());
@@ -167,8 +167,8 @@ fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role
         && raw.i_mode.get() != 0
 }
 
-/// An inode of zeroes was never written and has no checksum. Like e2fsck, this looks only at the
-/// first 128 bytes.
+/// Verifies the inode's checksum, unless the inode is all zeroes: then it was never written. Like
+/// e2fsck, this looks for zeroes in the first 128 bytes only.
 fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     let was_written = slot.bytes()[..RawInode::SIZE] != [0; RawInode::SIZE];
     if was_written && cx.scan.volume.checksums.verify_inode(cx.inode, slot).is_err() {
@@ -177,8 +177,8 @@ fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     }
 }
 
-/// Whether an inode has links and, by the extent header in `i_block`, extents in blocks of their
-/// own.
+/// Whether an inode is a file, directory or symbolic link that has links, and its extent tree has
+/// blocks of its own (by the extent header in `i_block`).
 pub(crate) fn has_extent_blocks(raw: &RawInode) -> bool {
     let is_mapped =
         matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
@@ -190,7 +190,7 @@ pub(crate) fn has_extent_blocks(raw: &RawInode) -> bool {
         && header.eh_depth.get() > 0
 }
 
-/// An inode with a mode but no links must say when it was deleted, unless it is a reserved one.
+/// An inode with a mode but no links must have a deletion time, unless it is a reserved inode.
 fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if raw.i_mode.get() != 0 && raw.i_dtime.get() == 0 && cx.inode.raw() >= cx.scan.volume.first_inode() {
         cx.add(Code::UNUSED_NO_DTIME, "");
@@ -264,13 +264,13 @@ fn examine_used(
         facts.vitals.note_pieces(raw, content.laid, blocks_per_group(cx.scan.volume));
     }
     facts.vitals.note_map(raw, content.laid, ordinary);
-    // A directory whose deletion must be finished is not walked: its parent has already lost the
-    // link.
+    // Pass 2 does not walk a directory whose deletion must be finished: its entry in the parent is
+    // already removed.
     let is_deleted = raw.i_links_count.get() == 0 && cx.scan.orphans.contains(&cx.inode.raw());
     if kind == Some(FileType::Directory) && !is_deleted {
         facts.directories.push(directory(cx, raw, content.runs, &attributes));
     }
-    // With or without the feature: attributes may refer to the inode.
+    // Recorded even without the feature `ea_inode`, because attributes may refer to the inode.
     let is_value = raw.flags().contains(InodeFlags::EA_INODE);
     if is_value {
         facts.value_inodes.push(value_inode(cx.inode, raw));
@@ -281,7 +281,7 @@ fn examine_used(
     known.with_ea_inode(is_value).with_empty(content.empty && attributes.count == 0)
 }
 
-/// Checks what an inode holds by its type.
+/// Checks the content of an inode by the rules for its type.
 fn check_content(
     cx: &mut Examination<'_, '_, '_>,
     slot: &InodeSlot<&[u8]>,
@@ -314,15 +314,16 @@ fn check_content(
     content::Content::default()
 }
 
-/// What the walk over the directories needs to know about one of them.
+/// What pass 2 needs to know about a directory.
 fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attributes: &InInode) -> DirFact {
     let flags = raw.flags();
     let body = if flags.contains(InodeFlags::INLINE_DATA) {
         let tail = attributes.inline_tail.clone().unwrap_or_default();
         DirBody::Inline(Box::new(InlineBody { head: raw.i_block, tail }))
     } else {
-        // Copied to its exact size, because there is one per directory. Shrinking a long vector in
-        // place would leave a gap that is too short for the next one.
+        // Copied into an allocation of the exact size, because every directory has such a list.
+        // Shrinking the long vector in place would leave a gap in the heap that is too short for
+        // the next long vector.
         DirBody::Blocks { runs: runs.as_slice().into() }
     };
     DirFact {
@@ -343,7 +344,8 @@ fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
     ValueInode { inode, size: raw.size(), hash: raw.i_atime.get(), refcount }
 }
 
-/// Checks what a reserved or hidden inode must be.
+/// Checks that the inode has the type that its role requires. For the resize inode, also checks the
+/// map.
 fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let kind = raw.file_type();
     let regular = kind == Some(FileType::Regular);
@@ -413,8 +415,7 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<Fi
     wrong(InodeFlags::APPEND, special, Code::SPECIAL_IMMUTABLE);
 }
 
-/// `i_size` in bytes as a `usize`, at most 2^32: it is only compared with the lengths of small
-/// buffers.
+/// `i_size` as a `usize`, capped at 2^32: it is only compared with the lengths of small buffers.
 pub(crate) fn small(size: u64) -> usize {
     usize_from_u64(size.min(1 << 32))
 }

@@ -1,7 +1,8 @@
 //! Pass 1: the walk over the inode tables. A unit of work is a group.
 //!
-//! Groups are done in batches, so that findings are taken over in order and memory stays bounded. A
-//! group marked INODE_UNINIT costs nothing, unless its descriptor is in doubt or from a backup.
+//! Groups are walked in batches. After each batch its findings are added in the order of the
+//! groups, so memory stays bounded. The table of a group marked INODE_UNINIT is not read, unless
+//! the group's descriptor is in doubt or from a backup.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
@@ -36,7 +37,8 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
     let in_use = |group: GroupNr| u64_from_u32(scan.volume.group_of(group).inodes_used);
     let all: u64 = groups.iter().map(|&group| in_use(group)).sum();
-    // What was read before the walk shows at once, and the time left is that of the walk.
+    // This first step reports at once what was read before the walk. A watch that estimates the
+    // time left measures the walk from here.
     scan.volume.watch.tell(Part::Inodes, 0, all);
     let gather_group = |group: GroupNr| {
         let gathered = gather_group(scan, group);
@@ -54,7 +56,8 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     facts
 }
 
-/// Notes which inodes lie in blocks that are listed as bad. The list is in the first group.
+/// Notes which inodes lie in blocks that the bad-blocks inode lists. The facts of group 0 hold the
+/// list.
 fn note_bad(volume: &Volume<'_>, facts: &mut Facts) {
     let listed = facts.groups.first().map(|group| group.bad_blocks.clone()).unwrap_or_default();
     if listed.is_empty() {

@@ -15,13 +15,13 @@ use crate::map::Run;
 use crate::orphans::file_runs;
 use crate::volume::Volume;
 
-/// Smallest journal, and smallest part of one for full commits, in blocks.
+/// The fewest blocks that a journal may have, and the fewest outside of its fast-commit area.
 const BLOCKS_MIN: u64 = 1024;
 /// `s_checksum_type` of crc32c.
 const CRC32C: u8 = 4;
 
-/// Checks what the superblock says about the journal, the journal's inode, and its superblock.
-/// `external` is the journal device that the user gave.
+/// Checks what the superblock says about the journal, the journal's inode, and the journal
+/// superblock. `external` is the journal device that the user gave.
 pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sink: &mut Sink) {
     let sb = &volume.sb;
     let recover = volume.incompat.contains(Incompat::RECOVER);
@@ -30,7 +30,8 @@ pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sin
         if journal {
             return check_external(volume, external, recover, sink);
         }
-        // Linux ignores it. e2fsck wants the device, and does nothing without it.
+        // Without the feature, Linux ignores `s_journal_uuid`. But e2fsck requires the device, and
+        // does nothing without it.
         sink.add(Code::STRAY_JOURNAL_DEVICE, Site::NOWHERE, "s_journal_uuid is set");
     }
     let named = sb.s_journal_inum.get() != 0;
@@ -56,8 +57,8 @@ pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sin
     }
 }
 
-/// Checks a journal on a device of its own. It must be the one that the superblock names, and be
-/// empty unless the recovery flag is set.
+/// Checks an external journal. It must be the one that the superblock names, and be empty unless
+/// the recovery flag is set.
 fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recover: bool, sink: &mut Sink) {
     let Some(journal) = journal else {
         let detail = "give its device with --journal-device";
@@ -105,7 +106,7 @@ fn external_superblock(
     Ok(raw)
 }
 
-/// The map of the journal's inode, and how many blocks of log it has.
+/// The runs that the journal's inode maps, and how many blocks the journal has.
 fn journal_runs(volume: &Volume<'_>) -> Result<(Vec<Run>, u64), String> {
     let inode = InodeNr::new(volume.sb.s_journal_inum.get());
     let known = inode.raw() >= 1 && inode.raw() <= volume.geometry.inodes_count();
@@ -123,7 +124,7 @@ fn journal_runs(volume: &Volume<'_>) -> Result<(Vec<Run>, u64), String> {
     let blocks = raw.size() >> volume.geometry.block_bits();
     let mapped: u64 = runs.iter().map(|run| run.length).sum();
     let size_max = raw.size().div_ceil(blockyard_disk::num::u64_from_usize(volume.block_size()));
-    // e2fsck requires a map without holes only with extents, and only below 2 GiB.
+    // e2fsck rejects holes only in a map of extents, and only if the size is below 2 GiB.
     let asked = raw.flags().contains(InodeFlags::EXTENTS) && raw.size() < 1 << 31;
     if blocks < BLOCKS_MIN || (asked && mapped < size_max) {
         return Err(format!("{} bytes of size, {mapped} blocks mapped", raw.size()));
@@ -176,7 +177,7 @@ fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> 
     })?;
     if features.incompat.contains(JournalIncompat::FAST_COMMIT) {
         let fast = raw.fast_commit_area();
-        // Wraps as in e2fsck: an area larger than the journal passes.
+        // Wraps around as in e2fsck: a fast-commit area larger than the journal passes.
         let rest = u64::from(raw.s_maxlen.get().wrapping_sub(fast));
         require(rest >= BLOCKS_MIN, format!("{fast} blocks for fast commits leave {rest} of {maxlen}"))?;
     }

@@ -64,7 +64,7 @@ use paths::Paths;
 use replay::Replayed;
 use superblock::Opened;
 
-/// How to run.
+/// How to run a check or a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Worker threads; `None` for one per CPU.
@@ -79,7 +79,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The threads of a check or a repair. A read blocks the thread that asks for it.
+    /// The thread pool of a check or a repair. A read blocks its thread, so the pool has at least
+    /// `io_depth` threads.
     fn pool(&self) -> Result<rayon::ThreadPool, Error> {
         let threads = match (self.threads, self.io_depth) {
             (threads, None) => threads.unwrap_or(0),
@@ -98,9 +99,9 @@ pub enum Part {
     Inodes,
     /// Directories: pass 2.
     Directories,
-    /// Directories, which must all be reachable: pass 3. Told once, at its end.
+    /// Directories, which must all be reachable: pass 3. Reported once, at the end of the pass.
     Connectivity,
-    /// Groups, whose inodes' links are counted: pass 4. Told once, at its end.
+    /// Groups, whose inodes' links are counted: pass 4. Reported once, at the end of the pass.
     Links,
     /// Groups, whose bitmaps are compared: pass 5.
     Groups,
@@ -112,11 +113,11 @@ pub enum Part {
 pub struct Step {
     /// The part that is at work.
     pub part: Part,
-    /// Items of the part that have been done since the last step; 0 if the part begins.
+    /// Items of the part that have been done since the last step; 0 when the part begins.
     pub more: u64,
-    /// All items of the part. The steps of a part add up to them.
+    /// The number of items of the part: the sum of `more` over all its steps.
     pub all: u64,
-    /// Bytes that were read so far, by all checks with this watch.
+    /// Bytes that all checks with this watch have read so far.
     pub read_bytes: u64,
 }
 
@@ -127,7 +128,7 @@ pub struct Watch(Option<Arc<Watched>>);
 
 struct Watched {
     told: Box<dyn Fn(Step) + Send + Sync>,
-    /// Relaxed: nothing depends on it but what is shown.
+    /// Accessed with `Relaxed`: it is only shown to the user.
     read_bytes: AtomicU64,
 }
 
@@ -170,7 +171,8 @@ pub struct Place {
 /// Why a check or a repair could not be done at all (exit code 8 of e2fsck).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The image has features that change what metadata means.
+    /// The file system has features that change what metadata means, or whose rules the checker
+    /// does not know.
     #[error("the file system has features that cannot be checked: {0}")]
     Unsupported(String),
     /// The block that was asked for holds no superblock.
@@ -205,7 +207,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// How many findings were errors, kept or not.
     pub errors: u64,
-    /// Findings that were counted and not kept.
+    /// How many findings were counted but not kept.
     pub suppressed: u64,
     /// Whether the file system could be examined. It could not if its superblock or descriptors,
     /// and the backups that were tried, are unusable, or if its external journal is missing,
@@ -284,7 +286,7 @@ pub fn measure(
     measure_and_name(device, journal, options, &mut asked)
 }
 
-/// As [`measure`]; also finds the paths that are asked for.
+/// As [`measure`]; also finds the paths of the inodes in `asked`.
 fn measure_and_name(
     device: &dyn BlockDevice,
     journal: Option<&dyn BlockDevice>,
@@ -308,7 +310,7 @@ struct Asked {
     paths: Paths,
 }
 
-/// What is checked. Both devices are only read.
+/// The devices to check. They are only read.
 #[derive(Clone, Copy)]
 struct Devices<'a> {
     image: &'a dyn BlockDevice,
@@ -357,7 +359,7 @@ fn run(
     Ok(Report { findings, errors, suppressed, examined, vitals })
 }
 
-/// What a check collects on its way.
+/// What a check collects as it runs.
 struct Course<'a, 'm> {
     ledger: Ledger,
     passes: &'a mut Passes<'m>,
@@ -413,8 +415,8 @@ fn run_on_backup(
     examine(Some(&volume), devices.journal, std::mem::take(sink), course)
 }
 
-/// Examines what could be opened of a file system. False when its superblock or descriptors do not
-/// suffice.
+/// Examines a file system, if it could be opened. False when its superblock or descriptors are
+/// unusable.
 fn examine(
     volume: Option<&volume::Volume<'_>>,
     journal: Option<&dyn BlockDevice>,
@@ -436,7 +438,7 @@ fn examine(
     Ok(usable)
 }
 
-/// The passes after the superblock and the descriptors were read.
+/// Runs the passes. The superblock and the descriptors have been read.
 fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     let Course { ledger, passes, asked, vitals } = course;
     let groups = blockyard_disk::num::usize_from_u32(volume.geometry.groups());
@@ -492,7 +494,7 @@ fn with_metadata(volume: &volume::Volume<'_>, system: &[descriptors::SystemRange
     map
 }
 
-/// Records what e2fsck judges and this checker does not.
+/// Records what e2fsck can judge but this checker cannot.
 fn leave_unjudged(facts: &facts::Facts, ledger: &mut Ledger) {
     if facts.groups.iter().flat_map(|group| &group.directories).any(|fact| fact.casefold) {
         ledger.leave_unjudged("casefold: hashes and repetitions of names");

@@ -1,9 +1,9 @@
 //! The map of an inode: extent trees and indirect blocks, walked without recursion.
 //!
 //! A walk reports faults to the sink, claims every cluster through [`Claims`], and sums up what the
-//! rules about size and `i_blocks` need. It is bounded: an extent tree descends at most five
-//! levels, no block of a map is entered twice for one inode (the resize inode excepted), and a
-//! [`Budget`] limits the map blocks read for one group of inodes.
+//! rules about size and `i_blocks` need. It is bounded: it descends at most five levels of an
+//! extent tree, it enters no block of a map twice (except for the resize inode), and a [`Budget`]
+//! limits the map blocks that are read for all inodes of one group.
 
 mod extents;
 mod indirect;
@@ -31,14 +31,14 @@ pub(crate) struct Run {
     pub(crate) unwritten: bool,
 }
 
-/// Where claims of clusters go: the block map in the first walk, a search for shared clusters in
-/// the second.
+/// Where claims of clusters go: into the block map in the first walk over the inodes, into the
+/// search for shared clusters in the second.
 pub(crate) trait Claims {
     /// Claims `count` clusters from `cluster` on.
     fn claim(&mut self, cluster: u64, count: u64);
 }
 
-/// Claims that go nowhere.
+/// Ignores all claims.
 pub(crate) struct NoClaims;
 
 impl Claims for NoClaims {
@@ -75,13 +75,13 @@ pub(crate) struct Walk<'a, 'v> {
     /// claimed nor a fault. Only its double-indirect block is claimed; `check_resize_inode` checks
     /// where the others are.
     pub(crate) owns_metadata: bool,
-    /// Whether blocks of data that lie in static metadata are left unclaimed. This is for the list
-    /// of bad blocks, which may name metadata.
+    /// Whether mapped blocks that lie in static metadata are left unclaimed. Set for the bad-blocks
+    /// inode, which may list blocks of metadata.
     pub(crate) skips_metadata: bool,
-    /// Whether runs are kept.
+    /// Whether the walk collects [`Walk::runs`].
     pub(crate) keep_runs: bool,
     pub(crate) runs: Vec<Run>,
-    /// Blocks allocated: data and map, whole clusters.
+    /// Blocks allocated for data and map, counted in whole clusters.
     pub(crate) blocks: u64,
     /// One more than the last mapped logical block.
     pub(crate) end: u64,
@@ -89,10 +89,10 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) end_written: u64,
     /// Whether the map is too damaged for its sums to mean anything.
     pub(crate) damaged: bool,
-    /// Whether the blocks are not contiguous in the file's order, blocks of an indirect map
-    /// included.
+    /// Whether the blocks are not contiguous on the device, taken in the file's order. Indirect
+    /// blocks count, each before the blocks that it maps; nodes of an extent tree do not.
     pub(crate) split: bool,
-    /// The last block so far in the file's order.
+    /// The last block so far, in the same order.
     last_block: Option<u64>,
     visited: HashSet<u64>,
     ahead: Ahead,
@@ -143,7 +143,8 @@ impl<'a, 'v> Walk<'a, 'v> {
         Site::inode(self.inode)
     }
 
-    /// Records the blocks that come next in the file's order.
+    /// Records the next blocks in the file's order, and whether there is a gap before them on the
+    /// device.
     fn follow(&mut self, first: u64, count: u64) {
         debug_assert!(count > 0, "no block at {first}");
         self.split |= self.last_block.is_some_and(|last| last + 1 != first);
@@ -162,7 +163,7 @@ impl<'a, 'v> Walk<'a, 'v> {
     fn enter(&mut self, block: BlockNr, more: u64) -> Option<Vec<u8>> {
         assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);
-        // The resize inode may enter a block twice: what it should hold is compared elsewhere.
+        // A block may occur twice in the resize inode: `check_resize_inode` checks its map.
         if !self.visited.insert(block.raw()) && !self.owns_metadata {
             self.fault(Code::MAP_LOOP, site, "");
             return None;
@@ -211,7 +212,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             "{run:?} leaves the file system"
         );
         if self.skips_metadata && run.length > 1 {
-            // Only the blocks of the run that are metadata are skipped.
+            // Taken block by block, so that only the run's blocks in metadata stay unclaimed.
             let block = |at| Run { logical: run.logical + at, physical: run.physical + at, length: 1, ..run };
             return (0..run.length).for_each(|at| self.data(block(at)));
         }

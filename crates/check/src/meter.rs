@@ -17,20 +17,21 @@ pub struct PassCost {
     pub reads: u64,
     /// Bytes that these reads asked for.
     pub bytes: u64,
-    /// Reads that do not begin where the previous read ended, by whichever thread.
+    /// Reads that do not begin where the previous read (of any thread) ended.
     pub seeks: u64,
     /// Wall-clock time.
     pub real: Duration,
-    /// User time of all threads, to a hundredth of a second; zero where the system does not tell.
+    /// User time of all threads, in steps of 10 ms; zero if the system does not report it.
     pub user: Duration,
-    /// System time of all threads.
+    /// System time of all threads, in the same way.
     pub system: Duration,
-    /// Resident memory of the process at the end, in bytes; zero where the system does not tell.
+    /// Resident memory of the process at the end of the pass, in bytes; zero if the system does not
+    /// report it.
     pub memory: u64,
 }
 
 impl PassCost {
-    /// The sum of some passes, as pass 0. The memory is the most that one of them ended with.
+    /// The sum of some passes, as pass 0. The memory is the largest value of any of them.
     #[must_use]
     pub fn total(passes: &[Self]) -> Self {
         passes.iter().fold(Self::default(), |sum, one| Self {
@@ -45,7 +46,7 @@ impl PassCost {
         })
     }
 
-    /// What was spent from one reading to the next.
+    /// What was spent between two [`Reading`]s.
     fn between(pass: u8, before: &Reading, after: &Reading) -> Self {
         debug_assert!(before.reads <= after.reads && before.bytes <= after.bytes, "counters only grow");
         Self {
@@ -72,7 +73,8 @@ struct Reading {
     memory: u64,
 }
 
-/// Counts the reads of a check. All operations are relaxed: the counters order nothing else.
+/// Counts the reads of a check. All atomic operations are relaxed: the counters order no other
+/// memory access.
 #[derive(Default)]
 pub(crate) struct Meter {
     reads: AtomicU64,
@@ -104,7 +106,7 @@ impl Meter {
     }
 }
 
-/// The resident memory in bytes that the text of `/proc/self/status` tells.
+/// The resident memory in bytes, from the text of `/proc/self/status`.
 fn resident(text: &str) -> u64 {
     let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
@@ -113,7 +115,8 @@ fn resident(text: &str) -> u64 {
 /// User and system time of this process from the text of `/proc/self/stat`, which counts in
 /// hundredths of a second.
 fn cpu_times(text: &str) -> (Duration, Duration) {
-    // Fields 14 and 15; the second field is in parentheses and may hold blanks.
+    // Fields 14 and 15. Field 2, the name, may hold blanks and parentheses, so the fields are
+    // counted from its last parenthesis.
     let (_, fields) = text.rsplit_once(") ").unwrap_or_default();
     let mut times = fields.split(' ').skip(11).map(|ticks| ticks.parse().unwrap_or(0));
     let mut next = || Duration::from_millis(times.next().unwrap_or(0u64) * 10);

@@ -14,8 +14,8 @@ use crate::finding::{Sink, Site};
 use crate::map::{Budget, NoClaims, Run, Walk, walk_extents, walk_indirect};
 use crate::volume::Volume;
 
-/// Reads the list and the file, and reports the inodes they name. Returns those that are in use:
-/// they are excused from the rules about deletion times and names.
+/// Reads the orphan list and the orphan file, and reports the inodes that they name. Returns those
+/// that are in use: the rules about deletion times and names do not apply to them.
 pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     let mut orphans = BTreeSet::new();
     walk_list(volume, &mut orphans, sink);
@@ -25,10 +25,10 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     orphans
 }
 
-/// Whether an orphan is in use, and so is excused from the rules. Unless the journal was replayed,
-/// it makes the file system unclean if it has no links but is in use, or has links and an
-/// `i_dtime`. On the list, `i_dtime` names the next orphan. It is 0 in the last one, so a last
-/// orphan with links does not make the file system unclean.
+/// Reports an orphan; returns whether it is in use. Unless the journal was replayed, an orphan
+/// makes the file system unclean if it has no links but is in use, or has links and an `i_dtime`.
+/// In the orphan list, `i_dtime` holds the number of the next orphan, and 0 in the last one. So if
+/// the last orphan of the list has links, it does not make the file system unclean.
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);
@@ -36,7 +36,8 @@ fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let linked = raw.i_links_count.get() > 0;
     let deleting = !linked && raw.i_mode.get() != 0 && is_allocated(volume, inode);
     let begun = deleting || linked && raw.i_dtime.get() != 0;
-    // Whoever replays the journal also finishes such operations.
+    // Whoever replays the journal also finishes these deletions and truncations, so after a replay
+    // they are no error.
     let code = if begun && !volume.is_replayed { Code::ORPHAN_UNFINISHED } else { Code::ORPHAN_PENDING };
     sink.add(code, Site::inode(inode), "");
     linked || deleting
@@ -57,7 +58,7 @@ fn plausible(volume: &Volume<'_>, inode: u32) -> bool {
 fn walk_list(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) {
     let mut next = volume.sb.s_last_orphan.get();
     let mut code = Code::ORPHAN_HEAD;
-    // Terminates: every inode is entered once.
+    // Terminates: no inode is inserted twice.
     while next != 0 {
         if !plausible(volume, next) || !orphans.insert(next) {
             sink.add(code, Site::NOWHERE, format!("inode {next}"));
@@ -108,7 +109,7 @@ fn walk_file(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) 
             slots += read_block(volume, seed, BlockNr::new(run.physical + index), site, orphans, sink);
         }
     }
-    // A replayed image was in use, so the mark may be set while there are no orphans.
+    // A file system that needed a replay was in use, so ORPHAN_PRESENT may be set without orphans.
     if present && slots == 0 && !volume.is_replayed {
         sink.add(Code::ORPHAN_PRESENT_EMPTY, site, "");
     }
@@ -136,7 +137,7 @@ fn read_block(
         return 0;
     };
     let mut slots = 0;
-    // Without checksums the field is zero.
+    // Without the feature metadata_csum, the field for the checksum is zero.
     let is_wrong = match seed {
         Some(_) => verify_orphan_block(seed, place, &bytes).is_err(),
         None => !bytes.ends_with(&[0; 4]),
@@ -155,7 +156,7 @@ fn read_block(
     slots
 }
 
-/// The map of a file, walked without findings or claims.
+/// The runs that a file maps. The walk reports no findings and claims no clusters.
 pub(crate) fn file_runs(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<&[u8]>) -> Vec<Run> {
     let raw = slot.raw();
     let seed = volume.checksums.inode_seed(inode, raw.i_generation.get());

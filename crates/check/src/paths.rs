@@ -1,8 +1,8 @@
 //! Paths of the inodes that findings are about, as e2fsck prints them.
 //!
-//! Names are not kept while directories are walked. Directories are read again only when something
-//! was found, for the inodes in question and the directories above them. The first name in the
-//! order of directories counts, so that the answer does not depend on threads.
+//! Pass 2 does not keep names. If there are findings, directories are read again, for names of the
+//! inodes in question and of the directories above them. The first name in the order of directories
+//! counts, so that the result does not depend on threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,15 +19,15 @@ use crate::volume::Volume;
 
 /// The most inodes that get a path.
 const INODES_MAX: usize = 10_000;
-/// The most components of a path; what lies above is cut off.
+/// The most components of a path. Directories further up are left out.
 const COMPONENTS_MAX: usize = 1024;
-/// Directories read at a time: bounds the names in memory.
+/// Directories read at a time. This bounds the names in memory.
 const BATCH: usize = 64;
 
 /// Paths of inodes.
 pub(crate) type Paths = BTreeMap<InodeNr, Vec<u8>>;
 
-/// One name of each inode: the directory that has it, and its bytes.
+/// One name of each inode: the number of the directory that holds it, and the name itself.
 type NameOf = BTreeMap<u32, (u32, Vec<u8>)>;
 
 /// Gives findings about named inodes their paths, as far as [`INODES_MAX`] and the budget of
@@ -40,7 +40,7 @@ pub(crate) fn attach(volume: &Volume<'_>, facts: &Facts, tree: &Tree, ledger: &m
 
 /// The paths of inodes, as far as [`INODES_MAX`] and the budget of [`read_names`] allow.
 pub(crate) fn find(volume: &Volume<'_>, facts: &Facts, tree: &Tree, about: &BTreeSet<InodeNr>) -> Paths {
-    // Inode 0 is none: entries that are not in use name it.
+    // There is no inode 0, but unused directory entries have this number.
     let numbers = about.iter().map(|inode| inode.raw()).filter(|nr| *nr > 0);
     let wanted: BTreeSet<u32> = numbers.take(INODES_MAX).collect();
     if wanted.is_empty() {
@@ -56,12 +56,12 @@ fn names_of(volume: &Volume<'_>, facts: &Facts, tree: &Tree, wanted: &BTreeSet<u
     let files: BTreeSet<u32> = wanted.iter().copied().filter(|nr| !parents.contains_key(nr)).collect();
     let all = facts.groups.iter().flat_map(|group| &group.directories).collect();
     let mut names = if files.is_empty() { NameOf::new() } else { read_names(volume, all, files) };
-    // The directories above; their parents are known already.
+    // The directories on the way up to the root. Pass 2 recorded their parents, not their names.
     let mut above = BTreeSet::new();
     let starts = names.values().map(|name| name.0).chain(wanted.iter().copied());
     for start in starts {
         let mut at = start;
-        // Terminates: every directory is entered once.
+        // Terminates: no directory is inserted twice.
         while let Some(&parent) = parents.get(&at).filter(|_| above.insert(at)) {
             at = parent;
         }
@@ -79,8 +79,8 @@ fn directory<'a>(volume: &Volume<'_>, facts: &'a Facts, nr: u32) -> Option<&'a D
     list.get(at)
 }
 
-/// Reads directories until every inode has a name, or until the next ones would exceed a budget of
-/// twice the blocks of the file system.
+/// Reads directories, batch by batch, until every wanted inode has a name, or until the next batch
+/// would exceed a budget of twice the blocks of the file system.
 fn read_names(volume: &Volume<'_>, directories: Vec<&DirFact>, mut wanted: BTreeSet<u32>) -> NameOf {
     let mut names = NameOf::new();
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);

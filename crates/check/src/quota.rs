@@ -1,8 +1,8 @@
-//! After the passes: quota files must say what is used.
+//! After the passes: compares the quota files with the usage that was counted.
 //!
-//! As observed, e2fsck compares every record in the tree, whatever path leads to it. Each user,
-//! group or project that uses anything must have a record. e2fsck does not look at the magic
-//! number, the grace times, or the headers of record blocks.
+//! As observed, e2fsck compares every record in the file's tree, even if the path to it is not the
+//! one for its id. Each user, group or project that uses anything must have a record. e2fsck does
+//! not look at the magic number, the grace times, or the headers of record blocks.
 
 use std::collections::BTreeMap;
 

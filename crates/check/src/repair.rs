@@ -77,7 +77,7 @@ use round::Round;
 /// count if it is the first, if the previous round kept all of its errors, or if the previous round
 /// found at least [`STRIDE`] more.
 const ROUNDS_MAX: usize = 60;
-/// How many fewer errors such a round must find so that it is not counted.
+/// How many errors less than the previous round such a round must find so that it does not count.
 const STRIDE: u64 = 1024;
 
 /// What a repair would change, and what would be left.
@@ -114,8 +114,8 @@ pub struct Plan<'a> {
     had_error_mark: bool,
     /// The first inode found in a block of an inode table that is mostly garbage.
     garbage: Option<InodeNr>,
-    /// Set when the inode count of the primary superblock is not that of its groups, and nothing
-    /// else is wrong with it.
+    /// The finding about the inode counts of the primary superblock, if nothing else is wrong with
+    /// that superblock (`head::miscounted`).
     miscounted: Option<Finding>,
     /// The old size of a device that was cut short and has been made as long as its file system.
     cut_at: Option<u64>,
@@ -198,8 +198,8 @@ pub struct RepairOptions {
     pub wishes: BTreeSet<Wish>,
     /// What inodes get in place of shared blocks that another inode keeps.
     pub shared: Shared,
-    /// The size in bytes to which an image was cut short, if the device is longer now. What lies
-    /// behind that size reads as zeroes. The plan then lists the content that was lost.
+    /// The size in bytes to which an image was cut short, if the device has been made longer since.
+    /// Everything past that size reads as zeroes. The plan then lists the content that was lost.
     pub cut_at: Option<u64>,
 }
 
@@ -347,7 +347,8 @@ fn decide<'a>(
     Ok(plan)
 }
 
-/// A file system whose head and journal are in order, in memory.
+/// A file system in memory, with its head (superblock and descriptors) put in order and its journal
+/// replayed.
 struct Begun<'a> {
     overlay: OverlayDevice<&'a dyn BlockDevice>,
     /// The overlay of an external journal.
@@ -357,8 +358,8 @@ struct Begun<'a> {
     findings: Vec<Finding>,
 }
 
-/// Puts the head in order and replays the journal. `None` if the device ends too early: blocks
-/// behind the end can be neither read nor written.
+/// Puts the head in order and replays the journal. `None` if the device ends before the file system
+/// does: the blocks behind its end can be neither read nor written.
 fn begin<'a>(
     Pair { device, journal }: Pair<'a>,
     redo: Option<&Redo>,
@@ -395,10 +396,10 @@ struct Settled {
     sets_mark: bool,
 }
 
-/// Checks what a repair leaves, and makes the marks of the superblock agree. `is_undecided` says
-/// that there are no actions. `is_carried_out` says that a journal was replayed, that a redo log
-/// was carried out, or that a device that was cut short was made longer. `about` are the inodes
-/// whose paths are wanted.
+/// Checks the result of a repair, and makes the superblock's marks (clean, or with errors) agree
+/// with it. `is_undecided` says that there are no actions. `is_carried_out` says that a journal was
+/// replayed, that a redo log was carried out, or that a device that was cut short was made longer.
+/// `about` are the inodes whose paths are wanted.
 fn settle(
     device: &dyn BlockDevice,
     (overlay, journal): (&OverlayDevice<&dyn BlockDevice>, Option<&dyn BlockDevice>),
@@ -424,8 +425,8 @@ fn settle(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Decided,
-    /// A superblock was inferred, and errors are left: it may be a wrong one. A repair by it would
-    /// destroy what another tool can still find.
+    /// A superblock was inferred, and errors are left, so it may be wrong. A repair based on it
+    /// could destroy what another tool can still find.
     Rejected,
 }
 
@@ -454,7 +455,7 @@ fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<Outcome, Error> {
     Ok(if is_rejected { Outcome::Rejected } else { Outcome::Decided })
 }
 
-/// Whether a check finds errors. A file system without a verdict has none.
+/// Whether a check finds errors. If it gives no verdict, that counts as no errors.
 fn has_errors(round: &Round<'_>) -> Result<bool, Error> {
     match crate::measure(round.device, round.journal, &Options::default()) {
         Ok((report, _)) => Ok(!report.examined || !report.is_clean()),

@@ -11,24 +11,24 @@ use crate::code::Code;
 use crate::facts::{GroupFacts, Policy, ValueRef, XattrBlockRef};
 use crate::superblock::is_hidden;
 
-/// Name of the attribute with the encryption context. Its index is 9; e2fsck accepts any index that
-/// stands for no prefix.
+/// Name of the attribute with the encryption context. Its name index is 9; e2fsck accepts any index
+/// outside of [`PREFIXES`].
 const CONTEXT: &[u8] = b"c";
-/// Name indexes that stand for prefixes.
+/// Name indexes that stand for a prefix of the name, such as `user.`.
 const PREFIXES: std::ops::RangeInclusive<u8> = 1..=8;
 
-/// What the attributes in an inode mean for the rest of it.
+/// What the other checks of an inode need to know about the attributes kept in it.
 #[derive(Debug, Default)]
 pub(super) struct InInode {
     /// The value of `system.data`, the tail of inline data.
     pub(super) inline_tail: Option<Vec<u8>>,
     /// The value of the attribute with the encryption context.
     pub(super) context: Option<Vec<u8>>,
-    /// How many attributes there are, without a `system.data` that e2fsck finds.
+    /// How many attributes there are, not counting a `system.data` that e2fsck can read.
     pub(super) count: usize,
-    /// How many attributes have values in inodes of their own.
+    /// How many attributes have their values in value inodes.
     pub(super) values: u64,
-    /// Blocks that values in inodes of their own add to `i_blocks` of the owner.
+    /// Blocks that these values add to this inode's `i_blocks`.
     pub(super) value_blocks: u64,
 }
 
@@ -89,7 +89,9 @@ pub(super) fn check_in_inode(
     found
 }
 
-/// Whether an entry of the attribute block makes e2fsck find no attribute of the inode at all.
+/// Whether an entry of the attribute block makes e2fsck find no attribute of the inode at all, not
+/// even those kept in the inode. An entry with a value inode does, if the feature is off or the
+/// entry's value offset is not 0.
 fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let volume = cx.scan.volume;
     let block = Some(volume.file_acl(raw)).filter(|block| *block != BlockNr::ZERO);
@@ -100,13 +102,13 @@ fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     entries.iter().any(|entry| entry.value_inode != 0 && (!has_values || stored_offset(&bytes, entry) != 0))
 }
 
-/// Whether an entry is `system.data`, and its value is not in an inode of its own. NUL after the
-/// name is ignored: e2fsck does not see it either.
+/// Whether an entry is `system.data` and has no value inode. Like e2fsck, this ignores NULs at the
+/// end of the name.
 fn is_inline_data(entry: &RawEntry<'_>) -> bool {
     (entry.name_index, trimmed(entry.name)) == (XATTR_INDEX, XATTR_NAME) && entry.value_inode == 0
 }
 
-/// A name without trailing NUL.
+/// A name without NULs at its end.
 fn trimmed(name: &[u8]) -> &[u8] {
     &name[..name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
 }
@@ -115,7 +117,8 @@ fn is_context(entry: &RawEntry<'_>) -> bool {
     !PREFIXES.contains(&entry.name_index) && trimmed(entry.name) == CONTEXT && entry.value_inode == 0
 }
 
-/// The policy of an encrypted inode. Its context is in the inode or in the attribute block.
+/// The encryption policy of an inode, from the context attribute. The attribute is in the inode or
+/// in the attribute block.
 pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode: &InInode) -> Policy {
     let volume = cx.scan.volume;
     let context = in_inode.context.clone().or_else(|| {
@@ -135,8 +138,8 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
 }
 
 /// Whether e2fsck can read an attribute. If it cannot read one, it finds no attribute of the inode.
-/// The offset of a value must be inside the area, even for an empty value. A value in an inode of
-/// its own needs the feature, and the offset 0.
+/// The offset of a value must be inside the area, even if the value is empty. If the value is in a
+/// value inode, the offset must be 0, and the feature `ea_inode` must be on.
 fn is_readable(cx: &Examination<'_, '_, '_>, area: &[u8], entry: &RawEntry<'_>) -> bool {
     let stored = stored_offset(area, entry);
     if entry.value_inode == 0 {
@@ -150,7 +153,7 @@ pub(crate) fn stored_offset(area: &[u8], entry: &RawEntry<'_>) -> usize {
     usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]))
 }
 
-/// Reports faults of names that a strict reader rejects and e2fsck accepts.
+/// Reports faults of names that [`xattr::parse`] rejects but e2fsck accepts.
 fn report_names(cx: &mut Examination<'_, '_, '_>, area: &[u8]) {
     let (code, at) = match xattr::parse(area, Home::Inode) {
         Err(XattrDefect::Name { at }) => (Code::XATTR_NAME_NUL, at),
@@ -178,8 +181,8 @@ fn in_inode_code(area: &[u8], defect: XattrDefect) -> (Code, usize) {
     }
 }
 
-/// Blocks that a value in an inode of its own adds to `i_blocks` of its owner: its size in whole
-/// clusters.
+/// Blocks that an entry's value inode adds to `i_blocks` of the inode that has the attribute: the
+/// size of the value, rounded up to whole clusters. 0 without a value inode.
 fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
     if entry.value_inode == 0 {
         return 0;
@@ -189,8 +192,7 @@ fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
     u64_from_u32(entry.value_size).div_ceil(1 << cluster_bits) << geometry.cluster_ratio_bits()
 }
 
-/// Records the inode of an entry's value. If the value has no inode of its own, checks the entry's
-/// hash.
+/// Records the value inode of an entry. If there is none, checks the entry's hash.
 fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &mut GroupFacts) {
     if entry.value_inode != 0 {
         facts.values.push(ValueRef {
@@ -208,8 +210,8 @@ fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &m
 }
 
 /// Whether the hash of an entry is right, with signed or with unsigned characters in the name. The
-/// value must not lie in an inode of its own. Like e2fsck, this hashes the padding of the value as
-/// it is.
+/// entry must not have a value inode. Like e2fsck, this hashes the value's padding as it is, zero
+/// or not.
 pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
     [xattr::entry_hash, xattr::entry_hash_signed]
         .into_iter()
@@ -242,7 +244,7 @@ pub(super) fn check_block_field(
         return own;
     }
     // The block is checked elsewhere, once for all inodes that share it. Here it is read only for
-    // the sizes of its values. They count whatever the names are, as for e2fsck.
+    // the sizes of its values. As in e2fsck, values with faulty names count, too.
     let bytes = volume.block(block).unwrap_or_default();
     let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default();
     own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()

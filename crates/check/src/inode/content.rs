@@ -12,21 +12,21 @@ use crate::map::{Run, Walk, walk_extents, walk_indirect};
 use crate::vitals::Laid;
 use crate::volume::Volume;
 
-/// Bytes that fit in `i_block`.
+/// Size of `i_block` in bytes. The target of a symbolic link is kept there if it is shorter.
 pub(crate) const FAST_SYMLINK_MAX: u64 = 60;
 
 /// What later passes need to know about the content of an inode.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// The map of a directory.
+    /// The runs that a directory maps; empty for other types.
     pub(super) runs: Vec<Run>,
     /// Whether there is a map and it holds no blocks. False for a damaged map.
     pub(super) empty: bool,
-    /// How the inode's blocks lie.
+    /// What the map contributes to the vital statistics.
     pub(super) laid: Laid,
 }
 
-/// The sums of a walk.
+/// What a [`Walk`] over the inode's map found.
 struct Sums {
     runs: Vec<Run>,
     blocks: u64,
@@ -69,8 +69,8 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
     }
 }
 
-/// Checks a file, directory or symbolic link whose content is mapped (or a short link in the
-/// inode).
+/// Checks a file, directory or symbolic link whose content is in blocks, or a symbolic link whose
+/// target is in `i_block`.
 pub(super) fn check_mapped(
     cx: &mut Examination<'_, '_, '_>,
     slot: &InodeSlot<&[u8]>,
@@ -111,7 +111,7 @@ pub(super) fn check_mapped(
     Content { runs: if directory { sums.runs } else { Vec::new() }, empty, laid }
 }
 
-/// Checks the map of a symbolic link whose size is not checked.
+/// Checks the map and `i_blocks` of a reserved inode that is a symbolic link, but not its size.
 pub(super) fn check_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, file_acl: u64) {
     let sums = walk_map(cx, slot, Role::Reserved, false);
     if !sums.damaged {
@@ -119,7 +119,7 @@ pub(super) fn check_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]
     }
 }
 
-/// `i_blocks` must be the number of allocated blocks, in its unit.
+/// Checks that `i_blocks` is the number of allocated blocks, in the unit that the flags choose.
 pub(super) fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blocks: u64) {
     let volume = cx.scan.volume;
     if volume.is_hurd() {
@@ -140,7 +140,7 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     let bits = cx.scan.volume.geometry.block_bits();
     let size = raw.size();
     if is_to_be_finished(cx) && raw.i_links_count.get() == 0 {
-        // The deletion of a directory frees its blocks before its inode.
+        // The deletion frees the directory's blocks before its inode, so they may be gone already.
         return;
     }
     if sums.end == 0 {
@@ -166,7 +166,7 @@ fn is_to_be_finished(cx: &Examination<'_, '_, '_>) -> bool {
 fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums) {
     let volume = cx.scan.volume;
     if is_to_be_finished(cx) {
-        // The truncation that must be finished frees what lies past the end.
+        // There may be blocks past the end: the truncation that must be finished frees them.
         return check_size_limit(cx, raw);
     }
     let bits = volume.geometry.block_bits();
@@ -179,8 +179,8 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
         cx.add(Code::EXTENT_BEYOND_PARENT, detail);
     } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
-        // Without tree blocks, a written block that begins right at the end is tolerated: it is
-        // what a crash between allocation and the new size leaves.
+        // Without tree blocks, one written block right after the end is tolerated: a crash leaves
+        // it if it comes between the allocation and the update of the size.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
     check_size_limit(cx, raw);
@@ -199,8 +199,8 @@ pub(super) fn check_size_limit(cx: &mut Examination<'_, '_, '_>, raw: &RawInode)
     }
 }
 
-/// Whether extents lie in blocks of their own. Then e2fsck compares the end of the last extent with
-/// the size.
+/// Whether the extent tree has blocks of its own: the depth in the header in `i_block` is not 0.
+/// Only then does e2fsck compare the end of the last extent with the size.
 fn has_tree_blocks(raw: &RawInode) -> bool {
     let [_, _, _, _, _, _, low, high, ..] = raw.i_block;
     raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)
@@ -215,8 +215,9 @@ fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
     12 + per + per * per + per * per * per
 }
 
-/// Whether a link's target is in `i_block`. If the link has an attribute block, `i_blocks` may be
-/// wrong: then e2fsck sees a target if word 0 of `i_block` is no possible block (observed).
+/// Whether a symbolic link's target is in `i_block`: it is short enough, and `i_blocks` counts no
+/// block except an attribute block. As observed, e2fsck ignores `i_blocks` if there is an attribute
+/// block, no extents flag, and word 0 of `i_block` is no possible block number.
 fn is_fast_symlink(raw: &RawInode, file_acl: u64, cx: &Examination<'_, '_, '_>) -> bool {
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
@@ -245,8 +246,8 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     let volume = cx.scan.volume;
     let size = raw.size();
     let one_block = matches!(sums.runs[..], [Run { logical: 0, length: 1, unwritten: false, .. }]);
-    // A target that fits in the inode must be there. A target in a block ends with a zero, so it
-    // cannot fill the block.
+    // A target that fits in the inode must not be in a block. A target in a block is followed by
+    // NUL, so it cannot fill the block.
     if !one_block || size < FAST_SYMLINK_MAX || size >= u64_from_usize(volume.block_size()) {
         cx.expected.size = if one_block { target_length(cx, &sums.runs[0]) } else { None };
         cx.add(Code::SYMLINK, format!("{size} bytes, {} runs of blocks", sums.runs.len()));
@@ -276,7 +277,8 @@ fn target_length(cx: &Examination<'_, '_, '_>, run: &Run) -> Option<u64> {
     Some(u64_from_usize(length)).filter(|&length| length >= FAST_SYMLINK_MAX)
 }
 
-/// An encrypted target is opaque; its length comes before it.
+/// Checks that the link's size fits the length in the first two bytes of its encrypted target. The
+/// rest of the target is opaque.
 fn check_encrypted_target(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, target: &[u8]) {
     let length = u64::from(u16::from_le_bytes([target[0], target[1]]));
     if length + 2 != raw.size() {
@@ -284,7 +286,7 @@ fn check_encrypted_target(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, targ
     }
 }
 
-/// Checks a device, pipe or socket, whose attributes take `attribute_blocks`.
+/// Checks a device, pipe or socket, whose attributes occupy `attribute_blocks` blocks.
 pub(super) fn check_special(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attribute_blocks: u64) {
     let code = match raw.file_type() {
         Some(FileType::CharDevice) => Code::CHAR_DEVICE,
@@ -307,7 +309,7 @@ pub(super) fn check_special(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, at
     check_blocks(cx, raw, attribute_blocks);
 }
 
-/// Checks inline data: the attribute must exist, and the size must fit.
+/// Checks inline data: the attribute `system.data` must exist, and the size must fit.
 pub(super) fn check_inline(
     cx: &mut Examination<'_, '_, '_>,
     raw: &RawInode,
@@ -328,7 +330,8 @@ pub(super) fn check_inline(
     let room = u64_from_usize(60 + tail.len());
     let size = raw.size();
     cx.expected.size = Some(room);
-    // For e2fsck the size of a file is wrong only beyond what its map could hold.
+    // e2fsck calls the size of an inline file wrong only if not even a mapped file could be as
+    // large. A smaller size beyond the room is only a note.
     let largest = blocks_max(cx.scan.volume, raw) << cx.scan.volume.geometry.block_bits();
     if (directory && size != room) || size > largest {
         cx.add(Code::SIZE_WRONG, format!("{size}, there is room for {room}"));
@@ -339,7 +342,7 @@ pub(super) fn check_inline(
 }
 
 /// Checks a symbolic link with inline data, as `mke2fs -d` makes it (Linux does not). The attribute
-/// must exist, and the link must be as long as the data; nothing else is checked.
+/// must exist, and `i_size` must be the length of the data; nothing else is checked.
 pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attributes: &InInode) {
     if !cx.scan.volume.incompat.contains(Incompat::INLINE_DATA) {
         return;
@@ -354,8 +357,9 @@ pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawIn
     }
 }
 
-/// Claims and returns what the bad-blocks inode maps. Like e2fsck, this accepts metadata there, and
-/// the extents flag without an extent tree: nothing is listed then.
+/// Claims the blocks that the bad-blocks inode maps, and returns their runs. Like e2fsck, this
+/// accepts two oddities: blocks of metadata, which are not claimed, and the extents flag without an
+/// extent header, which makes the list empty.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
     let volume = cx.scan.volume;
     let seed = tree_seed(cx, raw);

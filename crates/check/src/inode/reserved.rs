@@ -1,7 +1,7 @@
 //! Pass 1: reserved inodes that this file system does not use, and the list of bad blocks.
 //!
 //! As observed, e2fsck looks at these inodes whatever their link counts say. It checks little of
-//! each: directories cannot name them, so checks of what directories name are not made.
+//! them: directories cannot name them, so it leaves out the checks of inodes that directories name.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::{Examination, Role, check_low_deletion_time, content};
 use crate::code::Code;
 use crate::facts::{GroupFacts, Kind};
 
-/// The boot loader's inode: any type but a directory.
+/// The boot loader's inode. It may have any type except directory.
 const BOOT_LOADER: InodeNr = InodeNr::new(5);
-/// Where quota files usually are.
+/// The inodes that usually hold quota files.
 const QUOTA: [InodeNr; 2] = [InodeNr::new(3), InodeNr::new(4)];
 
 /// Checks a reserved inode; returns what later passes need to know.
@@ -40,11 +40,11 @@ pub(super) fn check(
             content::check_size_limit(cx, raw);
         }
         Some(FileType::Regular | FileType::Directory) => {
-            // With or without the feature, the resize inode maps descriptor blocks.
+            // Even without the feature `resize_inode`, inode 7 may map descriptor blocks.
             let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
             content::check_mapped(cx, slot, role, file_acl, &InInode::default());
         }
-        // The size of a link is not checked.
+        // The size of a symbolic link is not checked.
         Some(FileType::Symlink) if is_mapped_link(cx, raw) => content::check_map(cx, slot, file_acl),
         Some(FileType::Symlink) => {
             content::check_blocks(cx, raw, file_acl);
@@ -66,14 +66,15 @@ fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     flags.contains(InodeFlags::INLINE_DATA) || (flags.contains(InodeFlags::EXTENTS) && !extents)
 }
 
-/// A link with an attribute block is not a short one, so e2fsck reads its map.
+/// Whether e2fsck reads the map of a symbolic link. It does so only if the link has an attribute
+/// block: then it takes the target to be in a block.
 fn is_mapped_link(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let has_attributes = cx.scan.volume.file_acl(raw) != BlockNr::ZERO;
     has_attributes && raw.size() != 0 && !is_unmapped(cx, raw)
 }
 
-/// A link with an attribute block is not a short one. e2fsck reports its inline data, or the
-/// attribute block if that is outside the file system.
+/// Checks a symbolic link without a map. If it has inline data and an attribute block, e2fsck
+/// reports the inline data, or the attribute block if that is outside the file system.
 fn check_inline_link(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let attributes = cx.scan.volume.file_acl(raw);
     let inline = raw.flags().contains(InodeFlags::INLINE_DATA);

@@ -1,8 +1,8 @@
 //! Pass 1, what an inode adds to the usage of its owner, group and project.
 //!
 //! As observed, e2fsck counts each inode that a directory may name, once and with its `i_blocks`,
-//! except a symbolic link whose target is inline data. A value inode counts for the inodes that
-//! refer to it: each reference adds one inode to the counts of the referring inode's owner, group
+//! except a symbolic link whose target is inline data. A value inode does not count by itself.
+//! Instead, each reference to it adds one inode to the counts of the referring inode's owner, group
 //! and project. The value's blocks are part of the referring inode's `i_blocks`.
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
@@ -14,7 +14,7 @@ use super::Examination;
 use super::attributes::InInode;
 use crate::facts::Usages;
 
-/// Adds an inode that a directory may name.
+/// Adds the usage of an inode that a directory may name. A value inode adds nothing here.
 pub(super) fn note(
     cx: &Examination<'_, '_, '_>,
     slot: &InodeSlot<&[u8]>,
@@ -42,7 +42,7 @@ pub(super) fn note(
     }
 }
 
-/// How many attributes in the attribute block have their values in inodes of their own.
+/// How many attributes in the attribute block have their values in value inodes.
 fn values_in_block(cx: &Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) -> u64 {
     let volume = cx.scan.volume;
     let place = volume.file_acl(slot.raw());

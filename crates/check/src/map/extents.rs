@@ -42,7 +42,7 @@ impl Node<'_> {
         self.place.map_or_else(|| walk.site(), |block| walk.site().at_block(block))
     }
 
-    /// The key of the entry after the one being looked at, or the end of the node.
+    /// The key of the entry after entry `index`. After the last entry: the end of the node.
     fn following(&self, index: usize) -> u64 {
         if index + 1 < self.entries {
             let [a, b, c, d, ..] = *self.entry(index + 1) else { return self.end };
@@ -104,10 +104,9 @@ impl Levels {
         }
     }
 
-    /// Whether e2fsck would write a tree anew. As observed, it does so in two cases: the entries of
+    /// Whether e2fsck would rebuild a tree. As observed, it does so in two cases: the entries of
     /// the nodes right below the root fit into the root with room to spare, or a level of E entries
-    /// has more than E / `capacity` + 1 nodes (rounded down), where `capacity` is two less than a
-    /// node can hold.
+    /// has more than ⌊E / `capacity`⌋ + 1 nodes, where `capacity` is two less than a node can hold.
     fn are_loose(&self, depth: u16, capacity: usize) -> bool {
         let Some(levels) = self.0.get(..usize::from(depth)) else { return false };
         let is_short = levels.last().is_some_and(|(_, entries)| *entries < usize::from(ROOT_CAPACITY));
@@ -116,9 +115,9 @@ impl Levels {
     }
 }
 
-/// Salvages a tree whose keys contradict one another: takes the longest series of extents that lie
-/// in order, whatever the keys above them say. So an extent that a wrong key puts out of order is
-/// lost, but the extents after it are not. No run that is kept ends past `end`.
+/// Salvages a tree whose keys contradict one another: keeps the longest series of extents in
+/// logical order, and ignores the keys in index nodes. So an extent whose own logical block is
+/// wrong is dropped, but the extents after it are not. No run that is kept ends past `end`.
 pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60], end: u64) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, end) else { return };
     let mut runs = Vec::new();
@@ -161,8 +160,8 @@ fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent, end: u64) -> Option<Run
 
 /// The longest series of runs, in the list's order, that follow one another without overlapping.
 fn most_in_order(runs: &[Run]) -> Vec<Run> {
-    // `ends`: for each length of a chain, the run that ends such a chain soonest. `before`: for
-    // each run, its predecessor in its chain.
+    // `ends[n]`: of all chains of n + 1 runs, the one that ends at the lowest logical block is
+    // chosen; this is its last run. `before[n]`: the run before run n in its chain.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(runs.len());
     let end_of = |nth: usize| runs[nth].logical + runs[nth].length;
@@ -182,7 +181,8 @@ fn most_in_order(runs: &[Run]) -> Vec<Run> {
     chain
 }
 
-/// Checks a node's header and checksum.
+/// Checks a node's header and checksum. `None` if the header is unusable. For the root, `place` and
+/// `depth` (the depth that the parent requires) are `None`.
 fn open_node<'b>(
     walk: &mut Walk<'_, '_>,
     bytes: Cow<'b, [u8]>,
@@ -198,7 +198,7 @@ fn open_node<'b>(
         && entries <= max
         && max <= capacity
         && max > 0
-        // A block may be up to two entries short of full capacity.
+        // In a block, `eh_max` may be up to two less than the capacity.
         && (place.is_none() || max + 2 >= capacity)
         && (depth.is_some() || found <= DEPTH_MAX || entries == 0)
         && (entries > 0 || depth.is_none());
@@ -289,7 +289,8 @@ mod tests {
         most_in_order(&runs(places)).iter().map(|run| run.logical).collect()
     }
 
-    /// The expected answers are those of e2fsck, for blocks of 84 entries.
+    /// The expected answers are those of e2fsck, for nodes of 84 entries (blocks of 1 KiB). Each
+    /// pair is the nodes and entries of one level, leaves first.
     #[test]
     fn trees_are_loose_where_e2fsck_says_so() {
         let is_loose = |levels: &[(usize, usize)]| {

@@ -9,9 +9,9 @@ use crate::code::Code;
 
 /// Pointers in the inode.
 const DIRECT: usize = 12;
-/// The most indirect blocks that are read together with the one before them.
+/// The most indirect blocks that are read in the same request as the one before them.
 const FOLLOWERS_MAX: usize = 255;
-/// The most illegal pointers in a map. At one more, the map is given up.
+/// The most illegal pointers that are tolerated in a map. At one more, the map is given up.
 const ILLEGAL_MAX: u32 = 12;
 
 /// An indirect block on the way from the root to where the walk is.
@@ -132,8 +132,8 @@ fn walk_table(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, word: u32, level: u3
     }
 }
 
-/// How many of the pointers after the first one point to the blocks right after its block, in
-/// order; at most [`FOLLOWERS_MAX`].
+/// How many pointers after the first one name, in order, the blocks right after the first one's
+/// block; at most [`FOLLOWERS_MAX`].
 fn followers(pointers: &[u8]) -> u64 {
     let mut words =
         pointers.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));

@@ -1,5 +1,5 @@
-//! Maps of bigalloc files: a logical cluster lies in one cluster of the device, so the offset of a
-//! block in its cluster is the same in both.
+//! Aligns the maps of bigalloc files. Each logical cluster of a file must lie in one cluster of the
+//! device, and a block must have the same offset in both.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::BlockNr;
@@ -12,7 +12,7 @@ use crate::map::Run;
 
 /// A map whose runs are aligned.
 pub(super) struct Aligned {
-    /// All runs, ascending.
+    /// All runs, by ascending logical block.
     pub(super) runs: Vec<Run>,
     /// Logical blocks that were copied to where they must be.
     pub(super) copied: Vec<u64>,
@@ -20,14 +20,16 @@ pub(super) struct Aligned {
     pub(super) dropped: Vec<u64>,
 }
 
-/// Copies blocks to where they must be. Nothing is copied into a cluster that is claimed twice, as
-/// its other blocks may belong to another file or another part of this one: then the whole logical
-/// cluster is copied to a new cluster. A block that needs a new cluster is dropped if there is no
-/// space, or if the user wants no copies. So is a block whose place is outside the file system.
+/// Copies misaligned blocks to where they must be. Nothing is copied into a cluster that is claimed
+/// twice, as its other blocks may belong to another file or another part of this one: then the
+/// whole logical cluster is copied to a new cluster. A block that needs a new cluster is dropped if
+/// there is no space, or if the user wants no copies. A block that would have to be outside of the
+/// file system is dropped, too.
 pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, DeviceError> {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     let mut aligned = Aligned { runs: Vec::new(), copied: Vec::new(), dropped: Vec::new() };
-    // A place may hold a block that is still to be copied, so all are read before one is written.
+    // The target of one copy may be the source of another. So all blocks are read before any is
+    // written.
     let mut copies: Vec<(BlockNr, Vec<u8>)> = Vec::new();
     for run in runs {
         if stays(ed, run, &aligned.runs) {
@@ -59,7 +61,7 @@ pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, De
     Ok(aligned)
 }
 
-/// Whether a run lies where it must after the runs that are done.
+/// Whether a run is already where it must be, given the aligned runs before it, `done`.
 fn stays(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> bool {
     match begun(ed, run, done) {
         Some(place) => place == run.physical,
@@ -67,8 +69,9 @@ fn stays(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> bool {
     }
 }
 
-/// The first block of the cluster that a block must be in, and the runs that must go there before
-/// it: they are taken from those that are done. `None` if the block must be dropped.
+/// The first block of the cluster that a block must be in, and the earlier runs of the logical
+/// cluster that must be copied there, too. These runs are removed from `done`. `None` if the block
+/// must be dropped.
 fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &mut Vec<Run>) -> Option<(u64, Vec<Run>)> {
     let Some(place) = begun(ed, block, done) else {
         return place_of_copy(ed).map(|first| (first.raw(), Vec::new()));
@@ -78,13 +81,13 @@ fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &mut Vec<Run>) -> Optio
     if ed.scan.map.shared_in(cluster, 1) == 0 {
         return Some((place.raw() - block.logical % ratio(ed), Vec::new()));
     }
-    // Nothing was copied into this cluster, so its runs that are done still lie where they did.
+    // Nothing was copied into this shared cluster, so the runs of `done` in it were never moved.
     let first = place_of_copy(ed)?;
     let start = block.logical - block.logical % ratio(ed);
     Some((first.raw(), take_from(done, start)))
 }
 
-/// Removes from `runs` what they map from a logical block on, and returns it.
+/// Splits `runs` at logical block `start`. Removes and returns the part from there on.
 fn take_from(runs: &mut Vec<Run>, start: u64) -> Vec<Run> {
     let mut taken = runs.split_off(runs.partition_point(|run| run.logical + run.length <= start));
     if let Some(run) = taken.first_mut().filter(|run| run.logical < start) {
@@ -105,8 +108,8 @@ fn ratio(ed: &Editor<'_, '_>) -> u64 {
     u64_from_u32(ed.volume().geometry.cluster_ratio())
 }
 
-/// Where the first block of a run goes if its logical cluster has a place already, because the run
-/// before ends in that cluster.
+/// Where a run must begin on the device if its first logical cluster has a place already, because
+/// the run before ends in that logical cluster.
 pub(super) fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let last = done.last().filter(|_| ratio > 1)?;
@@ -115,7 +118,7 @@ pub(super) fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64>
         .then(|| last.physical + last.length - 1 - end % ratio + run.logical % ratio)
 }
 
-/// Where a copy goes; `None` if none is wanted, or if there is no space.
+/// Allocates a place for a copy. `None` if the user wants no copies, or if there is no space.
 pub(super) fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
     if ed.log.shared == Shared::Clone { ed.allocate() } else { None }
 }

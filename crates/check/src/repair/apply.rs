@@ -1,20 +1,20 @@
 //! Writes a plan: first what nothing refers to yet, last the superblock.
 //!
 //! The order, with a flush after each step:
-//! 1. The journal is replayed; of a damaged log, what is good. Then an interrupted repair is
-//!    finished.
-//! 2. Fresh blocks, and a redo log of all others in blocks that are free (`redo.rs`).
-//! 3. The superblock loses its mark of being clean and names the log.
-//! 4. All other blocks, and then an external journal.
-//! 5. The superblock, which makes the file system clean.
+//! 1. Replay the journal, or the good part of a damaged log. Then finish an interrupted repair.
+//! 2. Write the fresh blocks, which were free before. Write a redo log of all other changed blocks
+//!    into blocks that are free (`redo.rs`).
+//! 3. Mark the file system as not clean in the superblock, and name the redo log there.
+//! 4. Write all other blocks, and then an external journal.
+//! 5. Write the superblock, which marks the file system clean.
 //!
 //! If the power is cut before the log is named, a second repair finds what the first one found. If
 //! it is cut later, the second repair finishes what the first one began.
 //!
-//! Where a log would be too large, or too little is free for it, or where the plan leaves something
-//! wrong, blocks are written without one. What refers to fresh blocks is then written after them.
-//! If the power is cut in between, a second repair still finds an inode that lost its name. But
-//! content that changes places with other content can be lost.
+//! If a redo log would be too large, if there is too little free space for it, or if the plan
+//! leaves errors, the blocks are written without a log. Blocks that refer to fresh blocks are then
+//! written after them. If the power is cut in between, a second repair still finds an inode that
+//! lost its name. But contents that the repair swaps can be lost.
 
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
@@ -157,8 +157,8 @@ impl Plan<'_> {
         Ok(is_recorded)
     }
 
-    /// What `-p` writes where it stops: it replays the journal (of a damaged log, what is good),
-    /// and records in the superblock that there are errors.
+    /// Writes what `-p` writes when it stops without a repair: replays the journal (or the good
+    /// part of a damaged log), and records in the superblock that there are errors.
     ///
     /// # Errors
     /// Those of the device.
@@ -221,8 +221,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Writes what changed in an external journal, which the plan emptied. Called after what it
-    /// held became durable in the file system.
+    /// Writes the changes of an external journal, which the plan emptied. Called after what the
+    /// journal held became durable in the file system.
     fn write_journal(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         assert_eq!(journal.size(), device.size(), "the journal that the plan was made with");
@@ -259,8 +259,7 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
         && has_sound_head(device)
 }
 
-/// Whether the file system was mounted often enough, or not checked for long enough, that it has to
-/// be checked.
+/// Whether a periodic check is due, by the number of mounts or by the time since the last check.
 fn is_check_due(sb: &RawSuperblock) -> bool {
     // A maximum of 0 or below means never.
     let is_limited = (1..=i16::MAX.unsigned_abs()).contains(&sb.s_max_mnt_count.get());
@@ -314,7 +313,7 @@ pub fn refresh_totals(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Whether nothing before the first pass is a reason to check everything.
+/// Whether nothing that is checked before pass 1 is a reason for a full check.
 fn has_sound_head(device: &dyn BlockDevice) -> bool {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };
@@ -333,7 +332,7 @@ fn has_sound_head(device: &dyn BlockDevice) -> bool {
         && !sink.into_findings().iter().any(is_reason_to_check)
 }
 
-/// Whether a finding from before the first pass is a reason to check everything.
+/// Whether a finding from before pass 1 is a reason for a full check.
 fn is_reason_to_check(finding: &Finding) -> bool {
     match finding.code {
         // A clock that is wrong must not cost a check at every boot.

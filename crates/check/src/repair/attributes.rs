@@ -1,4 +1,5 @@
-//! Attributes of one inode: sound entries stay, the others go, and hashes are computed anew.
+//! Repairs the attributes kept in an inode: sound entries stay, others are removed, and hashes are
+//! computed anew.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::extent;
@@ -13,7 +14,7 @@ use super::log::{Cost, Outcome};
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
-/// Name indexes that need no suffix: those of the access ACL and the default ACL.
+/// Name indexes that need no name after their prefix: those of the access ACL and the default ACL.
 const ACCESS_LISTS: [u8; 2] = [2, 3];
 /// Index and name of the attribute with the encryption context.
 const CONTEXT: (u8, &[u8]) = (9, b"c");
@@ -40,7 +41,7 @@ fn area_at(slot: &Slot) -> Option<usize> {
     xattr::inode_area_at(slot.bytes().len(), slot.extra_isize())
 }
 
-/// Whether the slot has the attribute that goes with inline data.
+/// Whether the slot has the attribute `system.data`, which goes with inline data.
 pub(crate) fn has_inline_data(slot: &Slot) -> bool {
     area_at(slot)
         .is_some_and(|at| salvage(&slot.bytes()[at..], Home::Inode).find(XATTR_INDEX, XATTR_NAME).is_some())
@@ -81,7 +82,8 @@ pub(crate) fn mend(
     Ok(Outcome::Kept)
 }
 
-/// The likely size of the extra fields: one after which attributes begin, or else the usual one.
+/// The likely size of the extra fields: one that ends where the magic number of attributes is, or
+/// else the usual one.
 fn likely_extra_isize(slot: &Slot) -> u16 {
     let room = slot.bytes().len() - RawInode::SIZE;
     let usual = EXTRA_USUAL.min(low16(u32_from_usize(room)));
@@ -108,7 +110,7 @@ pub(crate) fn printable(index: u8, name: &[u8]) -> String {
     }
 }
 
-/// The names of all entries in an area, whatever happens to their values.
+/// The names of all entries in an area, whether or not their values are sound.
 fn names(area: &[u8], home: Home) -> Vec<(u8, Vec<u8>)> {
     let mut names = Vec::new();
     if !xattr::has_magic(area) {
@@ -123,8 +125,9 @@ fn names(area: &[u8], home: Home) -> Vec<(u8, Vec<u8>)> {
     names
 }
 
-/// The entries of an area that are sound in themselves, have another name than earlier ones and do
-/// not overlap them. If any value overlaps the entries, only those with a value inode are kept.
+/// The entries of an area that are sound in themselves, and that share neither name nor value bytes
+/// with an earlier one. If any of their values overlaps the list of entries, only entries with a
+/// value inode are kept.
 pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     let mut list = AttributeList::default();
     if !xattr::has_magic(area) {
@@ -162,7 +165,7 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
                 taken.push(range);
             }
             list.set(Attribute { index, name: name.clone(), value });
-            // Entries up to the end of the area leave no room for the mark that ends them.
+            // If the entries fill the area, there is no room for the zero word that ends the list.
             if list.area_len(home) > area.len() {
                 list.remove(index, &name);
             }
@@ -182,8 +185,9 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     list
 }
 
-/// Whether the attribute that a finding calls missing is in the inode. If another entry hides it,
-/// the attributes are rewritten. If nothing does, it came back when the extra size was corrected.
+/// Whether the attribute that a finding calls missing is in the inode after all. If a bad entry
+/// hides it, the attributes are rewritten. Otherwise a correction of `i_extra_isize` has already
+/// brought it back.
 pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let (index, name) = match code {
         Code::INLINE_NO_ATTRIBUTE => (XATTR_INDEX, XATTR_NAME),
@@ -194,7 +198,7 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     let area = &mut slot.bytes_mut()[at..];
     let list = salvage(area, Home::Inode);
     let (before, lost) = (area.to_vec(), lost(area, Home::Inode, &list));
-    // An attribute whose value is in another inode does not count: e2fsck does not find it.
+    // An attribute with a value inode does not count: e2fsck does not find it.
     let is_there = list.find(index, name).is_some_and(|found| found.value.inode().is_none());
     if !is_there || !list.write_inode_area(area) {
         return false;
@@ -207,10 +211,10 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     true
 }
 
-/// Repairs an inode with inline data but without the attribute that goes with it. If the inode is a
+/// Repairs an inode with inline data but without the attribute `system.data`. If the inode is a
 /// directory, or `i_block` holds all its content, an empty attribute is added and the content
-/// stays; without an area for attributes the inode is lost. In other cases, and if the attribute
-/// does not fit into the area, the content is lost and the inode becomes empty.
+/// stays; but if the inode has no area for attributes, it is lost. In all other cases, and if the
+/// attribute does not fit into the area, the content is lost and the inode becomes empty.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();
@@ -241,7 +245,7 @@ pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot:
     Outcome::Kept
 }
 
-/// The value of the attribute that goes with inline data; empty without one.
+/// The value of the attribute `system.data`; empty without this attribute.
 pub(crate) fn inline_tail(slot: &Slot) -> Vec<u8> {
     let Some(at) = area_at(slot) else { return Vec::new() };
     match salvage(&slot.bytes()[at..], Home::Inode).find(XATTR_INDEX, XATTR_NAME).map(|found| &found.value) {
@@ -250,7 +254,7 @@ pub(crate) fn inline_tail(slot: &Slot) -> Vec<u8> {
     }
 }
 
-/// Gives the attribute that goes with inline data another value of the same length.
+/// Gives the attribute `system.data` another value of the same length.
 pub(crate) fn set_inline_tail(slot: &mut Slot, tail: Vec<u8>) {
     let Some(at) = area_at(slot) else { return };
     let mut list = salvage(&slot.bytes()[at..], Home::Inode);
@@ -259,7 +263,7 @@ pub(crate) fn set_inline_tail(slot: &mut Slot, tail: Vec<u8>) {
     debug_assert!(fits, "a value of the same length fits");
 }
 
-/// Removes the attribute that goes with inline data.
+/// Removes the attribute `system.data`.
 pub(crate) fn remove_inline_tail(slot: &mut Slot) {
     let Some(at) = area_at(slot) else { return };
     let mut list = salvage(&slot.bytes()[at..], Home::Inode);
@@ -290,7 +294,7 @@ pub(crate) fn retain(slot: &mut Slot, keep: impl Fn(&Attribute) -> bool) -> Vec<
 mod tests {
     use super::*;
 
-    /// The second entry ends with the area, so that nothing ends the list.
+    /// The second entry ends where the area ends, so there is no zero word that ends the list.
     #[test]
     fn what_is_salvaged_fits_into_its_area() {
         let mut area = vec![0; 4 + 2 * 20];

@@ -46,8 +46,8 @@ pub(crate) fn repair(
     write_totals(ed, free_clusters, free_inodes)
 }
 
-/// What was done about a finding. If it is about a count, its detail has the stored number and the
-/// counted one, which is written.
+/// Says what was done about a finding. The detail of a finding about a count has the stored number
+/// and the counted one; the counted one was written.
 fn corrected(finding: &Finding) -> String {
     let what = match finding.code {
         Code::FREE_BLOCKS_TOTAL | Code::FREE_BLOCKS_GROUP => "free block count",
@@ -178,10 +178,10 @@ fn put_if_changed(
     if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
 }
 
-/// Opens the inode tables in which directories name inodes that were not scanned; returns whether
-/// there are any. Until these inodes are scanned, the blocks of their files look free. So this
-/// comes before every repair of passes 1 and 2 that allocates blocks. Later passes only run if all
-/// names lead to inodes that were scanned.
+/// Marks inode tables as used ([`open_tables`]) if directories name inodes there that were not
+/// scanned; returns whether there are any. Until these inodes are scanned, the blocks of their
+/// files look free. So this is done before every repair of passes 1 and 2 that allocates blocks.
+/// Later passes only run if all inodes that directories name were scanned.
 pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut groups = directories::groups_named(volume, facts);
@@ -193,8 +193,8 @@ pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool,
     Ok(!groups.is_empty())
 }
 
-/// Marks whole tables as used, so that all of each is read from now on: the part that the
-/// descriptor calls never used has inodes that directories name, or the root.
+/// Marks whole inode tables as used, so that all their inodes are read from now on. In each table,
+/// the part that the descriptor calls never used has inodes that directories name, or the root.
 pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -> Result<(), DeviceError> {
     for &group in groups {
         let mut desc = ed.volume().group_of(group).desc;
@@ -213,8 +213,8 @@ pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -
     Ok(())
 }
 
-/// Marks the first `used` inodes of a table as used, although its descriptor calls some of them
-/// never used.
+/// Marks the first `used` inodes of a table as used, although the group's descriptor calls some of
+/// them never used.
 pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Result<(), DeviceError> {
     let per_group = ed.volume().geometry.inodes_per_group();
     assert!(0 < used && used <= per_group, "{used} inodes of {per_group}");

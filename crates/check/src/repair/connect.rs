@@ -44,7 +44,8 @@ impl Changes {
     }
 }
 
-/// Repairs what the pass found. One round makes what is missing, and the next one uses it.
+/// Repairs what pass 3 found. If the root or lost+found is missing, one round makes it, and the
+/// next round uses it.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
@@ -127,9 +128,9 @@ fn drop_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut B
     cut.insert(child);
 }
 
-/// Gives inodes without a name one in lost+found. If that is missing, it is made, and they get
-/// their names in the next round. If it cannot be made, they get them in the root, as in e2fsck. An
-/// inode that no directory may name is cleared instead.
+/// Gives inodes without a name one in lost+found. If lost+found is missing, it is made, and the
+/// inodes get their names in the next round. If it cannot be made, they get names in the root, as
+/// in e2fsck. An inode that no directory may name is cleared instead.
 pub(crate) fn attach(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
@@ -179,9 +180,9 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// The new name of an inode without one: its number, and what is known of where it came from. That
-/// is the old name, if a directory lost it in this repair; or else, for a directory, the one that
-/// its `..` names; or else what the first bytes of its content say about it.
+/// The new name of an inode without one: its number and a hint at its origin. The hint is the old
+/// name, if this repair removed it from a directory; or else, for a directory, the inode that its
+/// `..` names; or else a suffix that its first bytes suggest, such as `.png`.
 fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<u8> {
     let mut name = format!("#{inode}").into_bytes();
     let parent = at.tree.dotdot_of(inode.raw());
@@ -200,8 +201,8 @@ fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<
     name
 }
 
-/// Makes lost+found in the root. Anything else with that name loses it. False when there is no
-/// inode or no space for it.
+/// Makes lost+found in the root. If anything else has that name, the name is removed. False when
+/// there is no inode or no space for lost+found.
 fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, DeviceError> {
     let Some(inode) = unused_inode(ed, at.facts)? else {
         ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no inode for lost+found");
@@ -211,14 +212,15 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, 
         ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no space for lost+found");
         return Ok(false);
     }
-    // Names are judged by what the walk knew, so the new one is entered after the judgement.
+    // The old names are judged by what the walk found. The walk did not see the new inode, so its
+    // name is added after that.
     let file_type = if ed.volume().dir_layout().file_types { 2 } else { 0 };
     let name = Name { bytes: b"lost+found".to_vec(), inode: inode.raw(), file_type };
     let less = at.tree.lost_found.into_iter().collect();
     let change = Change { more: vec![name], less, ..Change::default() };
     let mending = at.mending(InodeNr::ROOT, Code::LOST_FOUND_MISSING);
     if !directory::repair(ed, &mending, &change, Writing::InPlace)? {
-        // The root has no room for its name.
+        // The root has no room for the name.
         let mut slot = ed.slot(inode)?;
         slot.bytes_mut().fill(0);
         ed.put_slot(inode, &mut slot)?;

@@ -1,7 +1,7 @@
-//! Impossible constants of a superblock of which no copy is left, or of a backup that a repair
-//! takes. Most get the values that mke2fs would choose, given the other constants; an impossible
-//! number of reserved blocks becomes 0. If no copy is left, the descriptors and bitmaps then show
-//! whether these values are right.
+//! Replaces impossible constants in a superblock: in the primary one if no backup is left, or in a
+//! backup that a repair uses. Most get the values that mke2fs would choose, given the other
+//! constants; an impossible number of reserved blocks becomes 0. If no backup is left, the
+//! descriptors and bitmaps then show whether these values are right.
 
 use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::GroupFlags;
@@ -22,9 +22,9 @@ const LOG_BLOCK_MAX: u32 = 6;
 /// Logarithm of the number of groups in a flex group, as mke2fs chooses it.
 const LOG_FLEX: u8 = 4;
 
-/// Replaces impossible values. Returns false if the block size is impossible, or if there is no
-/// telling how large a group is: neither of the two fields is possible, and the number of inodes
-/// refutes the usual size.
+/// Replaces impossible values. Returns false if the block size is impossible, or if nothing tells
+/// the size of a group: both fields for it are impossible, and the inode counts contradict the
+/// usual size.
 pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) -> bool {
     let log = sb.s_log_block_size.get();
     if log > LOG_BLOCK_MAX {
@@ -85,9 +85,9 @@ pub(super) fn refutes_bigalloc(sb: &RawSuperblock) -> bool {
     !sb.incompat().contains(Incompat::EXTENTS) || sb.s_first_data_block.get() == 1
 }
 
-/// Blocks of a group according to two fields that should say the same, without bigalloc. If both
-/// are possible, the one that agrees with the number of inodes is taken. If that does not decide,
-/// the one that a larger power of two divides is taken. `None` if neither is possible.
+/// Blocks per group without bigalloc. Two fields should then have the same value. If both values
+/// are possible, the one that agrees with the inode counts is taken. If that does not decide, the
+/// one that a larger power of two divides is taken. `None` if neither is possible.
 fn known_group_size(sb: &RawSuperblock, block_size: u32) -> Option<u32> {
     let is_possible = |size: &u32| *size > 0 && *size <= 8 * block_size && size.is_multiple_of(8);
     let said = [sb.s_clusters_per_group.get(), sb.s_blocks_per_group.get()].into_iter();
@@ -95,7 +95,8 @@ fn known_group_size(sb: &RawSuperblock, block_size: u32) -> Option<u32> {
     said.filter(is_possible).max_by_key(rank)
 }
 
-/// Whether groups of this size are as many as the inode counts say; `None` if those say nothing.
+/// Whether groups of this size are as many as the two inode counts imply; `None` if these imply no
+/// number of groups.
 fn agrees_with_inodes(sb: &RawSuperblock, group_size: u32) -> Option<bool> {
     let (inodes, in_group) = (sb.s_inodes_count.get(), sb.s_inodes_per_group.get());
     if in_group == 0 || inodes == 0 || !inodes.is_multiple_of(in_group) {
@@ -131,11 +132,12 @@ fn make_inodes_possible(sb: &mut RawSuperblock, block_size: u32) {
     }
 }
 
-/// Chooses between two numbers of inodes per group: the stored one, and the one that the total led
-/// to. The bits of a bitmap after its group's last inode are set. If most bitmaps have all bits set
-/// from the smaller number on, that number is right, otherwise the larger one.
+/// Chooses between two numbers of inodes per group: `stored`, and the one now in the superblock,
+/// which the total number of inodes led to. In an inode bitmap, the bits after the last inode of
+/// the group are set. If most bitmaps have all bits set from the smaller number on, that number is
+/// right, otherwise the larger one.
 pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> Result<(), DeviceError> {
-    // A superblock that is garbage has unknown features.
+    // A superblock that is garbage may have unknown features. That is no error here.
     let Ok(Opened::Volume(volume)) = superblock::open(device, &mut Sink::default()) else {
         return Ok(());
     };
@@ -161,7 +163,8 @@ pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> R
     Ok(())
 }
 
-/// Whether most of the inode bitmaps that are not uninit have the bits after the last inode set.
+/// Whether most inode bitmaps, except those of uninit groups, have all bits after the last inode
+/// set.
 fn are_padded(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(false) };

@@ -1,5 +1,5 @@
 //! What is lost in an image that was cut short, and then made as long as its file system again: the
-//! content that lay behind the cut.
+//! content past the cut.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,12 +20,13 @@ use crate::superblock::{self, Opened};
 use crate::volume::Volume;
 use crate::{Error, directories, inodes, orphans, paths, with_metadata};
 
-/// The bytes that inodes lost.
+/// The byte ranges of content that each inode lost.
 type Lost = BTreeMap<InodeNr, Vec<Range<u64>>>;
 
 /// The actions for a device that was cut at `end`: one says that it is made longer, and one for
 /// each inode that lost content says how much of it lay behind `end`. Empty if no file system can
-/// be examined. `fresh` are blocks that the repair itself writes, ascending.
+/// be examined. `fresh` are the blocks that the repair itself fills, in ascending order: they do
+/// not count as lost.
 pub(super) fn losses(device: &dyn BlockDevice, end: u64, fresh: &[u64]) -> Result<Vec<Action>, Error> {
     debug_assert!(end <= device.size() && fresh.is_sorted(), "cut at {end} of {}", device.size());
     let mut sink = Sink::default();
@@ -68,7 +69,7 @@ fn actions(longer: u64, lost: Lost, about: &Ledger) -> Vec<Action> {
     log.actions
 }
 
-/// What each file, directory and symbolic link has behind the end.
+/// What each file, directory and symbolic link lost behind the end.
 fn lost(volume: &Volume<'_>, facts: &Facts, end: u64, fresh: &[u64]) -> Result<Lost, Error> {
     let geometry = &volume.geometry;
     let mut lost = Lost::new();
@@ -93,7 +94,7 @@ fn lost(volume: &Volume<'_>, facts: &Facts, end: u64, fresh: &[u64]) -> Result<L
     Ok(lost)
 }
 
-/// The bytes of a file that a run has behind the cut, except in fresh blocks.
+/// The byte ranges of a file for which a run has blocks behind the cut, except for fresh blocks.
 fn behind(run: &Run, (bits, end): (u32, u64), fresh: &[u64]) -> Vec<Range<u64>> {
     let last = run.physical + run.length;
     let first = run.physical.max(end >> bits).min(last);
@@ -122,7 +123,7 @@ mod tests {
         };
         assert_eq!(lost(30 << 10, &[]), []);
         assert_eq!(lost(0, &[]), [(100 << 10, 110 << 10)]);
-        // The end may lie inside a block.
+        // The cut may be inside a block.
         assert_eq!(lost((15 << 10) + 7, &[]), [((105 << 10) + 7, 110 << 10)]);
         assert_eq!(lost(15 << 10, &[3, 15, 17, 40]), [(106 << 10, 107 << 10), (108 << 10, 110 << 10)]);
         assert_eq!(lost(19 << 10, &[19]), []);

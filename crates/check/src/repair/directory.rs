@@ -1,8 +1,8 @@
 //! One directory: its names are read as far as possible, judged, and written back.
 //!
-//! Names stay in their blocks where they can. If the index is broken or more room is needed, the
-//! directory is written anew. If it then has several blocks and there is space, it goes into
-//! fresh ones, so that the old ones stay valid until the inode refers to the new ones.
+//! Names stay in their blocks if possible. If the index is broken or more room is needed, the
+//! directory is written anew. If it then has several blocks and there is space, it goes into fresh
+//! blocks, so that the old blocks stay valid until the inode refers to the fresh ones.
 
 mod build;
 mod names;
@@ -35,9 +35,9 @@ const TRIES_MAX: u32 = 4;
 /// Changes to a directory besides the repair of what is wrong with it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
-    /// What `..` is to name.
+    /// The inode that `..` is to name.
     pub(crate) parent: Option<u32>,
-    /// Names to be entered.
+    /// Names to be added.
     pub(crate) more: Vec<Name>,
     /// Inodes whose names are removed.
     pub(crate) less: BTreeSet<u32>,
@@ -56,9 +56,9 @@ impl Change {
 /// How the names of a directory are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writing {
-    /// Each in the block that has it.
+    /// Each name in the block that has it.
     InPlace,
-    /// All of them anew.
+    /// All names anew: the directory is rebuilt.
     Anew,
 }
 
@@ -105,15 +105,15 @@ pub(crate) struct Mending<'a> {
     pub(crate) code: Code,
 }
 
-/// Repairs a directory and changes it; false when it was not written, because there is no space, or
-/// because it was cleared.
+/// Repairs a directory and makes a change to it. False when there is no space to write it; if it
+/// could not be repaired in many rounds, it is cleared then.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
     change: &Change,
     writing: Writing,
 ) -> Result<bool, DeviceError> {
-    // lost+found gets names in many rounds: that is no sign of a fault.
+    // lost+found may get names in many rounds. That is no sign of a fault, so it does not count.
     let tries = if change.more.is_empty() { ed.log.try_again(Tried::Directory, at.inode) } else { 0 };
     let mut slot = ed.slot(at.inode)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
@@ -151,7 +151,7 @@ pub(crate) fn repair(
     Ok(false)
 }
 
-/// Writes a directory in blocks anew, unless that would change nothing.
+/// Rebuilds a directory that is not inline, unless that would change nothing.
 pub(crate) fn rebuild(ed: &mut Editor<'_, '_>, at: &Mending<'_>) -> Result<(), DeviceError> {
     let slot = ed.slot(at.inode)?;
     let map = maps::read(ed, at.inode, slot.raw());

@@ -31,7 +31,7 @@ pub(crate) struct Editor<'a, 'v> {
     pub(crate) now: u64,
     /// The external journal.
     pub(crate) journal: Option<&'a dyn BlockDevice>,
-    /// Whether all that is in use is claimed.
+    /// Whether the walk over all inodes has claimed everything that is in use.
     pub(crate) walked: Walked,
     /// Nodes of maps that only their own inode claims. A new map may take their places.
     pub(super) own_nodes: BTreeMap<InodeNr, Vec<BlockNr>>,
@@ -103,7 +103,8 @@ impl<'a, 'v> Editor<'a, 'v> {
     pub(crate) fn put_slot(&self, inode: InodeNr, slot: &mut Slot) -> Result<(), DeviceError> {
         let volume = self.volume();
         volume.checksums.seal_inode(inode, slot);
-        // A write to a table without a place is dropped: the next round finds the fault again.
+        // If the group's inode table has no valid place, the write is dropped: the next round finds
+        // the fault again.
         volume.inode_offset(inode).map_or(Ok(()), |at| volume.device.write_at(at, slot.bytes()))
     }
 

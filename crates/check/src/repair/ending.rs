@@ -80,11 +80,13 @@ impl Plan<'_> {
         let late = self.actions.iter().filter(|action| action.code.pass() > 0);
         let late: Vec<Code> =
             late.filter(|action| !uncounted.orphans.explain(action)).map(|action| action.code).collect();
-        // e2fsck starts over to read more of the tables, and what it found before no longer counts.
+        // e2fsck starts over to read more of the inode tables. Then what it corrected before no
+        // longer counts.
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) && begins_again(self) {
             return true;
         }
-        // e2fsck counts no directory that it writes anew, but each name that it changes there.
+        // e2fsck does not count a directory that it writes anew, but it counts each name that it
+        // changes there.
         let is_renaming =
             |action: &Action| action.code == Code::DIRECTORY_LOOSE && action.cost > Cost::Nothing;
         if self.actions.iter().any(is_renaming) {
@@ -98,8 +100,9 @@ impl Plan<'_> {
 
     /// Whether something that e2fsck counts is repaired before the first pass: the revision, a
     /// device that is too short, a superblock or descriptors from a backup, a resize inode without
-    /// its feature, features that contradict each other, and the links of the orphan list. If
-    /// errors are marked, e2fsck finishes no orphans: the passes find them, and count them.
+    /// its feature, features that contradict each other, and the links of the orphan list. Orphans
+    /// count only if the superblock had the error mark: then e2fsck does not finish them before
+    /// the passes, which find and count them.
     fn is_counted_early(&self) -> bool {
         let is_counted = |code| match code {
             Code::REVISION_LOW | Code::BOTH_CHECKSUMS | Code::DEVICE_SHORT => true,
@@ -113,13 +116,13 @@ impl Plan<'_> {
     }
 }
 
-/// What is corrected and does not count. e2fsck does not count most of what it repairs before the
-/// first pass, the checksum of a block in which it filled in a type, or the replay of a log up to a
-/// transaction whose commit block has a wrong checksum.
+/// What is corrected but does not count. e2fsck does not count most of what it repairs before the
+/// first pass, the checksum of a directory block in which it filled in a file type, or the replay
+/// of a log up to a transaction whose commit block has a wrong checksum.
 struct Uncounted {
-    /// Blocks of directories in which types are filled in.
+    /// Directory blocks in which file types are filled in: inode and logical block.
     filled: BTreeSet<(Option<InodeNr>, Option<u64>)>,
-    /// Groups whose two uninit flags e2fsck clears before it reads the table.
+    /// Groups whose two uninit flags e2fsck clears before it reads their inode tables.
     opened: BTreeSet<Option<GroupNr>>,
     orphans: OrphanFindings,
     /// Codes of all findings.
@@ -166,10 +169,10 @@ impl Uncounted {
         match code {
             Code::LEAF_CHECKSUM => !self.filled.is_empty(),
             Code::INODE_UNINIT_USED => !self.opened.is_empty(),
-            // Wishes have codes of ours, and e2fsck does not count what it does for them. It looks
-            // neither at faults with such codes nor at the maps of devices, pipes and sockets, so
-            // it does not find what only follows from their repair. Nor does it find what orphans
-            // freed.
+            // Wishes have our own codes, and e2fsck does not count what it does for them. It looks
+            // neither at faults with our own codes nor at the maps of devices, pipes and sockets.
+            // So a fault that only follows from the repair of these is not counted either, and
+            // neither is one in pass 5 that only follows from the end of orphans.
             code => {
                 let follows = self.is_strict || self.frees && code.pass() == 5;
                 !code.is_e2fsck() || is_impossible_special(code) || follows && !self.found.contains(&code)

@@ -1,4 +1,4 @@
-//! Entries of directories, read past what is broken.
+//! Entries of directories. Reading goes on after broken entries.
 
 use std::ops::Range;
 
@@ -23,8 +23,8 @@ pub(crate) fn possible_entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut b
     names
 }
 
-/// Every entry in use that can be made out in a block or area. A sound entry may name an impossible
-/// inode: its name is known, and can be told when it is removed.
+/// Every entry in use that can be made out in a block or area. A sound entry is returned even if it
+/// names an impossible inode, so that its removal can be reported by name.
 pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
     let layout = ed.volume().dir_layout();
     let has_tail = layout.tail && block.len() == layout.block_size && stored_checksum(block).is_some();
@@ -53,7 +53,7 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
         }
         *broken = true;
         if fits {
-            // Only the length of the name is wrong: the entry limits how long it can be.
+            // Only the length of the name is wrong. The name cannot be longer than the entry.
             names.extend(cut_name_at(ed, block, at, rec_len));
             at += rec_len;
             continue;
@@ -65,8 +65,9 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
     names
 }
 
-/// Whether an entry that names no possible inode is other bytes, whose length hides entries: no
-/// chain of lengths follows it, and a chain of entries leads from inside of it to the end.
+/// Whether an entry that names no possible inode is garbage whose length hides other entries. That
+/// is so if the lengths after it do not lead to the end, but a chain of entries leads from inside
+/// of it to the end.
 fn is_garbage(ed: &Editor<'_, '_>, block: &[u8], entry: Range<usize>, end: usize) -> bool {
     let is_free = block[entry.start..entry.start + 4] == [0; 4];
     let mut inside = (entry.start + 4..entry.end).step_by(4);
@@ -110,7 +111,7 @@ fn is_chain(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> bool 
     at == end && from < end
 }
 
-/// The entry at an offset, if it can be one in use.
+/// The entry at an offset, if it is in use and names a possible inode.
 fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
     any_name_at(ed, block, at).filter(|name| name.inode <= ed.volume().geometry.inodes_count())
 }
@@ -124,8 +125,8 @@ fn any_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
     (inode != 0 && length > 0).then(|| Name { bytes: bytes.to_vec(), inode, file_type })
 }
 
-/// The entry at an offset, if it can be one in use. Its name is the rest of the entry after the
-/// header, without the zeroes at the end.
+/// The entry at an offset, if it is in use and names a possible inode. Its name is the rest of the
+/// entry after the header, without the zeroes at the end.
 fn cut_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize, rec_len: usize) -> Option<Name> {
     let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     let mut bytes = block[at + HEADER_LEN..at + rec_len].to_vec();

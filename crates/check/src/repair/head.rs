@@ -21,7 +21,7 @@ use crate::superblock::{self, Opened};
 use crate::volume::Volume;
 use crate::{Error, Report, backup, descriptors};
 
-/// The first ordinary inode of all known file systems.
+/// The first ordinary inode of every known file system.
 const FIRST_INODE: u32 = 11;
 
 /// An overlay of an image, in which an interrupted repair is finished from its redo log. If the
@@ -81,9 +81,9 @@ pub(super) fn overlay<'a>(
             format!("reserved descriptor blocks set to {count}: bitmaps and the inode table follow them");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
-    // If the checksum is still wrong, so may be all that is in the same sector as these fields. A
-    // change here would make the checksum right, and no backup would be taken. If there is none,
-    // these fields are cleared when the superblock gets its new checksum.
+    // If the checksum is still wrong, everything in the same sector as these fields may be wrong,
+    // too. A change here would make the checksum right, and then no backup would be used. If there
+    // is no backup, these fields are cleared later, when the superblock gets its new checksum.
     let is_sealed = |sb: &RawSuperblock| Checksums::of(sb).verify_superblock(sb).is_ok();
     if primary(&overlay).is_some_and(|sb| is_sealed(&sb) && names_files(&sb)) {
         editor::change_superblock(&overlay, clear_names)?;
@@ -125,10 +125,10 @@ fn settle_features(
     Ok(())
 }
 
-/// A finding if the inode count of the primary superblock is not that of its groups, or a group has
-/// more inodes than its bitmap has bits, and only this makes the superblock unusable. e2fsck -p
-/// stops there; without -p, e2fsck takes a backup. An impossible number of blocks and a count of
-/// zero inodes lead to the same finding, and do not count here.
+/// The finding that makes the primary superblock unusable, if it is one of these two and the only
+/// one: the total of inodes does not fit the groups, or a group has more inodes than its bitmap has
+/// bits. Then e2fsck -p stops, and e2fsck without -p takes a backup. An impossible number of blocks
+/// and a total of zero inodes have the same code, but do not count here.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();
     if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {
@@ -158,13 +158,14 @@ pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Er
     Ok(usable.then_some(finding))
 }
 
-/// Bits of a bitmap, which has one block; `None` for an impossible block size.
+/// The number of bits of a bitmap, which is one block; `None` for an impossible block size.
 fn bits_of_bitmap(sb: &RawSuperblock) -> Option<u32> {
     let log = Some(sb.s_log_block_size.get()).filter(|log| *log <= 6)?;
     Some(8 << (10 + log))
 }
 
-/// Whether e2fsck accepts a number of inodes in a group, although their bitmap may be too small.
+/// Whether e2fsck accepts the number of inodes per group, although a bitmap may be too small for
+/// them.
 /// The table must leave at least four blocks of the group, and the number may be at most 2^16 less
 /// the inodes of one block.
 fn is_believed(sb: &RawSuperblock) -> bool {
@@ -183,13 +184,13 @@ fn primary(device: &dyn BlockDevice) -> Option<RawSuperblock> {
     RawSuperblock::read_from_bytes(&bytes).ok().filter(|sb| sb.s_magic.get() == MAGIC)
 }
 
-/// Whether a superblock names a journal device that the file system does not have.
+/// Whether the superblock names a journal device that the file system does not use.
 pub(super) fn names_no_journal_device(device: &dyn BlockDevice) -> bool {
     primary(device).is_some_and(|sb| has_stray_journal_uuid(&sb))
 }
 
-/// Whether a superblock names a journal device although its journal is in an inode. A copy of that
-/// inode's map in the superblock shows that it is.
+/// Whether a superblock names a journal device although its journal is in an inode. The superblock
+/// then has a copy of that inode's map.
 fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
     sb.compat().contains(Compat::HAS_JOURNAL)
         && sb.s_journal_uuid != [0; 16]
@@ -207,8 +208,9 @@ fn own_backup(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<RawSuperbl
     copies.iter().map(|copy| *copy.superblock()).find(|copy| copy.s_uuid == sb.s_uuid)
 }
 
-/// The number of blocks by a backup of this very file system, if the superblock claims more than
-/// the device has and the backup does not. Then the field is wrong, and the device was not cut.
+/// The number of blocks in a backup of this very file system, if the superblock claims more blocks
+/// than the device has but the backup does not. Then the superblock's field is wrong, and the
+/// device was not cut short.
 fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64> {
     let room = device.size() >> 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
     if sb.blocks_count().raw() <= room {
@@ -239,8 +241,8 @@ pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     blocks.checked_mul(1 << bits)
 }
 
-/// The size of inodes, if there is no root with the size that the superblock claims, and there is
-/// one with a single other size.
+/// The right size of inodes, if the root is not found with the size in the superblock, and is found
+/// with exactly one other size.
 fn inode_size(overlay: &dyn BlockDevice, sb: &RawSuperblock) -> Result<Option<u16>, Error> {
     if sb.s_rev_level.get() == 0 || landmark::leads_to_root(overlay) {
         return Ok(None);
@@ -258,10 +260,10 @@ fn inode_size(overlay: &dyn BlockDevice, sb: &RawSuperblock) -> Result<Option<u1
     Ok(if let [size] = right[..] { Some(size) } else { None })
 }
 
-/// The first ordinary inode, and who says so, if it is lower than the superblock says. With the
-/// superblock's number, the files in between would count as reserved inodes. The number never
-/// changes after mkfs, and backups of this very file system have it. Without a backup, files in use
-/// decide.
+/// The first ordinary inode and the evidence for it, if it is lower than the superblock says. With
+/// the superblock's number, the files in between would count as reserved inodes. The number never
+/// changes after mkfs, so a backup of this very file system has the right one. Without a backup,
+/// files in use decide.
 fn first_inode(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,
@@ -279,8 +281,8 @@ fn first_inode(
     Ok(is_lower.then_some((first, "the backups have it")))
 }
 
-/// Whether an inode is in use that is ordinary in all known file systems, but lies below the first
-/// ordinary inode of this superblock.
+/// Whether a file is in use whose inode number is ordinary in every known file system, but below
+/// the first ordinary inode of this superblock.
 fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result<bool, Error> {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(false) };

@@ -1,11 +1,13 @@
-//! Infers a superblock from what it described, when neither it nor a copy of it is left.
+//! Infers a superblock from the structures that it described, when neither it nor a copy of it is
+//! left.
 //!
-//! The root names itself: a slot of a directory whose first block begins with entries for inode 2.
-//! If slot and block agree, the sizes of blocks and inodes and the place of the first table are
-//! known. The number of inodes follows from the padding of their bitmap, or from the block that
-//! comes after the table; features follow from the inodes. What cannot be known has a default: no
-//! label, no reserved blocks, another hash seed, so that indexes are rebuilt. If the journal still
-//! has the UUID, that is taken, and checksums stay on if they match it. Otherwise the UUID is new.
+//! The search looks for the root: a slot of a directory whose first block begins with entries for
+//! inode 2. If such a slot and block are found, the sizes of blocks and inodes and the place of the
+//! first inode table are known. The number of inodes follows from the padding of their bitmap, or
+//! from the first block in use after the table; features follow from the inodes. What cannot be
+//! known gets a default: no label, no reserved blocks, and another hash seed, so that indexes are
+//! rebuilt. If the journal still has the UUID, that one is used, and checksums stay on if they
+//! match it. Otherwise the UUID is new.
 //!
 //! As a rule only a file system of one group gets here: others have backups. If what is inferred
 //! does not lead to a clean file system, nothing is written.
@@ -28,22 +30,22 @@ use zerocopy::{FromBytes, FromZeros};
 
 /// Bytes read at a time while looking for the root.
 const CHUNK: usize = 1 << 20;
-/// The search for roots ends with the chunk in which this many are found: a journal holds many
-/// copies.
+/// The search for roots ends with the chunk in which it finds this many candidates in total: a
+/// journal holds many copies of the root.
 const ROOTS_MAX: usize = 256;
-/// The most slots of the table that are looked at.
+/// The most slots of the inode table that are looked at.
 const SLOTS_MAX: u32 = 8192;
 /// The most clusters of a group with large blocks: counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
-/// A group has at most this many inodes less those of one block: mke2fs makes no more, and e2fsck
-/// refuses more.
+/// A group has at most this number of inodes minus the number in one block: mke2fs makes no more,
+/// and e2fsck refuses more.
 const INODES_PER_GROUP_LIMIT: usize = 65_536;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
 /// How many blocks before the first table are searched for its inode bitmap. There is room for the
 /// bitmaps of a flex group of more than 64 groups, after descriptors and blocks reserved for them.
 const BITMAP_DISTANCE_MAX: u64 = 4096;
-/// The most inodes whose maps tell where the tables end.
+/// The most inodes whose maps are read to find out where the tables end.
 const BEHIND_MAX: u32 = 512;
 /// In an inode bitmap, one bit in this many may be wrong.
 const WRONG_SHARE_MAX: usize = 32;
@@ -54,11 +56,11 @@ const ROOT_BLOCKS_MAX: usize = 64;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
 const CRC32C: u8 = 1;
-/// The only `s_encoding`.
+/// The only known value of `s_encoding`.
 const ENCODING_UTF8: u16 = 1;
 const SLOT_MIN: usize = RawInode::SIZE;
 
-/// Where the first inode table lies.
+/// The first inode table: its place, and the sizes that go with it.
 #[derive(Clone, Copy, Debug)]
 struct Table {
     bits: u32,
@@ -90,7 +92,7 @@ impl Table {
 pub(super) enum UuidOrigin {
     /// The superblock of the journal still has it.
     Journal,
-    /// Nothing has it: it is a new one.
+    /// Nothing has the old one: the UUID is new.
     New,
 }
 
@@ -129,7 +131,7 @@ fn superblock(device: &dyn BlockDevice, now: u64) -> Option<(RawSuperblock, Uuid
     Some((sb, uuid))
 }
 
-/// Every place where a table with a root may begin.
+/// All candidates for the first inode table: each has what may be the root in its second slot.
 fn tables(device: &dyn BlockDevice) -> Vec<Table> {
     let mut tables = Vec::new();
     let mut buffer = vec![0; CHUNK];
@@ -147,7 +149,8 @@ fn tables(device: &dyn BlockDevice) -> Vec<Table> {
     tables
 }
 
-/// The tables whose second slot would be this one.
+/// The candidates whose second slot is the one at byte `at`: one for each pair of block size and
+/// inode size that is possible.
 fn tables_around(device: &dyn BlockDevice, slot: &[u8], at: u64) -> Vec<Table> {
     let root = InodeSlot::new(slot);
     let raw = root.raw();
@@ -248,8 +251,8 @@ fn first_descriptor(device: &dyn BlockDevice, table: &Table) -> Option<(RawGroup
     fits.then_some((desc, block))
 }
 
-/// Bytes of a descriptor; `None` if the first one does not name the table. A wide one ends with
-/// checksums; after a narrow one comes another one, or zeroes.
+/// Bytes of a descriptor; `None` if the first descriptor does not name the table. A descriptor of
+/// 64 bytes ends with checksums; one of 32 bytes is followed by another descriptor, or by zeroes.
 fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     let (_, block) = first_descriptor(device, table)?;
     let wide_sums = block[32..64].iter().any(|byte| *byte != 0);
@@ -258,9 +261,9 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     Some(if wide_sums && !is_second { 64 } else { 32 })
 }
 
-/// Inodes per group: they follow from the padding of the inode bitmap, or else from the first or
-/// second block after the table that an inode maps. With flex_bg, the tables of several groups lie
-/// in between.
+/// Inodes per group. They follow from the padding of the inode bitmap, or else from the first or
+/// second block after the table that an inode maps: the table ends there. With flex_bg, several
+/// tables may lie before that block.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -274,8 +277,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     let padded = bitmap.or_else(|| inode_bitmap(device, table, fits)).map(|bitmap| unpadded(&bitmap));
     let begin = table.at >> table.bits;
     let room = |block: u64, tables: u64| usize_from_u64((block - begin) / tables).saturating_mul(per_block);
-    // The padding may be damaged. But a table ends before the blocks that its inodes map. One of
-    // these blocks may be wrong.
+    // The padding may be damaged. But the table must end before the blocks that its inodes map. One
+    // of these blocks may be wrong, so the second one decides.
     let has_room = |count: &usize| {
         let blocks = blocks_behind(device, table, u32_from_usize(*count));
         blocks.iter().nth(1).or(blocks.first()).is_none_or(|block| *count <= room(*block, 1))
@@ -291,8 +294,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     Some(u32_from_usize(found))
 }
 
-/// Whether `tables` tables of `count` inodes, one behind the other, have directories where the
-/// names in the root say. One name in 16 may be wrong, but always one.
+/// Whether `tables` consecutive tables of `count` inodes each have directories in the slots that
+/// the directory entries of the root name. One entry in 16 may be wrong, and always at least one.
 fn leads_to_directories(device: &dyn BlockDevice, table: &Table, tables: u64, count: usize) -> bool {
     let count = u64_from_usize(count);
     let groups = groups(device.size() >> table.bits, table, cluster_ratio(device, table, BEHIND_MAX));
@@ -310,7 +313,7 @@ fn leads_to_directories(device: &dyn BlockDevice, table: &Table, tables: u64, co
     wrong <= (named.len() / 16).max(1)
 }
 
-/// The inodes of the directories that the first blocks of the root name.
+/// The inode numbers of the directories that entries in the first blocks of the root name.
 fn directories_in_root(device: &dyn BlockDevice, table: &Table) -> Vec<u32> {
     let Some(root) = table.slot(device, InodeNr::ROOT.raw()) else { return Vec::new() };
     let layout =
@@ -346,10 +349,10 @@ fn mapped_blocks(raw: &RawInode) -> Vec<u64> {
     }
 }
 
-/// For each of the first `slots` inodes, the first block behind the beginning of the table that the
-/// inode maps. The first block of a file may lie before the table: with large blocks, mke2fs leaves
-/// much room between the bitmaps. Other kinds of inodes have something else in the place of the
-/// map.
+/// For each of the first `slots` inodes, the lowest block that it maps behind the beginning of the
+/// table. Blocks before the table are possible, but do not count: with large blocks, mke2fs leaves
+/// much room between the bitmaps, and files use it. Links and special files are left out, because
+/// their `i_block` may be no map.
 fn blocks_behind(device: &dyn BlockDevice, table: &Table, slots: u32) -> BTreeSet<u64> {
     let begin = table.at >> table.bits;
     let slots = (1..=slots.min(BEHIND_MAX)).filter_map(|inode| table.slot(device, inode));
@@ -363,9 +366,9 @@ fn blocks_behind(device: &dyn BlockDevice, table: &Table, slots: u32) -> BTreeSe
     used.filter_map(first_behind).collect()
 }
 
-/// How many tables may lie one behind the other, the better number first. Without flex_bg the table
-/// stands alone. Only if the tables of all groups lie together can they be read as one long table,
-/// with every inode in its place.
+/// How many tables may lie one behind the other, in the order in which to try the numbers. If the
+/// root has no extents, there is probably no flex_bg, and the table stands alone. With flex_bg,
+/// mke2fs puts the tables of up to [`FLEX_GROUPS`] groups together, like one long table.
 fn together(device: &dyn BlockDevice, table: &Table) -> Vec<u64> {
     let root = table.slot(device, InodeNr::ROOT.raw());
     if root.is_none_or(|root| !root.raw().flags().contains(InodeFlags::EXTENTS)) {
@@ -377,15 +380,16 @@ fn together(device: &dyn BlockDevice, table: &Table) -> Vec<u64> {
     if groups > FLEX_GROUPS { vec![FLEX_GROUPS, 1] } else { vec![1, groups] }
 }
 
-/// Bits of a bitmap before its padding: the bytes at its end that have all bits set.
+/// The number of bits of a bitmap before its padding, which is all bytes of 0xFF at its end.
 fn unpadded(bitmap: &[u8]) -> usize {
     8 * (bitmap.len() - bitmap.iter().rev().take_while(|byte| **byte == 0xFF).count())
 }
 
-/// The inode bitmap of the first group, if no descriptor names it. Of the blocks before the table,
-/// it is the one whose bits say best which slots are in use; `None` if each has too many wrong bits
-/// or does not fit. It marks at least half of the slots in use: where few are, a block of zeroes
-/// has few wrong bits, too. `fits` says how many inodes a group may have.
+/// Looks for the inode bitmap of the first group, if no descriptor names it. Of the blocks before
+/// the table, it is the one whose bits agree best with the slots in use; `None` if each has too
+/// many wrong bits or does not fit. The bitmap must also mark at least half of the slots in use: if
+/// few are in use, a block of zeroes has few wrong bits, too. `fits` says whether a group may have
+/// a certain number of inodes.
 fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) -> bool) -> Option<Vec<u8>> {
     let slots = 1..=(8 * u32_from_usize(table.block_size())).min(SLOTS_MAX);
     let is_used = |inode| table.slot(device, inode).is_some_and(|slot| slot.raw().i_links_count.get() > 0);
@@ -406,9 +410,9 @@ fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) ->
     rated.min_by_key(|(wrong, _)| *wrong).map(|(_, bitmap)| bitmap)
 }
 
-/// Blocks of a cluster: the largest power of two that divides the allocated blocks of nearly all
-/// inodes with extents, and of the root; 1 if it is impossibly large, or if no directory has more
-/// blocks than its size needs.
+/// Blocks per cluster: the largest power of two that divides the number of allocated blocks of
+/// nearly all inodes with extents, and of the root; 1 if that is impossibly large, or if no
+/// directory has more blocks than its size needs.
 fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32 {
     let sectors = u64_from_usize(table.block_size() / 512);
     let (mut powers, mut of_root, mut has_wide) = (Vec::new(), 0, false);
@@ -441,20 +445,21 @@ fn clusters_per_group(table: &Table) -> u32 {
     (8u32 << table.bits).min(BLOCKS_PER_GROUP_MAX)
 }
 
-/// The block with which the first group begins. Clusters begin at block 0, even where the
-/// superblock is in block 1.
+/// The block with which the first group begins. With bigalloc it is block 0, even if the superblock
+/// is in block 1.
 fn first_block_of_groups(table: &Table, ratio: u32) -> u64 {
     if ratio > 1 { 0 } else { table.first_data_block() }
 }
 
-/// The groups of a file system with so many blocks, with clusters of `ratio` blocks.
+/// The number of groups of a file system that has `blocks` blocks, and `ratio` blocks per cluster.
 fn groups(blocks: u64, table: &Table, ratio: u32) -> u64 {
     assert!(ratio > 0, "a cluster has a block");
     let per_group = u64_from_u32(clusters_per_group(table)) * u64_from_u32(ratio);
     (blocks - first_block_of_groups(table, ratio)).div_ceil(per_group)
 }
 
-/// Sets the size in blocks, inodes and groups, given the inodes of a group and blocks of a cluster.
+/// Sets the numbers of blocks, inodes and groups, given the inodes per group and the blocks per
+/// cluster.
 fn put_geometry(
     sb: &mut RawSuperblock,
     size: u64,
@@ -551,14 +556,14 @@ fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table,
     sb.set_ro_compat(ro_compat);
 }
 
-/// Whether a slot holds what no inode does: unknown flags, or the address of a fragment.
+/// Whether a slot has values that no inode has: unknown flags, or the address of a fragment.
 fn is_garbage(raw: &RawInode) -> bool {
     let named = raw.flags().iter_names().fold(InodeFlags::empty(), |all, (_, flag)| all | flag);
     raw.flags() != named || raw.i_obso_faddr.get() != 0
 }
 
 /// Sets the UUID to the one in the journal, and turns checksums on if they match it. If the journal
-/// has none, the UUID follows from the root's inode. The hash seed always does.
+/// has none, the UUID is computed from the root's inode. The hash seed always is.
 fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) -> UuidOrigin {
     let root = table.slot(device, InodeNr::ROOT.raw());
     let journal = table.slot(device, InodeNr::JOURNAL.raw()).and_then(|slot| first_block(slot.raw()));

@@ -1,9 +1,9 @@
 //! One inode: each finding about it has its remedy, and the inode is examined again until it is
 //! sound.
 //!
-//! The remedies keep what is left of the inode. Impossible entries of a map go one by one, and a
-//! type is taken from the content where the mode has none. An inode that stays impossible is
-//! cleared.
+//! The remedies keep as much of the inode as they can. Only the impossible entries of a map are
+//! removed, and the type is inferred from the content if the mode has no possible one. An inode
+//! that stays impossible is cleared.
 
 use std::collections::BTreeSet;
 
@@ -30,9 +30,9 @@ use crate::finding::{Finding, Site};
 use crate::inode::{Expected, FAST_SYMLINK_MAX};
 use crate::map::{NoClaims, Run};
 
-/// Times that an inode is examined and repaired in a row.
+/// How often an inode is examined and repaired in one round, at most.
 const TURNS_MAX: usize = 24;
-/// Rounds after which an inode is cleared.
+/// Rounds after which an inode that is still wrong is cleared.
 const TRIES_MAX: u32 = 3;
 
 /// Whether the block of the inode table that holds an inode is garbage: most inodes in it have
@@ -49,7 +49,7 @@ pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
     finding.is_error() || is_impossible_special(finding.code) || finding.code == Code::EXTENT_ROOT_DEPTH
 }
 
-/// Whether a finding says that a device, pipe or socket has an impossible map, or a flag of one.
+/// Whether a finding says that a device, pipe or socket has a map, or a flag that goes with a map.
 /// e2fsck reports only the flags.
 pub(super) fn is_impossible_special(code: Code) -> bool {
     matches!(code, Code::CHAR_DEVICE | Code::BLOCK_DEVICE | Code::FIFO | Code::SOCKET | Code::SPECIAL_FLAGS)
@@ -63,12 +63,13 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
         // What else is wrong shows in the next round, when the feature has taken effect.
         return Ok(());
     }
-    // Every directory that grows has a wrong block count afterwards. That is no sign of damage, and
-    // does not count as a try.
+    // A directory that grew in an earlier round has a wrong block count. That is no sign of damage,
+    // and does not count as a try.
     let is_evidence = first.iter().any(|finding| finding.code != Code::BLOCKS_WRONG) || first.is_empty();
     let tries = if is_evidence { ed.log.try_again(Tried::Inode, inode) } else { 0 };
     let why = first.first().map_or(Code::INODE_GARBAGE, |finding| finding.code);
-    // Wrong checksums of extents do not show garbage: a changed seed makes all of them wrong.
+    // Wrong checksums of extent blocks are no sign of garbage: a changed seed makes all of them
+    // wrong.
     let is_checksum =
         |finding: &&Finding| matches!(finding.code, Code::INODE_CHECKSUM | Code::EXTENT_CHECKSUM);
     let checksums = first.iter().filter(is_checksum).count();
@@ -90,7 +91,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
             match mend(ed, inode, &mut slot, finding, expected)? {
                 Outcome::Kept => {}
                 Outcome::Lost => return clear(ed, inode, finding.code),
-                // The other findings may be gone with the old map.
+                // The other findings may have been about the old map.
                 Outcome::Rewritten => break,
             }
         }
@@ -109,7 +110,7 @@ pub(super) fn is_wrong(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<bool, Devi
     Ok(!findings(ed, inode, &slot).0.is_empty())
 }
 
-/// Sets the extents flag of an inode whose map begins like a root of extents.
+/// Sets the extents flag of an inode whose `i_block` begins like the root of an extent tree.
 fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) {
     let raw = slot.raw();
     let flags = raw.flags();
@@ -206,7 +207,8 @@ fn mend(
             ed.add(code, site, Cost::Nothing, "orphan file without the feature cleared");
         }
         Code::BAD_BLOCKS_INODE => mend_bad_blocks(ed, slot),
-        // The list was read from its inode, so it is wrong.
+        // The list calls a block bad that begins the table with its own inode. But the list could
+        // be read from there, so it is wrong.
         Code::BAD_LIST_PLACE => {
             slot.bytes_mut().fill(0);
             ed.add(code, site, Cost::Nothing, "list of bad blocks emptied");
@@ -262,7 +264,7 @@ fn declare(
     Ok(asked)
 }
 
-/// Whether an attribute has its value in an inode of its own although the feature ea_inode is off.
+/// Whether an attribute has a value inode although the feature ea_inode is off.
 fn has_value_inode(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
     let volume = ed.volume();
     let is_value = |entry: RawEntry<'_>| {
@@ -349,9 +351,9 @@ fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
         && words.iter().all(|word| u64::from(*word) < end)
 }
 
-/// Puts back the zero that ends the target of a symbolic link, if the target is exactly one byte
-/// longer than `i_size`; false for other links, and for encrypted and inline ones. If the target is
-/// longer still, `i_size` itself is damaged and too small.
+/// Puts back the NUL that ends the target of a symbolic link, if it is missing and the target
+/// therefore looks exactly one byte longer than `i_size`. False for other links, and for encrypted
+/// and inline ones. If the target looks longer still, `i_size` itself is damaged and too small.
 fn end_target(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -377,9 +379,9 @@ fn end_target(
     Ok(true)
 }
 
-/// Infers the type of an inode from its content when the mode names no possible one. If the content
-/// shows no type either, a device, pipe or socket only loses its size or map, and any other inode
-/// is lost. The root is lost if it does not look like a directory.
+/// Infers the type of an inode from its content when the type in the mode is impossible or does not
+/// fit. If the content shows no type either, a device, pipe or socket only loses its size or map,
+/// and any other inode is lost. The root is lost if it does not look like a directory.
 fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> Outcome {
     let raw = *slot.raw();
     let mapped = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] == extent::MAGIC.to_le_bytes();
@@ -408,7 +410,7 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
     Outcome::Kept
 }
 
-/// Removes the map of a special file, and flags that it cannot have. The numbers of a device stay.
+/// Removes the map of a special file, and flags that it cannot have. Device numbers stay.
 fn clear_map(slot: &mut Slot) {
     let raw = slot.raw_mut();
     let mut words = raw.block_words();
@@ -421,7 +423,7 @@ fn clear_map(slot: &mut Slot) {
     raw.set_flags(flags);
 }
 
-/// Whether the first block begins with `.` of this inode and `..`.
+/// Whether the first block begins with the entries `.`, for this inode, and `..`.
 fn looks_like_directory(ed: &Editor<'_, '_>, inode: InodeNr, runs: &[Run]) -> bool {
     let Some(first) = runs.first().filter(|run| run.logical == 0) else { return false };
     let Ok(block) = ed.volume().block(BlockNr::new(first.physical)) else { return false };
@@ -458,7 +460,7 @@ fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
     let raw = slot.raw_mut();
     let no_map = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] != extent::MAGIC.to_le_bytes();
     if raw.flags().contains(InodeFlags::INLINE_DATA) || no_map || is_map_damaged {
-        // It is not a list.
+        // There is no list to keep.
         slot.bytes_mut().fill(0);
     } else {
         for field in [&mut raw.i_mode, &mut raw.i_uid, &mut raw.i_gid, &mut raw.i_links_count] {
@@ -525,7 +527,7 @@ fn mend_node_checksum(
     Ok(())
 }
 
-/// Rewrites a map with what is sound of it.
+/// Rewrites a map with only its sound parts.
 fn mend_map(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -581,9 +583,9 @@ fn mend_map(
     Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })
 }
 
-/// Cuts off what a directory maps past its size: an extent with a wrong length takes in blocks of
-/// other inodes. Returns false if the map was left alone, for example because the first block past
-/// the size is a directory block.
+/// Cuts off what a directory maps past its size: an extent with a wrong length may have taken in
+/// blocks of other inodes. Returns false if the map was left alone, for example because the first
+/// block past the size is a directory block.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
     // Nodes of an index do not look like blocks of a directory, and an inline directory has no map.
@@ -611,8 +613,9 @@ fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> R
     Ok(true)
 }
 
-/// Closes the holes that make a directory too large: the key of an extent is wrong. Other holes are
-/// closed when the directory is rebuilt. Returns false if the map was left alone.
+/// Closes holes that make a directory larger than 4 GiB without large_dir: some extent has a wrong
+/// logical block. Other holes are closed when the directory is rebuilt. Returns false if the map
+/// was left alone.
 fn close_holes(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -662,9 +665,9 @@ fn mend_header(raw: &mut RawInode) {
     raw.i_block = root;
 }
 
-/// Makes the runs of a directory follow one another, because it has no holes. A first run that does
-/// not begin a cluster is moved to the start of its cluster, or of the next one, where the first
-/// block of the directory is found; it stays if that is in neither place.
+/// Makes the runs of a directory follow one another, because it has no holes. If the first run does
+/// not begin a cluster, its start is wrong: it is moved to the start of its cluster or of the next
+/// one, whichever holds the first block of the directory. It stays if neither does.
 fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut [Run]) {
     if slot.raw().file_type() != Some(FileType::Directory) {
         return;

@@ -1,5 +1,5 @@
-//! Pass 4: link counts become what the names add up to. What has no name gets one, or is cleared
-//! if it is empty.
+//! Pass 4: link counts are set to the number of names. An inode without a name gets one, or is
+//! cleared if it is empty.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::finding::{Finding, Site, Unkept};
 /// The most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// Repairs what the pass found: the findings that were kept, and those that were not.
+/// Repairs what pass 4 found: the findings that were kept, and those that were not.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
@@ -68,8 +68,8 @@ fn set_links(
     code: Code,
 ) -> Result<(), DeviceError> {
     let geometry = &ed.volume().geometry;
-    // An inode without a name holds an attribute value. All references of attributes to it count as
-    // one link.
+    // Only a value inode gets here without a name. All attributes that refer to it count as one
+    // link.
     let counted = at.facts.references(geometry, number).max(1);
     let directory = at.facts.kind(geometry, number).is_directory();
     let links = match u16::try_from(counted) {

@@ -14,7 +14,7 @@ use crate::finding::Site;
 
 /// The most ranges of a file that an action names.
 const RANGES_MAX: usize = 64;
-/// No file is longer, in bytes: its blocks have numbers of 32 bits.
+/// No file is longer, in bytes: its blocks have logical numbers of 32 bits and at most 64 KiB.
 const FILE_MAX: u64 = 1 << 48;
 
 /// What a change costs.
@@ -79,7 +79,7 @@ pub(crate) struct NameChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Kept,
-    /// Its map is a new one.
+    /// The inode has a new map.
     Rewritten,
     Lost,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Log {
     pub(crate) declined: BTreeSet<Code>,
     /// The first inode found in a block of an inode table that is mostly garbage.
     pub(crate) garbage: Option<InodeNr>,
-    /// What remains to be done when nothing is wrong.
+    /// Wishes of the user that remain to be carried out when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
     /// What inodes get in place of shared blocks that another inode keeps.
     pub(crate) shared: Shared,
@@ -165,7 +165,7 @@ impl Log {
     pub(super) fn of(options: &RepairOptions, before: &Report) -> Self {
         let wishes: BTreeSet<Wish> =
             options.wishes.iter().copied().filter(|wish| wish.is_due(before)).collect();
-        // Whoever wants blocks of their own for all files wants no file cut.
+        // A user who wants all files to have their own blocks does not want files cut.
         let shared = if wishes.contains(&Wish::UnshareBlocks) { Shared::Clone } else { options.shared };
         Self { declined: options.declined.clone(), wishes, shared, ..Self::default() }
     }
@@ -233,8 +233,8 @@ impl Log {
         !self.declined.contains(&code)
     }
 
-    /// As [`add`](Self::add), about what cannot be done. It is said only once, because the repair
-    /// ends with a round that adds no action.
+    /// As [`add`](Self::add), about something that cannot be repaired. It is added only once,
+    /// because a repair goes on until a round adds no action.
     pub(crate) fn give_up(&mut self, code: Code, site: Site, what: &str) {
         debug_assert!(!what.is_empty(), "nothing is said about {site:?}");
         let is_known = |action: &Action| action.code == code && action.site == site && action.what == what;

@@ -1,8 +1,8 @@
 //! Maps of inodes: their sound parts are read, and maps are written anew.
 //!
-//! A new map takes fresh blocks for its nodes, so that the old one stays valid until the inode
-//! refers to the new one. Without free space it takes the nodes of the old one. Nothing is written
-//! before every node has a place.
+//! The nodes of a new map (its extent blocks or indirect blocks) go to fresh blocks, so that the
+//! old map stays valid until the inode refers to the new one. If there is no free space, they go to
+//! the places of the old nodes. Nothing is written before every node has a place.
 
 use std::ops::Range;
 
@@ -139,7 +139,7 @@ fn read_by(
     Map { damaged: walk.damaged, runs: walk.runs, nodes }
 }
 
-/// Says that there is no space for what is to be written.
+/// There is no space for what was to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 
@@ -190,7 +190,7 @@ impl Nodes {
     }
 }
 
-/// The nodes of an inode's map on the device that nobody else claims.
+/// The nodes of an inode's map, as it is on the device, that no other inode claims.
 fn own_nodes(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<Vec<BlockNr>, DeviceError> {
     if let Some(known) = ed.own_nodes.get(&inode) {
         return Ok(known.clone());
@@ -208,19 +208,19 @@ fn own_nodes(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<Vec<BlockNr>, De
     let Map { mut nodes, damaged, .. } = read(ed, inode, slot.raw());
     nodes.retain(is_own);
     if damaged && ed.walked == Walked::NotYet {
-        // Nobody knows yet who else uses what a damaged map names.
+        // The walk has not yet found out who else uses the blocks that a damaged map names.
         nodes.clear();
     }
     let volume = ed.volume();
     debug_assert!(nodes.iter().all(|node| volume.contains_range(*node, 1)), "a node is outside");
-    // The last one is taken first.
+    // They are taken from the end, so now the lowest is taken first.
     nodes.reverse();
     ed.own_nodes.insert(inode, nodes.clone());
     Ok(nodes)
 }
 
-/// Claims what the walk over the inodes left out of a damaged tree of extents: what can be salvaged
-/// of it is in use.
+/// Claims the parts of a damaged extent tree that the walk over the inodes left out, but that can
+/// be salvaged: their blocks are in use.
 pub(super) fn hold(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
     let slot = ed.slot(inode)?;
     if !slot.raw().flags().contains(InodeFlags::EXTENTS) {
@@ -306,7 +306,7 @@ fn entries_of(run: &Run) -> Vec<KeyedEntry> {
 fn block_map(ed: &mut Editor<'_, '_>, nodes: &mut Nodes, runs: &[Run]) -> Root {
     let per = u64_from_usize(ed.volume().block_size() / 4);
     let mut words = [0u32; 15];
-    // Pointers at each level, by the logical number of the pointer; level 0 is data.
+    // The pointers to data blocks that have no place yet, each with its logical block.
     let mut pointers: Vec<(u64, u32)> = runs
         .iter()
         .flat_map(|run| (0..run.length).map(|at| (run.logical + at, low32(run.physical + at))))

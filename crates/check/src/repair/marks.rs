@@ -1,5 +1,5 @@
 //! The marks of the superblock that say how a check ended: clean or not, when, and which errors
-//! were met.
+//! were recorded.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::Error;
 const ERROR_RECORDS: [Range<usize>; 2] = [0x194..0x200, 0x278..0x27C];
 
 /// Marks a file system with errors as not clean; an error mark on the device stays. Returns whether
-/// the superblock on the device says something else.
+/// the marks of the superblock on the device differ from that.
 pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> Result<bool, Error> {
     let Some(sb) = editor::sound_superblock(overlay) else { return Ok(false) };
     let before = editor::sound_superblock(device).map(|sb| sb.state());
@@ -28,7 +28,7 @@ pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> 
     Ok(before != Some(state))
 }
 
-/// Marks a file system without errors as clean. Returns whether the superblock said something else.
+/// Marks a file system without errors as clean. Returns whether it was not marked so before.
 pub(super) fn set_mark(device: &dyn BlockDevice, now: u64) -> Result<bool, Error> {
     let Some(sb) = editor::sound_superblock(device) else { return Ok(false) };
     let is_clean = sb.state().contains(FsState::VALID) && !sb.state().contains(FsState::ERROR);

@@ -8,7 +8,7 @@ use super::log::{Cost, Log, OldName};
 use crate::Report;
 use crate::paths::Paths;
 
-/// The most lost names that a path is followed up through; what lies above is cut off.
+/// The most removed names that a path leads through. Directories further up are left out.
 const DEPTH_MAX: usize = 128;
 /// The most bytes of all paths together.
 const BYTES_MAX: usize = 64 << 20;
@@ -19,7 +19,7 @@ pub(super) fn wanted(log: &Log) -> BTreeSet<InodeNr> {
     let costly = log.actions.iter().filter(|action| action.cost > Cost::Nothing);
     let mut wanted = BTreeSet::new();
     for mut at in costly.filter_map(|action| action.site.inode) {
-        // Terminates: every inode is entered once.
+        // Terminates: no inode is inserted twice.
         while wanted.insert(at) {
             match log.remembered(at.raw()).and_then(|name| name.directory) {
                 Some(directory) => at = directory,
@@ -54,16 +54,17 @@ pub(super) fn name(log: &mut Log, before: &Report, after: &Paths) {
     }
 }
 
-/// Where paths are known from.
+/// The sources of paths: those known before the repair, removed names, and those known after it.
 struct Known<'a, L> {
     before: BTreeMap<InodeNr, &'a [u8]>,
-    /// The name that an inode lost.
+    /// The name of an inode that a directory lost in the repair.
     lost: L,
     after: &'a Paths,
 }
 
 impl<'a, L: Fn(InodeNr) -> Option<&'a OldName>> Known<'a, L> {
-    /// The path of an inode. The way up to it does not lead through a directory in `met` again.
+    /// The path of an inode. `met` are the inodes that the path already leads through, so that a
+    /// loop of names ends.
     fn path(&self, inode: InodeNr, met: &mut BTreeSet<InodeNr>) -> Option<Vec<u8>> {
         if let Some(path) = self.before.get(&inode) {
             return Some(path.to_vec());

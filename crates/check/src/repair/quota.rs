@@ -1,4 +1,4 @@
-//! Quota files are rewritten from what was counted; limits stay.
+//! Rewrites quota files with the usage that was counted; limits stay.
 //!
 //! The new content goes to fresh blocks, so that a power cut leaves the old file. It overwrites the
 //! old content only when there is no space.
@@ -91,8 +91,8 @@ fn put_content(ed: &mut Editor<'_, '_>, inode: InodeNr, content: &[u8]) -> Resul
     Ok(true)
 }
 
-/// Sets the fields of a quota file as mke2fs does. If the map itself needs blocks, the next walk
-/// counts them.
+/// Sets the fields of a quota file as mke2fs does. `i_blocks` leaves out the blocks of the map
+/// itself: if there are any, the next round corrects it.
 fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     let volume = ed.volume();
     let extents = volume.incompat.contains(Incompat::EXTENTS);
@@ -111,7 +111,7 @@ fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     raw.set_blocks_field(blocks << if huge { 0 } else { volume.geometry.block_bits() - 9 });
 }
 
-/// Allocates blocks, joined where they follow one another; `None` when there are too few.
+/// Allocates blocks, and joins adjacent ones into runs; `None` when there are too few.
 fn fresh_runs(ed: &mut Editor<'_, '_>, count: u64) -> Option<Vec<Run>> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let mut runs: Vec<Run> = Vec::new();

@@ -15,7 +15,7 @@ use crate::map::Run;
 use crate::repair::editor::{Editor, Slot};
 use crate::repair::maps;
 
-/// What is to be written.
+/// The directory to write.
 pub(super) struct Directory {
     pub(super) inode: InodeNr,
     pub(super) parent: u32,
@@ -46,7 +46,7 @@ pub(super) fn write(
     let (mut flags_after, mut blocks) = compose(ed, directory, slot);
     let mut found = places(ed, directory, blocks.len());
     if found.is_none() && flags_after.contains(InodeFlags::INDEX) {
-        // Names in their old order need no more blocks than before. In hash order they may.
+        // In hash order, the names may need more blocks than before; in the old order they do not.
         flags_after.remove(InodeFlags::INDEX);
         blocks = linear(directory, layout_of(ed), seed_of(ed, directory, slot));
         found = places(ed, directory, blocks.len());
@@ -63,13 +63,12 @@ pub(super) fn write(
     for (place, block) in places.iter().zip(&blocks) {
         ed.put_block(*place, block)?;
     }
-    // The walk over the inodes sets the block count in the next round.
+    // The next round corrects `i_blocks`, after its walk over the inodes.
     ed.put_slot(directory.inode, slot)?;
     Ok(true)
 }
 
-/// Whether a directory already has the flags, and its old blocks the content, that a rebuild would
-/// write.
+/// Whether a rebuild would change neither the directory's flags nor the content of its blocks.
 pub(super) fn is_written(
     ed: &Editor<'_, '_>,
     directory: &Directory,
@@ -87,7 +86,7 @@ pub(super) fn is_written(
     Ok(true)
 }
 
-/// The flags of a directory that is written anew, and its blocks.
+/// The flags and the blocks that a directory gets when it is written anew.
 fn compose(ed: &Editor<'_, '_>, directory: &Directory, slot: &Slot) -> (InodeFlags, Vec<Vec<u8>>) {
     let (layout, seed) = (layout_of(ed), seed_of(ed, directory, slot));
     let flags = slot.raw().flags();
@@ -143,8 +142,8 @@ fn joined(runs: &[Run]) -> Vec<Run> {
 }
 
 /// Where the blocks go. Without bigalloc, a single block goes where the first old one was.
-/// Otherwise they go to fresh clusters, or if there is no space for that, to the old blocks. `None`
-/// if these are too few.
+/// Otherwise the blocks go to fresh clusters, or, if there is no space for that, to the places of
+/// the old blocks. `None` if these are too few.
 fn places(ed: &mut Editor<'_, '_>, directory: &Directory, count: usize) -> Option<Vec<BlockNr>> {
     if count == 1 && !directory.old.is_empty() && ed.volume().geometry.cluster_ratio() == 1 {
         return Some(directory.old[..1].to_vec());
@@ -198,8 +197,8 @@ pub(super) fn that_fit(names: &[Name], room: usize) -> usize {
         .count()
 }
 
-/// An index with its leaves; `None` when the directory needs more than one level of nodes below the
-/// root.
+/// An index with its leaves; `None` when the directory needs more than one level of index nodes
+/// below the root.
 fn indexed(
     ed: &Editor<'_, '_>,
     directory: &Directory,
@@ -256,7 +255,7 @@ fn indexed(
     Some(blocks)
 }
 
-/// Enters entries after the first one, which is there already.
+/// Inserts all entries except the first one, which the block has already.
 fn fill(block: &mut [u8], kind: IndexKind, layout: &DirLayout, entries: &[IndexEntry]) {
     let Ok(mut index) = IndexMut::parse(block, kind, layout, u32::MAX) else {
         unreachable!("the index was just made");

@@ -1,4 +1,4 @@
-//! Names of a damaged directory: read past what is broken, and judged one by one.
+//! Names of a damaged directory: broken entries are skipped, and the others judged one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(super) struct Read {
     pub(super) dotdot: u32,
     /// Names by the logical block that holds them.
     pub(super) blocks: BTreeMap<u64, Vec<Name>>,
-    /// Where the blocks lie.
+    /// The physical block of each logical block.
     pub(super) places: BTreeMap<u64, BlockNr>,
     /// Whether entries could not be read.
     pub(super) broken: bool,
@@ -202,7 +202,7 @@ pub(super) fn separate(names: &mut [Name]) -> Vec<NameChange> {
     changes
 }
 
-/// A name with a suffix, if needed, so that it is none of those taken.
+/// The name, with a suffix if it is taken already.
 pub(super) fn unlike(name: &[u8], taken: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let mut number = 0;
     let mut bytes = name.to_vec();

@@ -1,5 +1,5 @@
-//! Features that a single wrong bit sets, and that make sound inodes look wrong: bigalloc where
-//! clusters are blocks, and casefold without an encoding.
+//! Features that a single wrong bit can set, and that make sound inodes look wrong: bigalloc where
+//! each cluster is one block, and casefold without an encoding.
 
 use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::inode::{InodeFlags, InodeSlot};
@@ -15,10 +15,10 @@ use crate::superblock::{self, Opened};
 use crate::volume::Volume;
 use crate::{Error, descriptors};
 
-/// The only `s_encoding`.
+/// The only known value of `s_encoding`.
 const ENCODING_UTF8: u16 = 1;
 
-/// Corrects such features.
+/// Removes these features, or sets the encoding if casefold is really used.
 pub(super) fn settle(overlay: &OverlayDevice<&dyn BlockDevice>, log: &mut Log) -> Result<(), Error> {
     let Ok(Opened::Volume(mut volume)) = superblock::open(overlay, &mut Sink::default()) else {
         return Ok(());
@@ -49,8 +49,8 @@ pub(super) fn settle(overlay: &OverlayDevice<&dyn BlockDevice>, log: &mut Log) -
     Ok(())
 }
 
-/// Whether bigalloc is set although clusters are blocks. A backup that has the feature confirms it;
-/// without a backup, the other fields decide.
+/// Whether bigalloc is set by mistake: clusters are blocks, and a backup lacks the feature. Without
+/// a backup, the other fields decide.
 fn has_stray_bigalloc(sb: &RawSuperblock, copy: Option<&RawSuperblock>) -> bool {
     let is_lacking = copy.map(|copy| !copy.ro_compat().contains(RoCompat::BIGALLOC));
     constants::has_block_clusters(sb) && is_lacking.unwrap_or_else(|| constants::refutes_bigalloc(sb))
