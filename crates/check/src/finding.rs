@@ -300,8 +300,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// A repair asks for errors of passes 1 and 4 only. If it got notes as well, it could not act
-    /// on them, and would end before the last pass.
+    /// A repair needs errors of passes 1 and 4 only. If notes were recorded as well, a round would
+    /// try to repair them and decide nothing, and the repair would end before pass 5.
     #[test]
     fn only_what_a_repair_asks_for_is_remembered_beyond_the_limit() {
         let mut sink = Sink::default();

@@ -306,7 +306,7 @@ fn entries_of(run: &Run) -> Vec<KeyedEntry> {
 fn block_map(ed: &mut Editor<'_, '_>, nodes: &mut Nodes, runs: &[Run]) -> Root {
     let per = u64_from_usize(ed.volume().block_size() / 4);
     let mut words = [0u32; 15];
-    // The pointers to data blocks that have no place yet, each with its logical block.
+    // The pointers to data blocks that are not yet in the map, each with its logical block.
     let mut pointers: Vec<(u64, u32)> = runs
         .iter()
         .flat_map(|run| (0..run.length).map(|at| (run.logical + at, low32(run.physical + at))))

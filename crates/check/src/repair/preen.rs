@@ -26,7 +26,7 @@ pub enum Preening<'p> {
     Clean,
     /// It carries out the plan.
     Mends,
-    /// It replays the journal and marks errors: somebody must look at this finding.
+    /// It replays the journal and sets the error mark: somebody must look at this finding.
     Stops(&'p Finding),
     /// Nothing, not even the replay of the journal: this finding says what must be settled first.
     Refuses(&'p Finding),
@@ -45,7 +45,7 @@ impl Plan<'_> {
         if let Some(finding) = &self.miscounted {
             return Preening::Stops(finding);
         }
-        // A constant out of range in a file system that can be examined is an unknown encoding.
+        // If the file system can be examined, the constant out of range is an unknown encoding.
         let is_unusable = |code| matches!(code, Code::SUPERBLOCK_BACKUP | Code::SUPERBLOCK_CONSTANT);
         let has_unusable = self.before.findings.iter().any(|finding| is_unusable(finding.code));
         if !self.before.examined || has_unusable || self.has_lost_journal() {
@@ -63,8 +63,8 @@ impl Plan<'_> {
         if self.is_empty() { Preening::Clean } else { Preening::Mends }
     }
 
-    /// Why nothing is repaired: the log holds commits that would be lost, because this recovery
-    /// cannot replay them, or MMP says that the file system is in use, or was not closed.
+    /// The finding that forbids any repair: the log holds commits that would be lost, because this
+    /// recovery cannot replay them, or MMP says that the file system is in use or was not closed.
     #[must_use]
     pub fn refusal(&self) -> Option<&Finding> {
         let is_refused = |code| matches!(code, Code::LOG_UNSUPPORTED | Code::MMP_IN_USE);
@@ -73,10 +73,10 @@ impl Plan<'_> {
 }
 
 impl Plan<'_> {
-    /// Whether e2fsck -p gives up before it asks anything. It does if the first inode table is
-    /// lost, so that the journal's inode cannot be read, and the superblock has no copy of that
-    /// inode, or one with a block map. (If the copy is empty or begins like extents, e2fsck removes
-    /// the journal.)
+    /// Whether e2fsck -p gives up before the passes. It does if the first inode table is lost, so
+    /// that the journal's inode cannot be read, and the superblock has no copy of that inode, or a
+    /// copy with a block map. (If the copy is empty or begins like extents, e2fsck removes the
+    /// journal.)
     fn has_lost_journal(&self) -> bool {
         let is_lost = |finding: &Finding| {
             matches!(finding.code, Code::DESCRIPTORS_BACKUP | Code::INODE_TABLE_PLACE)
@@ -100,8 +100,8 @@ fn is_journal_copied(sb: &RawSuperblock) -> bool {
 }
 
 /// Whether the checksum of the journal's inode is wrong, and the superblock has no copy of that
-/// inode. Then e2fsck gives up before it asks anything. That is the state that `mke2fs -S` leaves,
-/// which changes the seed of all checksums.
+/// inode. Then e2fsck gives up before the passes. `mke2fs -S` leaves this state, because it changes
+/// the seed of all checksums.
 fn has_unsealed_journal(device: &dyn BlockDevice) -> bool {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };
@@ -135,37 +135,38 @@ fn first_descriptor(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<RawG
     Some(RawGroupDesc::from_disk(&raw[..size]))
 }
 
-/// Whether a finding makes e2fsck read more of the tables and start over.
+/// Whether a finding makes e2fsck read more of the inode tables and start over.
 pub(super) fn restarts(code: Code) -> bool {
     matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE)
 }
 
 /// What e2fsck -p considers, besides a finding itself, when it decides whether to stop there.
 struct Beside {
-    /// Directories whose index it drops at the root.
+    /// Directories whose index e2fsck -p drops when it reads the index root.
     dropped: BTreeSet<InodeNr>,
-    /// Attribute blocks that it drops because of a hash, with the offset of the entry.
+    /// Attribute blocks that e2fsck -p drops because an entry has a wrong hash, with the offset of
+    /// the first such entry.
     let_go: BTreeMap<BlockNr, usize>,
-    /// Directories whose root has a wrong checksum.
+    /// Directories whose index root has a wrong checksum.
     unsealed_roots: BTreeSet<InodeNr>,
-    /// Inodes whose attributes it drops because the inode of a value is unusable, or lacks its
-    /// flag.
+    /// Inodes whose attributes e2fsck -p drops because a value inode is unusable or lacks its flag.
     without_values: BTreeSet<InodeNr>,
     /// Inodes whose size the first pass corrects.
     resized: BTreeSet<InodeNr>,
     /// The inode that the superblock names as the journal; 0 for none.
     journal: InodeNr,
-    /// Whether it removes the journal, because the journal's inode is unusable.
+    /// Whether e2fsck -p removes the journal, because the journal's inode is unusable.
     journal_goes: bool,
-    /// Whether it sets the extents feature, because 64bit needs it.
+    /// Whether e2fsck -p sets the extents feature, because 64bit needs it.
     is_widened: bool,
     /// Whether metadata has checksums.
     checksums: bool,
-    /// Directories that name an inode which was never looked at and turns out to be unused.
+    /// Directories that name an inode which was not scanned and turns out to be unused, see
+    /// [`hollow`].
     hollow: BTreeSet<InodeNr>,
-    /// Codes of what is done after the second pass, if e2fsck starts over before it gets there.
+    /// Codes of the actions after pass 2, if e2fsck starts over before it gets there.
     left: Option<BTreeSet<Code>>,
-    /// Findings that only another field of the inode caused, see [`gone`] and [`reappeared`].
+    /// Findings that only another wrong field of an inode caused, see [`gone`] and [`reappeared`].
     gone: BTreeSet<(InodeNr, Code)>,
     /// Findings about orphans.
     orphans: OrphanFindings,
@@ -193,7 +194,7 @@ impl Beside {
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
             unsealed_roots: unsealed.filter_map(|finding| finding.site.inode).collect(),
             without_values: values.filter_map(|finding| finding.site.inode).collect(),
-            // Of several entries the first counts.
+            // In reverse, so that the first of several entries in a block stays in the map.
             let_go: hashes.rev().filter_map(|finding| finding.site.block.zip(finding.site.offset)).collect(),
             checksums: sound_superblock(&plan.overlay)
                 .is_some_and(|sb| sb.ro_compat().contains(RoCompat::METADATA_CSUM)),
@@ -214,7 +215,7 @@ impl Beside {
         inode.is_some_and(|inode| self.gone.contains(&(inode, code)))
             || self.orphans.cover(finding)
             || self.left.as_ref().is_some_and(|left| code.pass() > 2 && !left.contains(&code))
-            // The journal is removed before the first pass, so nobody looks at its inode.
+            // The journal is removed before the first pass, so its inode is not checked.
             || (self.journal_goes && inode == Some(self.journal))
     }
 
@@ -224,9 +225,9 @@ impl Beside {
             return true;
         }
         match finding.code {
-            // The first pass corrects a wrong size as a whole.
+            // The first pass corrects the whole size, high half included.
             Code::DIR_SIZE_HIGH => finding.site.inode.is_some_and(|inode| self.resized.contains(&inode)),
-            // It stops at the type of a name whose inode is unused.
+            // In a hollow directory, it stops at the file type of an entry for an unused inode.
             code if restarts(code) => finding.site.inode.is_none_or(|inode| !self.hollow.contains(&inode)),
             // It stops at descriptors from a backup, at a log without the recovery flag, at what it
             // asks about the superblock, and at the resize inode.
@@ -247,7 +248,7 @@ impl Beside {
             }
             // The list of bad blocks is read before the first pass, by code that does not repair.
             Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
-            // It stops at the first block of extents, except in the journal, which it makes anew.
+            // It stops at the first extent block, except in the journal, which it makes anew.
             Code::INODE_CHECKSUM if finding.detail == EXTENT_BLOCKS => {
                 finding.site.inode == Some(self.journal)
             }
@@ -272,10 +273,10 @@ impl Beside {
         let is_of =
             |inodes: &BTreeSet<InodeNr>| finding.site.inode.is_some_and(|inode| inodes.contains(&inode));
         match finding.code {
-            // What is left of the index is then read as leaves, which have checksums.
+            // The nodes that are left of the index are read as leaves, and lack a leaf's checksum.
             _ if self.checksums && finding.detail.ends_with(NODES_BEHIND) => false,
-            // The index is dropped before blocks are read. The root then counts as a leaf, unless
-            // its own checksum is wrong, too.
+            // The index is dropped before blocks are read. Then e2fsck -p stops at the root, which
+            // it reads as a leaf, unless the root's own checksum is wrong, too.
             Code::HTREE_VERSION
             | Code::HTREE_FLAGS
             | Code::HTREE_DEPTH
@@ -302,7 +303,7 @@ impl Beside {
 }
 
 /// Findings about inodes on the orphan list. e2fsck finishes deletions and truncations before the
-/// first pass, and so never sees what goes with them.
+/// first pass, so it never sees the faults that vanish with them.
 pub(super) struct OrphanFindings {
     orphans: BTreeSet<InodeNr>,
     /// All findings of the check before the repair, by inode.
@@ -343,8 +344,8 @@ impl OrphanFindings {
 }
 
 /// Findings that came up because an inode without its extents flag was read as a block map, and
-/// that are gone once it has the flag back. e2fsck -p restores the flag when it meets the inode,
-/// before it looks for shared blocks and at directories.
+/// that are gone once it has the flag back. e2fsck -p restores the flag when it checks the inode,
+/// before it looks for shared blocks and reads directories.
 fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
     let done = plan.actions.iter().filter_map(|action| Some((action.site.inode?, action.code)));
     let done: BTreeSet<(InodeNr, Code)> = done.collect();
@@ -364,8 +365,8 @@ fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
         .collect()
 }
 
-/// Findings that the attribute of an encrypted file is missing, where it is there once the extra
-/// size of the inode is right. e2fsck -p corrects that size when it meets the inode.
+/// Findings that the encryption context of an inode is missing, if it is there once the inode's
+/// `i_extra_isize` is right. e2fsck -p corrects that field when it checks the inode.
 fn reappeared(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
     let of = |code: Code| plan.before.findings.iter().filter(move |finding| finding.code == code);
     let resized: BTreeSet<InodeNr> = of(Code::EXTRA_ISIZE).filter_map(|finding| finding.site.inode).collect();
@@ -376,8 +377,8 @@ fn reappeared(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
     missed.filter(|inode| resized.contains(inode) && !is_done(*inode)).map(|inode| (inode, code)).collect()
 }
 
-/// Directories that named inodes in an unread part of a table, if names have types. Once that part
-/// is read, the inodes turn out not to be in use.
+/// Directories with entries for inodes in a part of an inode table that was not read at first. Once
+/// that part is read, the inodes turn out to be unused. Empty if entries have no file types.
 fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
     let typed = sound_superblock(&plan.overlay).is_some_and(|sb| sb.incompat().contains(Incompat::FILETYPE));
     let found = |inode: InodeNr, code: Code| {
@@ -388,21 +389,22 @@ fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
     named.filter(|inode| !found(*inode, Code::ENTRY_UNUSED)).collect()
 }
 
-/// What is done in the passes after the second one, if e2fsck starts over. Whatever else was found
-/// there followed from parts of tables that were not read.
+/// Codes of the actions after pass 2, if e2fsck starts over. All other findings of these passes
+/// followed from parts of inode tables that were not read at first.
 fn left(plan: &Plan<'_>) -> Option<BTreeSet<Code>> {
     let codes = plan.actions.iter().map(|action| action.code);
     (begins_again(plan) && plan.is_complete()).then(|| codes.filter(|code| code.pass() > 2).collect())
 }
 
-/// Whether e2fsck reads more of the tables and starts over.
+/// Whether e2fsck reads more of the inode tables and starts over.
 pub(super) fn begins_again(plan: &Plan<'_>) -> bool {
     plan.before.findings.iter().any(|finding| restarts(finding.code)) || hides_root(plan)
 }
 
-/// Whether the root lies in the part of its table that the descriptor calls unused, so that only
-/// the repair finds the inodes there. e2fsck corrects that number before it reads the table. (Where
-/// a flag calls the whole table unused, it stops, unless a name or a `..` leads there.)
+/// Whether the root lies in the part of its inode table that the descriptor counts as unused, so
+/// that only the repair finds the inodes there. e2fsck corrects that count before it reads the
+/// table. (If a flag calls the whole table unused, e2fsck stops, unless a name or a `..` leads
+/// there.)
 fn hides_root(plan: &Plan<'_>) -> bool {
     let is_in_use = plan.actions.iter().any(|action| action.code == Code::UNUSED_AREA_INODE);
     let device = plan.overlay.below();

@@ -25,7 +25,7 @@ use crate::superblock::{self, Opened};
 use crate::volume::{Group, Volume};
 use crate::{Error, Place, descriptors};
 
-/// The only `s_checksum_type`.
+/// The only known value of `s_checksum_type`.
 const CRC32C: u8 = 1;
 
 impl Round<'_> {
@@ -39,6 +39,8 @@ impl Round<'_> {
         }
     }
 
+    /// Replaces an unusable primary superblock: by the backup that is trusted most, by itself with
+    /// a new checksum, or by an inferred one. False if none is usable, or if the user declines.
     pub(super) fn take_any_backup(&self, log: &mut Log) -> Result<bool, Error> {
         let is_declined =
             [Code::SUPERBLOCK_BACKUP, Code::SUPERBLOCK_BAD].iter().any(|code| !log.accepts(*code));
@@ -52,8 +54,8 @@ impl Round<'_> {
         if self.take_first(&rooted, log)? {
             return Ok(true);
         }
-        // Those that lead to no root may be what an older file system left, unless the primary
-        // superblock has their UUID.
+        // Backups that lead to no root may be left over from an older file system, unless the
+        // primary superblock has their UUID.
         let (own, unrooted): (Vec<Backup>, Vec<Backup>) =
             unrooted.into_iter().partition(|copy| copy.superblock().s_uuid == primary.s_uuid);
         if self.take_first(&own, log)? {
@@ -70,7 +72,7 @@ impl Round<'_> {
         let (likely, others): (Vec<Backup>, Vec<Backup>) =
             copies.into_iter().partition(|copy| self.is_described(copy));
         // If the primary superblock is taken with a new checksum, the size of its groups may be a
-        // guess. A backup has the real size.
+        // guess. A backup has the real size, so this file system's own backups come first.
         let (own, likely): (Vec<Backup>, Vec<Backup>) = likely
             .into_iter()
             .partition(|copy| copy.is_at_home() && copy.superblock().s_uuid == primary.s_uuid);
@@ -80,9 +82,9 @@ impl Round<'_> {
         Ok(self.take_first(&likely, log)? || self.take_first(&others, log)? || self.infer(log)?)
     }
 
-    /// Takes the first of these backups that is usable; false if none is. Those that lead to a root
-    /// come first, and of these the backups of the youngest file system: an older one may have left
-    /// some.
+    /// Takes the first of these backups that is usable; false if none is. Backups that lead to a
+    /// root come first, and of these the ones of the youngest file system: others may be left over
+    /// from an older one.
     fn take_first(&self, backups: &[Backup], log: &mut Log) -> Result<bool, Error> {
         let trust = |backup: &&Backup| {
             let is_rooted = self.leads_to_root(backup);
@@ -139,10 +141,10 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Whether a backup has another UUID or checksum seed than the primary superblock and does not
-    /// prove itself. It proves itself if no more of its own descriptors have wrong checksums than
-    /// primary ones do (`unsealed_here`); a backup that cannot be opened proves nothing. Under the
-    /// wrong seed every inode would look damaged.
+    /// Whether a backup has another UUID or checksum seed than the primary superblock, without
+    /// proof that these are right. The proof is that no more of the backup's own descriptors have
+    /// wrong checksums than primary ones do (`unsealed_here`); a backup that cannot be opened gives
+    /// none. With a wrong seed, every inode would look damaged.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
         if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {
@@ -220,8 +222,8 @@ impl Round<'_> {
         Ok(false)
     }
 
-    /// What the primary superblock says about the block size. Without bigalloc, the size of a
-    /// cluster is the same.
+    /// The block sizes that the primary superblock may mean, as stored: its block size and, without
+    /// bigalloc, its cluster size, which should then be the same.
     fn log_block_sizes(&self) -> Result<BTreeSet<u32>, Error> {
         let mut sizes = BTreeSet::new();
         editor::change_superblock(&OverlayDevice::new(self.device), |sb| {
@@ -318,7 +320,8 @@ fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
     if !usable || !(sound || sealed) || unsealed * 2 > volume.groups.len() {
         return Ok(false);
     }
-    // With another block size, the same descriptors lead to other inodes.
+    // The root or lost+found must confirm the block size: with another one, the same descriptors
+    // lead to other inodes.
     let lost_found = InodeNr::new(volume.first_inode());
     let is_confirmed = |inode: InodeNr| {
         let bytes =

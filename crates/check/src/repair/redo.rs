@@ -1,17 +1,18 @@
-//! The redo log: what a repair is about to write, kept in free blocks until it is written. A power
-//! cut in the middle then loses nothing, not even content that changes places with other content.
+//! The redo log: copies of the blocks that a repair is about to write, kept in free blocks until
+//! they are written. A power cut in the middle then loses nothing, not even contents that the
+//! repair swaps.
 //!
 //! The log is a chain of index blocks. Each has entries: a block, where its new content is kept,
 //! and the checksum of that content. The last words of the superblock's reserved space name the
 //! first index block by its kibibyte. The log is valid only while the superblock is, to the byte,
 //! the one that was written with it. Whoever mounts, checks or tunes the file system in between
-//! changes a time or a state there, and so drops the log. The superblock that makes the file system
-//! clean names no log. What no repair would have written (another block size, a block twice, more
-//! than the device has) is no log.
+//! changes a time or a state there, and so drops the log. The superblock that marks the file system
+//! clean names no log. A log that no repair would have written (with another block size, a block
+//! twice, or blocks past the end of the device) is not valid either.
 //!
 //! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock,
-//! number of entries, bits of the block size, entries, and in the last 4 bytes crc32c of what is
-//! before.
+//! number of entries, base-2 logarithm of the block size, entries, and in the last 4 bytes the
+//! crc32c of everything before them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -87,7 +88,7 @@ fn sum_of(sb: &RawSuperblock) -> u32 {
 }
 
 impl Redo {
-    /// The valid log on a device, if every checksum is right.
+    /// The log on a device, if it is valid and every checksum is right.
     pub(super) fn of(device: &dyn BlockDevice) -> Option<Self> {
         let sb = sound_superblock(device).filter(|sb| !sb.state().contains(FsState::VALID))?;
         let mut next = named(&sb)?;
@@ -118,7 +119,8 @@ impl Redo {
         1 << self.block_bits
     }
 
-    /// Takes the entries of an index block; returns where the next one is.
+    /// Adds the entries of an index block; returns the kibibyte of the next index block, 0 if there
+    /// is none. `None` if this is no valid index block.
     fn read_index(&mut self, device: &dyn BlockDevice, at: u64, sb: &RawSuperblock) -> Option<u64> {
         debug_assert_ne!(at, 0, "0 says that there is none");
         let mut head = [0; HEAD];
@@ -132,7 +134,7 @@ impl Redo {
         let mut block = vec![0; self.block_size()];
         device.read_at(at, &mut block).ok()?;
         let (body, tail) = block.split_at(block.len() - TAIL);
-        // Index blocks without entries could form a circle.
+        // An index block without entries is invalid: a circle of such blocks would never end.
         let fits = count > 0 && count <= (body.len() - HEAD) / ENTRY;
         if !fits || crc32c_raw(!0, body) != word(tail, 0) {
             return None;
@@ -150,8 +152,8 @@ impl Redo {
         self.carry_out_but(None, from, to)
     }
 
-    /// As [`carry_out`](Self::carry_out) on one device, durable in the end. It leaves out the block
-    /// of the superblock, which names the log.
+    /// As [`carry_out`](Self::carry_out), from and to one device; durable when it returns. The
+    /// block of the superblock, which names the log, is left out.
     pub(super) fn carry_out_in_place(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         self.carry_out_but(Some(PRIMARY_OFFSET >> self.block_bits), device, device)?;
         device.flush()
@@ -192,8 +194,8 @@ impl Plan<'_> {
         if places.len() < wanted { Vec::new() } else { places }
     }
 
-    /// The places that a log may take, whatever the replay of a journal changes before the log is
-    /// written; fewer if there are not enough. Empty if the log would be longer than
+    /// All places that a log may take, for an undo file: how long the log is depends on the replay
+    /// of a journal before it. Fewer if there are not enough. Empty if the log could be longer than
     /// [`BLOCKS_MAX`], or if the plan leaves something wrong.
     pub(super) fn places_of_undo(&self) -> Vec<u64> {
         self.places_up_to(

@@ -1,6 +1,6 @@
-//! What is left of a directory whose inode is cleared or gone: the names in it. Its files get them
-//! in lost+found. If their inodes are gone, too, the names are all that is left of them, and are
-//! listed as lost.
+//! What is left of a directory whose inode is cleared or gone: the names in it. Its files get these
+//! names in lost+found. If the inode of a file is gone, too, its name is all that is left of it,
+//! and is listed as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::facts::Facts;
 const BLOCKS_MAX: u64 = 4096;
 /// The most unclaimed clusters that are read for names.
 const CLUSTERS_MAX: usize = 1 << 16;
-/// The most names that are read from such clusters.
+/// The most names that are read from unclaimed clusters.
 const NAMES_MAX: usize = 1 << 20;
 /// The most names that are listed as lost.
 const LISTED_MAX: usize = 200_000;
@@ -56,7 +56,7 @@ fn is_dot(name: &Name) -> bool {
 
 /// One block of a directory whose inode is gone.
 struct Remnant {
-    /// The directory. Only its first block says which it is.
+    /// The directory's inode number, which only its first block tells.
     own: Option<InodeNr>,
     /// What `..` names.
     parent: Option<InodeNr>,
@@ -64,8 +64,8 @@ struct Remnant {
     names: Vec<Name>,
 }
 
-/// What directories whose inodes are gone have left: blocks that the bitmap calls used although
-/// nobody claims them.
+/// Looks for blocks of directories whose inodes are gone: among the blocks that the bitmap calls
+/// used although nothing claims them.
 fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     let volume = ed.volume();
     let ratio = u64_from_u32(volume.geometry.cluster_ratio());
@@ -95,8 +95,8 @@ fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     remnants
 }
 
-/// Remembers the names of lost directories in the lost directories above them. A name counts only
-/// if `..` of the named directory agrees.
+/// Remembers the names that lost directories have in other lost directories. A name counts only if
+/// `..` of the named directory agrees.
 fn remember_directories(ed: &mut Editor<'_, '_>, remnants: &[Remnant]) {
     let parents: BTreeMap<u32, InodeNr> =
         remnants.iter().filter_map(|remnant| Some((remnant.own?.raw(), remnant.parent?))).collect();
@@ -108,7 +108,8 @@ fn remember_directories(ed: &mut Editor<'_, '_>, remnants: &[Remnant]) {
     }
 }
 
-/// Remembers the names of lost inodes in what is left of directories whose inodes are gone.
+/// Looks for names of lost inodes in what is left of directories whose inodes are gone, and
+/// remembers them.
 pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
     let nameless = lost.iter().copied().filter(|inode| ed.log.remembered(*inode).is_none());
     let nameless: BTreeSet<u32> = nameless.collect();
@@ -124,9 +125,9 @@ pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
     remember_directories(ed, &remnants);
 }
 
-/// Records the names in lost directories whose inodes are lost, too: nothing else tells of these
-/// files. A lost directory counts if it had a name in one that is still there. Does this once in a
-/// repair, and only if a name was removed.
+/// Records the names in lost directories as lost if the inodes that they name are lost, too: there
+/// is no other trace of these files. A lost directory counts only if names lead from a directory
+/// that is still there down to it. Done once in a repair, and only if a name was removed.
 pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
     let is_removal = |action: &Action| action.name.is_some() && action.cost == Cost::Removed;
     if ed.log.has_listed_remains || !ed.log.actions.iter().any(is_removal) {
@@ -136,7 +137,7 @@ pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
     let remnants = remnants(ed);
     remember_directories(ed, &remnants);
     let geometry = &ed.volume().geometry;
-    // By directory: the name, and its inode.
+    // Each is a directory, a name in it, and the inode that the name is for.
     let mut names: BTreeSet<(InodeNr, &[u8], u32)> = BTreeSet::new();
     for remnant in &remnants {
         let Some(own) = remnant.own else { continue };
@@ -172,7 +173,7 @@ pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
 }
 
 /// Whether the names of a lost directory, and of the lost directories above it, lead to a directory
-/// that is still there. `known` has the answers for all directories that were passed.
+/// that is still there. `known` caches the answers for all directories on the way.
 fn leads_up(
     ed: &Editor<'_, '_>,
     facts: &Facts,
@@ -184,7 +185,7 @@ fn leads_up(
         if let Some(leads) = known.get(&at) {
             break *leads;
         }
-        // Terminates: every directory is passed once.
+        // Terminates: no directory is passed twice.
         if !passed.insert(at) {
             break false;
         }

@@ -1,5 +1,5 @@
-//! The resize inode. What it maps follows from the superblock alone, so it is made anew where it is
-//! wrong.
+//! The resize inode. What it maps follows from the superblock alone, so if it is wrong, it is made
+//! anew.
 //!
 //! One double-indirect block lists the reserved descriptor blocks of group 0; each of these lists
 //! its copies in the groups with a backup.

@@ -41,7 +41,7 @@ use crate::{
     superblock, tree, values, xattr_blocks,
 };
 
-/// What every round has.
+/// What all rounds of a repair share.
 pub(super) struct Round<'a> {
     pub(super) device: &'a dyn BlockDevice,
     /// The external journal.

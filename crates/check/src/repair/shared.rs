@@ -2,9 +2,9 @@
 //! lose them if the user asks for that or if there is no space.
 //!
 //! Metadata keeps its blocks first; then reserved inodes; then the others. Among reserved inodes,
-//! and among the others, those that needed no repair so far come first; where that is equal, those
-//! with fewer shared blocks. If an inode had to give up a block, all inodes that keep theirs are
-//! reported as doubtful: nobody can tell whose content it is.
+//! and among the others, those that needed no repair so far come first; if that is equal, those
+//! with fewer shared blocks. If an inode had to give up a block, all inodes that keep their shared
+//! blocks are reported as doubtful: nobody can tell whose content is in them.
 
 use std::collections::BTreeSet;
 
@@ -46,8 +46,8 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
         .collect();
     inodes.sort_unstable();
     inodes.dedup();
-    // An inode that was repaired may claim what it never had, and so may one that shares many
-    // clusters with others.
+    // Inodes that were repaired, and inodes that share many clusters with others, may well claim
+    // clusters that they never had.
     let mended: BTreeSet<InodeNr> = ed.log.actions.iter().filter_map(|action| action.site.inode).collect();
     let mut ranked = Vec::with_capacity(inodes.len());
     for inode in inodes {
@@ -122,7 +122,7 @@ fn nodes_of_copy(ed: &Editor<'_, '_>, raw: &RawInode, map: &Map, shared: u64) ->
     nodes
 }
 
-/// Clusters that nobody uses.
+/// The number of clusters that nothing claims.
 pub(crate) fn free_clusters(ed: &Editor<'_, '_>) -> u64 {
     let geometry = &ed.volume().geometry;
     let words = geometry.all_groups().filter_map(|group| ed.scan.map.group_words(group)).flatten();
@@ -144,7 +144,8 @@ fn shared_in(ed: &Editor<'_, '_>, run: &Run) -> u64 {
 }
 
 /// Whether a block must be left to another owner: its cluster was claimed twice, is not in `mine`,
-/// and is metadata or already has a keeper. If it has none, this inode becomes the keeper.
+/// and is metadata or already has an owner. If the cluster was claimed twice but has no owner yet,
+/// this inode becomes the owner.
 fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
     let cluster = ed.scan.map.cluster(block);
     if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
@@ -187,7 +188,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     let (mut copied, mut dropped): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     let mut runs: Vec<Run> = Vec::new();
     for run in &map.runs {
-        // Most blocks of a large file are not shared. They are not looked at one by one.
+        // Most runs of a large file have no shared block. Such a run is kept as a whole.
         if shared_in(ed, run) == 0 && begun(ed, run, &runs).is_none() {
             push(&mut runs, *run);
             continue;
@@ -227,7 +228,8 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     Ok(Parted::Done)
 }
 
-/// Whether an inode is a copy of the journal's: no other file ever maps what the journal maps.
+/// Whether an inode has the same map as the journal's inode. Then it is a copy of that inode,
+/// because no other file ever maps the blocks of the journal.
 fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let journal = InodeNr::new(volume.sb.s_journal_inum.get());
@@ -260,8 +262,8 @@ enum Placed {
     Dropped,
 }
 
-/// Decides about one block of data. A copy has the offset in its cluster that its logical number
-/// gives it.
+/// Decides about one block of data. A copy gets the offset in its cluster that its logical block
+/// requires.
 fn placed(
     ed: &mut Editor<'_, '_>,
     block: Run,
@@ -276,7 +278,7 @@ fn placed(
         }
         return copy(ed, block, BlockNr::new(moved)).map(Placed::Copied);
     }
-    // A cluster that this file already uses belongs to another part of it.
+    // If this file uses the cluster already, it does so for another part of its content.
     let again = mine.contains(&cluster);
     if !again && !is_anothers(ed, BlockNr::new(block.physical), mine, owned) {
         if ed.scan.map.shared_in(cluster, 1) > 0 {

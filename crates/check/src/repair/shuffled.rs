@@ -1,4 +1,4 @@
-//! Blocks of inode tables that lie at each other's places, or over another block.
+//! Blocks of inode tables that were swapped with each other, or written over another block.
 //!
 //! The checksum of an inode covers its number. So a block belongs elsewhere if most of its inodes
 //! are wrong where they are, and right at the numbers of another block. It is moved there unless
@@ -123,8 +123,8 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bo
     Ok(!strays.is_empty())
 }
 
-/// Where most inodes of a block are right: among the wrong blocks, or else anywhere, unless there
-/// are more than [`PLACES_MAX`] blocks.
+/// The place at which most inodes of a block are right: that of one of the `wrong` blocks, or else
+/// any place in the inode tables, unless these have more than [`PLACES_MAX`] blocks.
 fn home_of(ed: &Editor<'_, '_>, bytes: &[u8], wrong: &[TableBlock]) -> Option<TableBlock> {
     if let Some(home) = wrong.iter().find(|home| belongs(ed, bytes, **home)) {
         return Some(*home);

@@ -147,7 +147,7 @@ pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     cleared
 }
 
-/// Repairs values of the superblock that can be wrong alone; false for other findings.
+/// Corrects fields of the superblock that need no other repair; false for other findings.
 fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     let now = ed.now;
     let wide = ed.volume().geometry.inode_size() > 128;
@@ -174,8 +174,8 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Corrects the creator or the feature filetype: the Hurd has no types in names. Returns what was
-/// done.
+/// Corrects the creator or the feature filetype, which exclude each other: the Hurd has no file
+/// types in directory entries. Returns what was done.
 fn mend_creator(ed: &Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     if names_have_types(ed)? {
         ed.change_superblock(|sb| sb.s_creator_os = U32::new(CREATOR_LINUX))?;
@@ -185,7 +185,8 @@ fn mend_creator(ed: &Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     Ok("feature filetype removed, because names have no types")
 }
 
-/// Whether `.` of the root directory has a type; true if the root has no block that can be read.
+/// Whether the entry `.` of the root has a file type; true if the root has no block that can be
+/// read.
 fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let slot = ed.slot(InodeNr::ROOT)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
@@ -315,9 +316,9 @@ fn empty_external(ed: &Editor<'_, '_>, journal: &dyn BlockDevice) -> Result<(), 
     journal.write_at(first << bits, raw.as_bytes())
 }
 
-/// The id of a transaction after every one that the blocks of a journal name. With an earlier id, a
-/// new transaction could end where an old one with the next id begins, and a replay would go on
-/// with the old one. The old journal superblock is no guide: it may be what was unusable.
+/// A transaction id that comes after all ids in the blocks of a journal. With an earlier id, a new
+/// transaction could end where an old one with the next id begins, and a replay would go on with
+/// the old one. The old journal superblock is no guide: it may be what was unusable.
 fn unused_transaction(
     volume: &Volume<'_>,
     device: &dyn BlockDevice,
@@ -346,7 +347,8 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
     }
     let number = InodeNr::JOURNAL;
     let mut slot = ed.slot(number)?;
-    // The journal is dropped first: its old blocks are known to be free once nobody claims them.
+    // The journal is only dropped here. Its old blocks are known to be free after the next walk
+    // over the inodes, when nothing claims them.
     slot.bytes_mut().fill(0);
     ed.put_slot(number, &mut slot)?;
     ed.change_superblock(|sb| {
@@ -360,8 +362,9 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
     Ok("journal removed")
 }
 
-/// Takes the copy of the journal's inode in the superblock if that leads to a log and the inode
-/// does not: the block that the inode leads to may be a file's. Returns whether it was taken.
+/// Takes the copy of the journal's inode in the superblock if the copy leads to a log and the inode
+/// itself does not. (The first block that the inode maps may be a file's.) Returns whether the copy
+/// was taken.
 fn find_log(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let sb = ed.volume().sb;
     if sb.s_journal_uuid != [0; 16] || sb.s_journal_inum.get() != InodeNr::JOURNAL.raw() {
@@ -377,15 +380,15 @@ fn find_log(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     }
 }
 
-/// Whether the first block of a map begins as one of a log.
+/// Whether the first block of a map begins with a journal header.
 fn leads_to_log(ed: &Editor<'_, '_>, map: &maps::Map) -> bool {
     let first = map.runs.first().filter(|run| run.logical == 0);
     let head = first.and_then(|run| ed.volume().block(BlockNr::new(run.physical)).ok());
     head.is_some_and(|head| RawHeader::read(&head).is_some())
 }
 
-/// The journal's inode by the copy in the superblock, and its map. `None` if there is no copy, or
-/// its map is damaged, too short for a journal, or leads to metadata.
+/// The journal's inode, made from the copy in the superblock, and its map. `None` if there is no
+/// copy, or if its map is damaged, too short for a journal, or leads to metadata.
 fn copied_journal(ed: &Editor<'_, '_>) -> Result<Option<(Slot, maps::Map)>, DeviceError> {
     let sb = ed.volume().sb;
     if sb.s_jnl_backup_type != 1 {
@@ -410,7 +413,7 @@ fn copied_journal(ed: &Editor<'_, '_>) -> Result<Option<(Slot, maps::Map)>, Devi
     }
     let map = maps::read(ed, InodeNr::JOURNAL, slot.raw());
     let mapped: u64 = map.runs.iter().map(|run| run.length).sum();
-    // A table that was made empty may lie where the journal was.
+    // An inode table that the repair created empty may lie where the journal was.
     let system = ed.scan.system;
     let is_clear = !map.runs.iter().any(|run| touches(system, BlockNr::new(run.physical), run.length));
     let is_usable = !map.damaged && mapped >= JOURNAL_MIN && is_clear;

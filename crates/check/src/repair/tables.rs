@@ -1,16 +1,16 @@
 //! Inode tables whose descriptors name an impossible or wrong place.
 //!
 //! If a copy of the descriptor names a better place, that is taken. Otherwise the table is searched
-//! for. The first group's table is found by the root, which is a directory that names itself, or
-//! else by inodes whose checksums cover their numbers, or else by its reserved inodes. The other
-//! tables are tried where mke2fs puts them. Copies of table blocks lie in journals, and stale ones
-//! anywhere. So candidates are rated by how many inodes in them are what they should be at their
-//! places, and the best is taken. (If only reserved inodes tell, the first candidate that fits is
-//! taken.)
+//! for. The first group's table is found by the root, a directory whose first block names it, or
+//! else by inodes whose checksums cover their numbers, or else by its reserved inodes. For the
+//! other tables, the places where mke2fs puts them are tried. Journals hold copies of table blocks,
+//! and stale copies can be anywhere. So candidates are rated by how many of their inodes are what
+//! they should be at their places, and the best is taken. (If there are only reserved inodes to go
+//! by, the first candidate that fits is taken.)
 //!
-//! A table of which nothing is left is made empty. Tables without inodes come last, when the inodes
-//! of the others say which blocks are in use: an empty table over a file's blocks would destroy
-//! them.
+//! A table of which nothing is left is made empty. Tables without inodes are placed last, when the
+//! inodes of the other tables show which blocks are in use: an empty table over a file's blocks
+//! would destroy them.
 
 mod conflicts;
 mod copies;
@@ -103,8 +103,8 @@ fn put_found(ed: &mut Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<
 }
 
 /// Places tables without inodes: each where mke2fs puts it if nothing there speaks against it, or
-/// else in its first free run of blocks if there is one. Returns whether any got a place. `placed`
-/// are the tables that stay.
+/// else in the first free run of blocks where it may lie, if there is one. Returns whether any
+/// table got a place. `placed` are the tables that stay.
 fn place_empty(
     ed: &mut Editor<'_, '_>,
     groups: Vec<GroupNr>,
@@ -153,8 +153,8 @@ fn place_empty(
     Ok(ed.log.actions.len() > decided)
 }
 
-/// What the inodes of all tables in their places claim: their content, their maps and their
-/// attributes. The bitmaps that say so may be lost. Also what is known of these inodes.
+/// A map of what the inodes of all placed tables claim (content, maps and attributes), and the
+/// facts about these inodes. The block bitmaps cannot be used instead, because they may be lost.
 fn claims(ed: &Editor<'_, '_>) -> (BlockMap, Facts) {
     let map = BlockMap::new(&ed.volume().geometry);
     let scan = Scan { volume: ed.volume(), system: ed.scan.system, map: &map, orphans: ed.scan.orphans };
@@ -166,9 +166,9 @@ fn claims(ed: &Editor<'_, '_>) -> (BlockMap, Facts) {
 /// The tables that have their places.
 #[derive(Clone)]
 struct Placed {
-    /// Those that got their places in this round.
+    /// Tables that got their places in this round.
     of: BTreeMap<GroupNr, BlockNr>,
-    /// The first blocks of all.
+    /// The first blocks of all placed tables.
     starts: BTreeSet<u64>,
 }
 
@@ -215,7 +215,7 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
     put_descriptor(ed, group, &desc)
 }
 
-/// Where a table lies.
+/// The place that was found for a table.
 struct Found {
     place: BlockNr,
     holds: Holds,
@@ -225,12 +225,11 @@ struct Found {
 enum Holds {
     /// Inodes, which say that it is this group's.
     Inodes,
-    /// Nothing that says more for it than against it.
+    /// No more inodes that are right for this group than wrong ones.
     Nothing,
 }
 
-/// Where the table of a group lies: the best of the possible places that overlap no table that has
-/// its place.
+/// Where the table of a group lies: the best of the possible places that overlap no placed table.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed) -> Option<Found> {
     if group == FIRST {
         let place = find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed))?;
@@ -241,8 +240,8 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed) -> Option<Found> {
 }
 
 /// The best of the places that mke2fs gives the table of a group that is not the first, with its
-/// rating, which is not negative. `None` if there is none that suits and overlaps no table that has
-/// its place.
+/// rating, which is not negative. The place must suit, and overlap no placed table; `None` if there
+/// is no such place.
 fn best_usual(
     ed: &Editor<'_, '_>,
     group: GroupNr,
@@ -336,8 +335,8 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
 }
 
-/// The logs to which the journal's inode leads in each of these first tables. A log holds copies of
-/// blocks of the table, and after such a copy there may be those of many inodes.
+/// The logs to which these candidates for the first table lead by their journal inode. A log holds
+/// copies of table blocks, and many copies in a row can look like a table.
 fn logs_of(ed: &Editor<'_, '_>, places: &[BlockNr]) -> Vec<Vec<Run>> {
     let geometry = &ed.volume().geometry;
     let size = usize::from(geometry.inode_size());
@@ -382,7 +381,7 @@ fn leads_to_log(ed: &Editor<'_, '_>, table: &[u8]) -> bool {
 }
 
 /// Blocks where the first table may begin. `begin` gets the number and the bytes of each block of
-/// the device, and returns the first block of the table that it would belong to.
+/// the device. If the block looks like one of that table, `begin` returns the table's first block.
 fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) -> Vec<BlockNr> {
     let volume = ed.volume();
     let bits = volume.geometry.block_bits();
@@ -502,8 +501,8 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     slot.raw().i_links_count.get() >= 2 && landmark::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
 }
 
-/// A run of blocks in a range that is neither metadata, nor marked in a bitmap, nor claimed, if
-/// possible one of zeroes: for a table of which nothing is left.
+/// Room for a table of which nothing is left: a run of blocks in a range that are neither metadata,
+/// nor marked in a bitmap, nor claimed. If possible, they are all zeroes.
 fn free_run(
     ed: &Editor<'_, '_>,
     allowed: Range<u64>,
@@ -514,7 +513,8 @@ fn free_run(
     let is_taken = |block: BlockNr| {
         placed.touches(block.raw()..block.raw() + 1, table) || claimed.is_claimed(claimed.cluster(block))
     };
-    // The inodes of tables that were not found may have content, too.
+    // Blocks with content may belong to inodes of tables that were not found, so they are avoided
+    // at first.
     let is_filled = |block| is_taken(block) || holds_bytes(ed, block);
     first_run(ed, allowed.clone(), is_filled).or_else(|| first_run(ed, allowed, is_taken))
 }
