@@ -1,8 +1,8 @@
 //! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block
 //! count.
 //!
-//! The steps are in this order, and each depends on those before it. A damaged map suppresses the
-//! findings about size and block count, because the sums of its walk mean nothing.
+//! The steps are in this order, and each depends on those before it. If the map is damaged, size
+//! and block count are not checked, because nothing is known about what they should be.
 
 mod attributes;
 mod content;
@@ -344,8 +344,7 @@ fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
     ValueInode { inode, size: raw.size(), hash: raw.i_atime.get(), refcount }
 }
 
-/// Checks that the inode has the type that its role requires. For the resize inode, also checks the
-/// map.
+/// Checks that the mode of an inode suits its role. For the resize inode, also checks the map.
 fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let kind = raw.file_type();
     let regular = kind == Some(FileType::Regular);

@@ -77,7 +77,7 @@ use round::Round;
 /// count if it is the first, if the previous round kept all of its errors, or if the previous round
 /// found at least [`STRIDE`] more.
 const ROUNDS_MAX: usize = 60;
-/// How many errors less than the previous round such a round must find so that it does not count.
+/// By how many errors such a round must be below the previous one so that it does not count.
 const STRIDE: u64 = 1024;
 
 /// What a repair would change, and what would be left.

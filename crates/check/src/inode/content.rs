@@ -217,7 +217,7 @@ fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
 
 /// Whether a symbolic link's target is in `i_block`: it is short enough, and `i_blocks` counts no
 /// block except an attribute block. As observed, e2fsck ignores `i_blocks` if there is an attribute
-/// block, no extents flag, and word 0 of `i_block` is no possible block number.
+/// block but no extents flag, and word 0 of `i_block` is no possible block number.
 fn is_fast_symlink(raw: &RawInode, file_acl: u64, cx: &Examination<'_, '_, '_>) -> bool {
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);

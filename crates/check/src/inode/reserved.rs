@@ -147,7 +147,7 @@ pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode,
     for (name, value) in fields.into_iter().filter(|field| field.1 != 0) {
         cx.add(Code::BAD_BLOCKS_INODE, format!("{name} = {value}"));
     }
-    // The high half is not checked.
+    // The high half of `i_file_acl` is not checked.
     if raw.i_file_acl_lo.get() != 0 {
         cx.add(Code::BAD_BLOCKS_INODE, format!("i_file_acl_lo = {}", raw.i_file_acl_lo));
     }

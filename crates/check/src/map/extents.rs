@@ -106,7 +106,8 @@ impl Levels {
 
     /// Whether e2fsck would rebuild a tree. As observed, it does so in two cases: the entries of
     /// the nodes right below the root fit into the root with room to spare, or a level of E entries
-    /// has more than ⌊E / `capacity`⌋ + 1 nodes, where `capacity` is two less than a node can hold.
+    /// has more than E / `capacity` + 1 nodes (the quotient rounded down). Here, `capacity` is two
+    /// less than a node can hold.
     fn are_loose(&self, depth: u16, capacity: usize) -> bool {
         let Some(levels) = self.0.get(..usize::from(depth)) else { return false };
         let is_short = levels.last().is_some_and(|(_, entries)| *entries < usize::from(ROOT_CAPACITY));

@@ -109,7 +109,7 @@ fn ratio(ed: &Editor<'_, '_>) -> u64 {
 }
 
 /// Where a run must begin on the device if its first logical cluster has a place already, because
-/// the run before ends in that logical cluster.
+/// the run before ends in that logical cluster. Otherwise `None`.
 pub(super) fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let last = done.last().filter(|_| ratio > 1)?;

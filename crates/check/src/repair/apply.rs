@@ -341,7 +341,8 @@ fn is_reason_to_check(finding: &Finding) -> bool {
     }
 }
 
-/// Whether neither a group nor the superblock counts more than there is.
+/// Whether no count in the superblock or a descriptor is impossibly large: of free blocks, free
+/// inodes or directories.
 fn has_possible_counts(volume: &Volume<'_>) -> bool {
     let (sb, geometry) = (&volume.sb, &volume.geometry);
     let inodes = geometry.inodes_per_group();
@@ -365,7 +366,7 @@ fn has_features_of_backup(volume: &Volume<'_>) -> bool {
         .is_none_or(|copy| !descriptors::has_other_features(&volume.sb, copy.superblock()))
 }
 
-/// Removes the mark of a clean file system from the superblock, if that is sound.
+/// Marks the file system as not clean, if the superblock is sound.
 fn mark_unclean(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     if sound_superblock(device).is_some() {
         change_superblock(device, |sb| sb.set_state(sb.state().difference(FsState::VALID)))?;

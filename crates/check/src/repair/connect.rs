@@ -21,7 +21,7 @@ use crate::superblock::is_hidden;
 use crate::tree::Faults;
 use crate::volume::Volume;
 
-/// What connectivity is judged by.
+/// What is known about inodes and about the names in directories.
 pub(crate) struct Connected<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) tree: &'a Tree,

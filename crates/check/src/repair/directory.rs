@@ -105,15 +105,15 @@ pub(crate) struct Mending<'a> {
     pub(crate) code: Code,
 }
 
-/// Repairs a directory and makes a change to it. False when there is no space to write it; if it
-/// could not be repaired in many rounds, it is cleared then.
+/// Repairs a directory and makes a change to it. False when there is no space to write it. If that
+/// is so after [`TRIES_MAX`] rounds, and there is no change to make, the directory is cleared.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
     change: &Change,
     writing: Writing,
 ) -> Result<bool, DeviceError> {
-    // lost+found may get names in many rounds. That is no sign of a fault, so it does not count.
+    // lost+found may get names in many rounds. That is no sign of a fault, so it is no try.
     let tries = if change.more.is_empty() { ed.log.try_again(Tried::Directory, at.inode) } else { 0 };
     let mut slot = ed.slot(at.inode)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {

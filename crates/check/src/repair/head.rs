@@ -165,9 +165,8 @@ fn bits_of_bitmap(sb: &RawSuperblock) -> Option<u32> {
 }
 
 /// Whether e2fsck accepts the number of inodes per group, although a bitmap may be too small for
-/// them.
-/// The table must leave at least four blocks of the group, and the number may be at most 2^16 less
-/// the inodes of one block.
+/// them. The table must leave at least four blocks of the group, and the number may be at most 2^16
+/// minus the number of inodes in one block.
 fn is_believed(sb: &RawSuperblock) -> bool {
     let size = if sb.s_rev_level.get() == 0 { 128 } else { u32::from(sb.s_inode_size.get()) };
     let Some(in_block) = bits_of_bitmap(sb).and_then(|bits| (bits / 8).checked_div(size)) else {
@@ -189,8 +188,8 @@ pub(super) fn names_no_journal_device(device: &dyn BlockDevice) -> bool {
     primary(device).is_some_and(|sb| has_stray_journal_uuid(&sb))
 }
 
-/// Whether a superblock names a journal device although its journal is in an inode. The superblock
-/// then has a copy of that inode's map.
+/// Whether a superblock names a journal device although its journal is in an inode: it also names
+/// that inode, and has a copy of the inode's map.
 fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
     sb.compat().contains(Compat::HAS_JOURNAL)
         && sb.s_journal_uuid != [0; 16]

@@ -14,7 +14,7 @@ use crate::finding::Site;
 
 /// The most ranges of a file that an action names.
 const RANGES_MAX: usize = 64;
-/// No file is longer, in bytes: its blocks have logical numbers of 32 bits and at most 64 KiB.
+/// An upper bound for the size of a file in bytes: 2^32 blocks of 64 KiB.
 const FILE_MAX: u64 = 1 << 48;
 
 /// What a change costs.

@@ -73,7 +73,7 @@ pub(super) fn has_map(raw: &RawInode) -> bool {
     let is_mapped = match raw.file_type() {
         Some(FileType::Regular | FileType::Directory) => true,
         Some(FileType::Symlink) => raw.size() >= 60,
-        // A reserved inode.
+        // A reserved inode without a mode may have a map.
         None => true,
         Some(_) => false,
     };
@@ -121,7 +121,7 @@ pub(crate) fn bytes_of(blocks: &[u64], block_bits: u32) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Reads a map with the walk of its kind.
+/// Reads a map by the given kind of walk.
 fn read_by(
     ed: &Editor<'_, '_>,
     inode: InodeNr,

@@ -3,12 +3,12 @@
 //! repair swaps.
 //!
 //! The log is a chain of index blocks. Each has entries: a block, where its new content is kept,
-//! and the checksum of that content. The last words of the superblock's reserved space name the
-//! first index block by its kibibyte. The log is valid only while the superblock is, to the byte,
-//! the one that was written with it. Whoever mounts, checks or tunes the file system in between
-//! changes a time or a state there, and so drops the log. The superblock that marks the file system
-//! clean names no log. A log that no repair would have written (with another block size, a block
-//! twice, or blocks past the end of the device) is not valid either.
+//! and the checksum of that content. The last words of the superblock's reserved space give the
+//! position of the first index block in KiB. The log is valid only while the superblock is, to the
+//! byte, the one that was written with it. Whoever mounts, checks or tunes the file system in
+//! between changes a time or a state there, and so drops the log. The superblock that marks the
+//! file system clean names no log. A log that no repair would have written (with another block
+//! size, a block twice, or blocks past the end of the device) is not valid either.
 //!
 //! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock,
 //! number of entries, base-2 logarithm of the block size, entries, and in the last 4 bytes the

@@ -212,7 +212,8 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if !found.is_empty() || !ledger.unkept().is_empty() {
         let decided = ed.log.actions.len();
         mend_inodes(ed, &found, ledger.unkept())?;
-        // The findings that were not kept may all be about faults that are not to be repaired.
+        // If nothing was decided, all these findings were among the ones that were not kept, and
+        // the user declines their repair. Then the passes go on.
         if !found.is_empty() || ed.log.actions.len() > decided {
             return Ok(true);
         }

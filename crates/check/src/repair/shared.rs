@@ -300,9 +300,9 @@ fn copy(ed: &Editor<'_, '_>, block: Run, to: BlockNr) -> Result<BlockNr, DeviceE
     Ok(to)
 }
 
-/// Gives an inode a copy of its translator's block when another owner keeps the present one. If no
-/// copy is wanted, or without space, the inode loses its translator. Returns whether the inode was
-/// written.
+/// Gives an inode a copy of its translator's block when another owner keeps the present one. If the
+/// user wants no copies, or if there is no space, the inode loses its translator. Returns whether
+/// the inode was written.
 fn part_translator(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let Some(block) = ed.volume().translator(slot.raw()).filter(|block| ed.volume().contains(*block)) else {
@@ -327,9 +327,9 @@ fn part_translator(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -
     Ok(true)
 }
 
-/// Gives an inode a new attribute block when another owner keeps the present one. If no copy is
-/// wanted, or without space or sound entries, the reference is removed. Returns whether the inode
-/// was written.
+/// Gives an inode a copy of its attribute block when another owner keeps the present one. If the
+/// user wants no copies, if there is no space, or if the entries are not sound, the reference to
+/// the block is removed. Returns whether the inode was written.
 fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let block = ed.volume().file_acl(slot.raw());

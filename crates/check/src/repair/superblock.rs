@@ -120,7 +120,7 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
     )
 }
 
-/// Clears fields that mean nothing here, but that Linux or a reader refuses all the same:
+/// Clears fields that mean nothing here, but that Linux or other programs refuse all the same:
 /// impossible inode numbers of features that are off and of lost+found, and mount options that are
 /// not text. Returns whether there were any.
 pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {

@@ -257,7 +257,7 @@ fn best_usual(
         .map(|place| (rate(ed, group, place), place))
         .collect();
     let best = rated.iter().map(|one| one.0).max()?;
-    // The first of the best. A rating of 0 is enough: the table there may hold no inodes.
+    // Of equally good places, the first. A rating of 0 is enough: the table may hold no inodes.
     rated.into_iter().find(|one| one.0 == best && best >= 0)
 }
 
@@ -275,8 +275,8 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
     let leader = GroupNr::new(group.raw() - group.raw() % flex);
     let inside = u64_from_u32(group.raw() % flex);
     let mut places = Vec::new();
-    // After superblock and descriptors, if there are any, and the bitmaps of the groups whose
-    // tables lie together. The last flex group may have fewer groups.
+    // The place after superblock and descriptors, if there are any, and the bitmaps of the groups
+    // whose tables lie together. The last flex group may have fewer groups.
     let together = u64_from_u32(flex.min(geometry.groups() - leader.raw()));
     let area = volume.backup_area(leader).into_iter().next();
     let head = area.map_or(geometry.group_first_block(leader).raw(), |(block, count)| block.raw() + count);
@@ -284,14 +284,15 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
     if let Some(first) = known(FIRST) {
         let shift = geometry.group_first_block(leader).raw() - geometry.group_first_block(FIRST).raw();
         places.push(first.raw() + shift + inside * table);
-        // Without flex_bg. If the superblock is inferred, the feature is a guess.
+        // The place without flex_bg. It is tried in any case: if the superblock is inferred, the
+        // feature is a guess.
         let own_shift = geometry.group_first_block(group).raw() - geometry.group_first_block(FIRST).raw();
         places.push(first.raw() + own_shift);
     }
     if let Some(before) = known(GroupNr::new(group.raw() - 1)) {
         places.push(before.raw() + table);
     }
-    // After its own two bitmaps.
+    // The place after the group's own two bitmaps.
     let start = geometry.group_first_block(group).raw();
     places.push(start + 2);
     places.extend(volume.backup_area(group).iter().map(|(block, count)| block.raw() + count + 2));
