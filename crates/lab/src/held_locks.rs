@@ -7,11 +7,12 @@ use blockyard_disk::GroupNr;
 use blockyard_disk::num::usize_from_u32;
 use blockyard_sync::{AtomicBool, Ordering};
 
-/// The locks of an allocator, some of which look held. One thread drives the model.
+/// Says which group locks of an allocator look held. One thread drives the model.
 pub(crate) struct HeldLocks {
-    /// Indexed by the group that stands for the lock. Relaxed: there is only one thread.
+    /// Whether each lock looks held, by the group that stands for the lock. Relaxed: there is only
+    /// one thread.
     held: Box<[AtomicBool]>,
-    /// The locks held in this round.
+    /// The locks that look held in this round.
     round: Mutex<Vec<GroupNr>>,
 }
 
@@ -29,7 +30,7 @@ impl HeldLocks {
         self.round.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
     }
 
-    /// Ends the round.
+    /// Ends the round: no lock looks held any more.
     pub(crate) fn release_all(&self) {
         for lock in self.round.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             self.flag(lock).store(false, Ordering::Relaxed);

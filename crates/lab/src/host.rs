@@ -1,4 +1,4 @@
-//! A host in front of a disk: which of a program's reads get past the host's cache.
+//! A host with a page cache in front of a disk: which of a program's reads reach the disk.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use blockyard_device::modelled::Request;
 
 /// Size of a page of the cache in bytes.
 const PAGE: u64 = 4096;
-/// Most bytes that are read at once: the read-ahead.
+/// Most bytes in one request to the disk: the read-ahead.
 const READ_AHEAD: u64 = 128 << 10;
 
 /// The pages in the host's cache. Nothing is evicted: this is for programs that read less than fits

@@ -1,13 +1,12 @@
-//! `lab journal`: what the journal costs, whom it makes wait, and how many fsyncs share a commit.
+//! `lab journal`: what the journal costs, which locks it takes, and how many fsyncs share a commit.
 //!
 //! Three tables:
 //!
-//! - *Cost*: `fallocate2` with the journal off and on, alternating, by number of workers. Next to
-//!   the rate stands the CPU time of an operation, which stays reliable on a busy machine.
-//! - *Locks*: how often one worker's operation takes each lock that others could want, counted by
-//!   the ranks that debug builds check.
-//! - *Sharing*: threads that each create a file, write 4 KiB and fsync, on a device whose flush
-//!   takes time. The table compares commits a second with fsyncs a second.
+//! - *Cost*: the workload `fallocate2` with the journal off and on in turns, by number of workers.
+//!   Next to the rate stands the CPU time of an operation, which stays reliable on a busy machine.
+//! - *Locks*: how often one worker's operation takes locks of each rank. Only debug builds count.
+//! - *Sharing*: threads that each create a file, write 4 KiB and fsync, again and again, on a
+//!   device whose flush takes time. The table compares commits a second with fsyncs a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,13 +34,13 @@ use crate::workload::{GIB, Workload};
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of workers of the first table.
+    /// Numbers of workers in the table of cost.
     pub workers: Vec<u32>,
-    /// Operations of a cell of the first two tables, all workers together.
+    /// Operations of a cell in the tables of cost and locks, all workers together.
     pub ops: u64,
-    /// Repetitions of each cell of the first table.
+    /// Repetitions of each cell in the table of cost.
     pub repeat: u32,
-    /// Threads of the third table.
+    /// Numbers of threads in the table of sharing.
     pub threads: Vec<u32>,
     /// Number of files that each thread syncs.
     pub fsyncs: u32,
@@ -49,7 +48,7 @@ pub struct Plan {
     pub flush_us: Vec<u64>,
     /// Seed.
     pub seed: u64,
-    /// The allocation policy of the first two tables.
+    /// The allocation policy for the tables of cost and locks.
     pub policy: String,
 }
 
@@ -60,26 +59,26 @@ pub struct CostRow {
     pub workers: u32,
     /// Operations a second without a journal.
     pub off_ops_per_s: f64,
-    /// Operations a second with one.
+    /// Operations a second with a journal.
     pub on_ops_per_s: f64,
-    /// The rate with a journal divided by that without.
+    /// The rate with a journal divided by the rate without.
     pub ratio: f64,
     /// CPU nanoseconds of an operation without a journal.
     pub off_cpu_ns: f64,
-    /// CPU nanoseconds of an operation with one.
+    /// CPU nanoseconds of an operation with a journal.
     pub on_cpu_ns: f64,
     /// Transactions committed with the journal on, in one repetition.
     pub commits: u64,
 }
 
-/// How often an operation takes a lock.
+/// How often an operation takes locks of one rank.
 #[derive(Clone, Debug, Serialize)]
 pub struct LockRow {
     /// The rank, as in docs/locking.md.
     pub lock: &'static str,
     /// Acquisitions for each operation without a journal.
     pub off: f64,
-    /// Acquisitions for each operation with one.
+    /// Acquisitions for each operation with a journal.
     pub on: f64,
     /// What the lock covers.
     pub covers: &'static str,
@@ -109,11 +108,11 @@ pub struct SharingRow {
 /// The three tables.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// The first table.
+    /// The table of cost.
     pub cost: Vec<CostRow>,
-    /// The second; empty in release builds, which do not count.
+    /// The table of locks; empty in release builds, which do not count them.
     pub locks: Vec<LockRow>,
-    /// The third.
+    /// The table of sharing.
     pub sharing: Vec<SharingRow>,
 }
 
@@ -129,11 +128,11 @@ impl Plan {
 /// Whether this build counts the locks that a thread takes.
 const COUNTS_LOCKS: bool = cfg!(debug_assertions);
 
-/// Measures everything. `progress` is called before each of [`Plan::parts`] with its number (from
-/// 1) and name.
+/// Measures everything. `progress` is called before each of the [`Plan::parts`] with the part's
+/// number (from 1) and name.
 ///
 /// # Errors
-/// What is wrong with the plan, and those of the engine.
+/// When the plan is invalid, and errors of the engine.
 pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
     ensure!(
         plan.ops > 0 && plan.repeat > 0 && plan.fsyncs > 0,
@@ -168,7 +167,7 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome
     Ok(outcome)
 }
 
-/// One run of `fallocate2`.
+/// The figures of one run of `fallocate2`.
 struct Ran {
     ops_per_s: f64,
     cpu_ns: f64,
@@ -248,8 +247,8 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// What a lock covers. Two threads wait for each other only if they use the same file, group or
-/// whatever else it covers.
+/// What a lock covers. Two threads can wait for each other's lock only if they use the same file,
+/// group, or whatever else the lock covers.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",
@@ -444,8 +443,8 @@ mod tests {
         assert_eq!(sharing.fsyncs, 160);
         assert!(sharing.commits * 3 <= sharing.fsyncs, "{sharing:?}");
         assert!(outcome.cost.iter().all(|row| row.commits > 0 && row.ratio > 0.2), "{:?}", outcome.cost);
-        // The journal adds no lock of the whole file system to an operation; only commits take
-        // some.
+        // Operations take no lock that covers the whole file system, even with a journal; only
+        // commits take such locks.
         for row in &outcome.locks {
             assert!(row.covers != "the file system" || row.on < 0.05, "{row:?}");
         }
@@ -503,7 +502,7 @@ mod tests {
         assert_eq!(tables[2].rows, [["16", "1000", "160", "20", "41", "3200", "400", "8.0"]]);
     }
 
-    /// Of measured figures, only quotients can be checked without a clock.
+    /// Measured rates vary from run to run, but their quotients must match the other figures.
     #[test]
     fn quotients_are_those_of_their_own_figures() {
         let outcome =

@@ -1,8 +1,9 @@
 //! Machines for virtual time: topology and costs as data, one file for each machine, with the
 //! source of each number.
 //!
-//! *Calibrated* numbers were chosen to reproduce a published cell from before the series. All other
-//! numbers are counted, measured elsewhere or assumed; the file says which.
+//! *Calibrated* numbers were chosen to reproduce a published measurement of a kernel from before
+//! the 17 allocator patches of Linux 6.17. All other numbers are counted, measured elsewhere or
+//! assumed; the file says which.
 
 pub mod measure;
 
@@ -20,7 +21,8 @@ pub const CPUS_MAX: u32 = 1024;
 const COST_NS_MAX: u64 = 1_000_000_000;
 /// The longest interval, in nanoseconds.
 const INTERVAL_NS_MAX: u64 = 1_000_000_000_000;
-/// The most cache lines that a section moves, and the most accesses of an operation.
+/// The most cache lines that the holder of a lock moves, and the most accesses of an operation to
+/// the line that all operations share.
 const LINES_MAX: u64 = 1000;
 
 const BUILT_IN: [&str; 2] =
@@ -29,7 +31,7 @@ const BUILT_IN: [&str; 2] =
 /// The lock of a group.
 pub(crate) const GROUP_LOCK: &str = "group lock";
 
-/// Locks for which a machine may give the cost of a section.
+/// Locks for which a machine may give the cost of holding them.
 const LOCKS: [&str; 5] = [GROUP_LOCK, "md lock", "order list lock", "locality group", "hashed lock"];
 
 /// A set of CPUs that are near each other.
@@ -40,18 +42,18 @@ pub struct Near {
     pub what: String,
     /// CPUs in a set.
     pub cpus: u32,
-    /// Moving a cache line between two of them, in nanoseconds.
+    /// Moving a cache line between two CPUs of a set, in nanoseconds.
     pub move_ns: u64,
 }
 
 /// Which CPUs of the machine the workers run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The first ones.
+    /// The first CPUs.
     #[default]
     InOrder,
-    /// Each as far from the earlier ones as possible: the first two on different sockets, and so
-    /// on.
+    /// Each CPU as far from the earlier ones as possible: the first two on different sockets, and
+    /// so on.
     Spread,
 }
 
@@ -63,7 +65,7 @@ pub struct Held {
     pub name: String,
     /// Computation, in nanoseconds.
     pub work_ns: u64,
-    /// Cache lines of plain data that move after the lock.
+    /// Cache lines of plain data that move to the CPU after the lock's own line.
     pub lines: u64,
 }
 
@@ -76,9 +78,9 @@ pub struct LibraryLocks {
     pub pause_ns: u64,
     /// A yield of a CPU that nobody else wants.
     pub yield_ns: u64,
-    /// From the release of a lock until the CPU that slept runs again.
+    /// From the release of a lock until the CPU that slept waiting for it runs again.
     pub wake_ns: u64,
-    /// The system call that wakes it, for the CPU that released the lock.
+    /// The wake-up system call, which the CPU that released the lock makes.
     pub wake_call_ns: u64,
 }
 
@@ -90,7 +92,8 @@ pub struct Machine {
     pub name: String,
     /// A description, and what was assumed.
     pub about: String,
-    /// CPUs that workers may be spread over; in a built-in machine, those of the published table.
+    /// CPUs that workers may be spread over; in a built-in machine, as many as in the published
+    /// table.
     pub cpus: u32,
     /// Where the numbers come from.
     pub sources: Vec<String>,
@@ -133,7 +136,8 @@ pub struct Machine {
     pub operation_ns: u64,
     /// How much an operation's time may deviate from `operation_ns` to either side, in per cent.
     pub operation_varies_percent: u32,
-    /// Changes by each operation to the one line that all operations of a file system share.
+    /// How often each operation changes the one cache line that all operations of a file system
+    /// share.
     pub shared_accesses: u32,
     /// Interval between commits, in nanoseconds.
     pub commit_every_ns: u64,
@@ -155,7 +159,7 @@ impl Machine {
     /// [`Placement::Spread`].
     ///
     /// # Errors
-    /// When it is neither, or is inconsistent.
+    /// When `name` is neither of these, or the file is inconsistent.
     pub fn open(name: &str) -> Result<Self> {
         if let Some(of) = name.strip_suffix(":spread") {
             let machine = Self::open(of)?;
@@ -232,19 +236,20 @@ impl Machine {
                 && u64::from(self.shared_accesses) <= LINES_MAX,
             "lines, shared_accesses: at most {LINES_MAX}"
         );
-        // Without either, a CPU that works alone never comes to the end of its quantum.
+        // If both were 0, time would stand still on a CPU that works alone, and its quantum would
+        // never end.
         ensure!(self.hit_ps > 0 || self.operation_ns > 0, "hit_ps, operation_ns: one of them above 0");
         Ok(())
     }
 
-    /// The CPU of the machine that a run uses as its `cpu`-th.
+    /// The number of the machine's CPU that a run uses as its `cpu`-th.
     #[must_use]
     pub fn seat(&self, cpu: u32) -> u32 {
         if self.placement == Placement::InOrder || cpu >= self.cpus {
             return cpu;
         }
-        // From the widest level down: go round the sets of a level, then do the same within the
-        // set.
+        // From the widest level down: deal the CPUs out to the sets of a level in turn, then do the
+        // same within each set.
         let (mut index, mut first, mut width) = (cpu, 0, self.cpus);
         for level in self.levels.iter().rev() {
             let sets = width.div_ceil(level.cpus);
@@ -254,7 +259,8 @@ impl Machine {
         first + index
     }
 
-    /// The machine while files grow side by side.
+    /// The machine for files that grow side by side: `append64_group_lock_ns`, if given, replaces
+    /// the work under the group lock.
     #[must_use]
     pub fn appending(mut self) -> Self {
         if let Some(work_ns) = self.append64_group_lock_ns {
@@ -356,7 +362,7 @@ mod tests {
         assert!(wrong("\"hit_ps\"", "\"hit\"").contains("unknown field"));
         let wrong_share = wrong("\"hit_ps\"", "\"neighbours_first_percent\": 101, \"hit_ps\"");
         assert!(wrong_share.contains("at most 100"), "{wrong_share}");
-        // These wrapped around or never ended.
+        // With such values, times once wrapped around or the run never ended.
         assert!(wrong("\"work_ns\": 120", "\"work_ns\": 18446744073709551615").contains("above a second"));
         assert!(wrong("\"move_ns\": 45", "\"move_ns\": 18446744073709551615").contains("above a second"));
         assert!(wrong("\"lines\": 4", "\"lines\": 1001").contains("lines"));

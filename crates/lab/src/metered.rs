@@ -1,12 +1,13 @@
-//! Counts the metadata that an operation reads when memory is short: a device that caches some
-//! pages and reports what it had to fetch.
+//! Counts the metadata that an operation reads when memory is short: a device that models a small
+//! page cache and records the reads that miss it.
 //!
-//! The most recently used pages are cached, up to a given number. A page is 4 KiB, or a block if
-//! that is larger. A read of any other page is counted by its kind. Writes of more than a page are
-//! content and are not cached. The superblock says where the group descriptors are, and they say
-//! where bitmaps and inode tables are. A block of extents is known by its first bytes. A block of a
-//! block map is known because it holds nothing but block numbers. Everything else counts as a
-//! directory, even file content. A caller that knows the files leaves their content out.
+//! The most recently used pages count as cached, up to a given number. A page is 4 KiB, or a block
+//! if that is larger. A read of any other page is recorded with its kind. Writes of more than a
+//! page are taken for content and are not cached. The kind of most metadata follows from its
+//! position: the superblock says where the group descriptors are, and they say where bitmaps and
+//! inode tables are. An extent block is recognised by its first bytes, and an indirect block
+//! because it holds nothing but block numbers. Everything else counts as a directory, even file
+//! content. A caller that knows where files have their content leaves those reads out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -18,9 +19,9 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_inspect::reader::Reader;
 use serde::{Deserialize, Serialize};
 
-/// The fewest bytes that are cached together.
+/// The smallest page, in bytes.
 const PAGE: u64 = 4096;
-/// The first bytes of a block of extents.
+/// The first bytes of an extent block.
 const EXTENT_MAGIC: [u8; 2] = [0x0A, 0xF3];
 
 /// The kind of a metadata block.
@@ -74,11 +75,11 @@ impl MetadataReads {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub(crate) class: Class,
-    /// The first byte of it that was asked for.
+    /// The first byte of the page that was asked for.
     pub(crate) offset: u64,
 }
 
-/// A device with a bounded memory of pages.
+/// A device that models a cache of a bounded number of pages.
 pub(crate) struct Metered<D> {
     below: D,
     state: Mutex<State>,
@@ -111,7 +112,8 @@ struct Places {
     blocks: u64,
 }
 
-/// Cached pages by time of last use.
+/// An LRU cache of page numbers: `used` maps a page to the time of its last use, `order` maps
+/// times back to pages.
 #[derive(Default)]
 struct Memory {
     most: usize,
@@ -121,7 +123,7 @@ struct Memory {
 }
 
 impl<D: BlockDevice> Metered<D> {
-    /// A device over `below`. It caches nothing until it is told how much.
+    /// A device over `below`. It caches nothing until [`Self::remember`] sets a number of pages.
     pub(crate) fn new(below: D) -> Self {
         Self { below, state: Mutex::default() }
     }
@@ -137,7 +139,7 @@ impl<D: BlockDevice> Metered<D> {
         state.memory = Memory { most: pages.max(1), ..Memory::default() };
     }
 
-    /// Drops every page, as when somebody else needs the memory.
+    /// Drops every cached page, as when the memory is needed for something else.
     pub(crate) fn forget(&self) {
         let mut state = self.state();
         state.memory = Memory { most: state.memory.most, ..Memory::default() };
@@ -159,11 +161,11 @@ impl<D: BlockDevice> Metered<D> {
 }
 
 impl<D: BlockDevice + 'static> Metered<D> {
-    /// Learns the positions of the image's metadata, and the size of its blocks. Empties the cache
-    /// and forgets which pages were fetched.
+    /// Reads from the image where its metadata is and how large its blocks are. Empties the cache
+    /// and the list of fetched pages.
     ///
     /// # Errors
-    /// Those of the image.
+    /// Those of reading the image.
     pub(crate) fn learn(self: &Arc<Self>) -> Result<()> {
         let shared: Arc<dyn BlockDevice> = Arc::<Self>::clone(self);
         let reader = Reader::open(shared)?;
@@ -219,8 +221,8 @@ impl Places {
     }
 
     /// Whether a block holds nothing but block numbers, and not only zeroes. Directory entries
-    /// without file types can look like small numbers. So a block that directory entries fill
-    /// exactly is not part of a block map.
+    /// without file types can look like block numbers. So a block that directory entries fill
+    /// exactly is not taken for an indirect block.
     fn is_block_map(&self, content: &[u8]) -> bool {
         let mut numbers = content.chunks_exact(4).map(|bytes| read_u32(bytes, 0));
         let is_whole = self.block > 0 && content.len() == self.block;
@@ -231,12 +233,13 @@ impl Places {
     }
 }
 
-/// Whether directory entries fill a block: the length of each leads to the next.
+/// Whether a block is a chain of directory entries: the length of each entry leads to the next, and
+/// the last one ends with the block.
 fn are_entries(content: &[u8]) -> bool {
     let mut at = 0;
     while at + 8 <= content.len() {
         let length = usize_from_u64(u64::from(read_u32(content, at + 4) & 0xFFFF));
-        // One entry that fills a block of 64 KiB.
+        // Both values stand for one entry that fills a block of 64 KiB.
         let length = if matches!(length, 0 | 0xFFFF) { 1 << 16 } else { length };
         if length < 8 || length % 4 != 0 {
             return false;
@@ -352,7 +355,7 @@ mod tests {
         }
         let fetched: Vec<u64> = device.take().iter().map(|fetch| fetch.offset / PAGE).collect();
         assert_eq!(fetched, [0, 1, 2, 1]);
-        // Written pages are cached; content is not.
+        // A written page is cached; a longer write is content and is not.
         device.write_at(3 * PAGE, &page).unwrap();
         device.write_at(4 * PAGE, &[0; 8192]).unwrap();
         for number in [3, 4] {
@@ -400,7 +403,8 @@ mod tests {
         for (at, number) in (40_000_u32..40_300).enumerate() {
             map[at * 4..at * 4 + 4].copy_from_slice(&number.to_le_bytes());
         }
-        // An entry of 12 bytes, and one to the end of the block, both without types.
+        // Two directory entries without file types: one of 12 bytes, and one to the end of the
+        // block.
         let mut names = [0; 4096];
         names[..13].copy_from_slice(&[11, 0, 0, 0, 12, 0, 1, 0, b'.', 0, 0, 0, 2]);
         names[16..20].copy_from_slice(&[0xF4, 0x0F, 2, 0]);

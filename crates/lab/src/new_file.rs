@@ -1,8 +1,8 @@
-//! Files that an option names and a command makes. What is there already stays: it may be the
-//! image that the same command works on.
+//! Creates output files that a command-line option names. An existing file is never overwritten: it
+//! may be the image that the same command works on.
 //!
-//! Key decision: the name is looked at before the work ([`check`]), and the call that creates the
-//! file ([`write`]) refuses an existing one again.
+//! Key decision: the name is checked before the command does its work ([`check`]), and again when
+//! the file is created ([`write`]).
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::Access;
 
-/// Refuses the name of a file that is there already, or that cannot be made. Writes nothing.
+/// Refuses the name of a file that exists already, or that cannot be created. Writes nothing.
 ///
 /// # Errors
 /// Names the option, and says what is wrong with its value.
@@ -33,10 +33,10 @@ pub fn check_folder(option: &str, path: &Path) -> Result<()> {
         .with_context(|| format!("{option} {shown}: no file can be created in {}", folder.display()))
 }
 
-/// Makes the file. A file that cannot be written as a whole is removed.
+/// Creates the file. If the text cannot be written completely, the file is removed again.
 ///
 /// # Errors
-/// When there is such a file already, or it cannot be written.
+/// When the file exists already, or cannot be written.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     let named = || format!("write {}", path.display());
     let mut file = File::create_new(path).with_context(named)?;

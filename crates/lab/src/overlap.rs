@@ -4,9 +4,9 @@
 //! In a round every CPU whose file is not full appends once, in CPU order. Under
 //! [`Interleave::Overlap`] all operations of a round are in flight together. Each keeps the lock of
 //! the group it allocated in until the round ends, so a policy that skips busy groups goes
-//! elsewhere. A policy that waits gets the group afterwards. Under [`Interleave::Lockstep`] the
-//! operations run one after another. One thread does everything, so a run is repeatable to the
-//! block.
+//! elsewhere. A policy that waits gets the group all the same, as it would after the round. Under
+//! [`Interleave::Lockstep`] the operations run one after another. One thread does everything, so a
+//! run is repeatable to the block.
 //!
 //! The workload is the published `append64` as pure allocation: each CPU appends blocks to its own
 //! file with `fallocate`, without preallocating the whole file.
@@ -41,7 +41,7 @@ pub struct OverlapRun {
     pub policy: Policy,
     /// How operations relate in time.
     pub interleave: Interleave,
-    /// Groups of 128 MiB, 4 KiB blocks, flex groups of 16.
+    /// Number of groups. Each has 128 MiB in blocks of 4 KiB, and a flex group has 16 groups.
     pub groups: u32,
     /// CPUs, each with one file.
     pub cpus: u32,
@@ -194,8 +194,8 @@ mod tests {
         }
     }
 
-    /// With overlap, the writers spread apart if the policy skips busy groups and has a goal for
-    /// each slot.
+    /// With overlap, the writers spread apart if the policy skips busy groups and has several
+    /// stream goals.
     #[test]
     fn overlap_parts_the_writers_when_busy_groups_are_skipped() {
         assert!(extents("linux-6.16", Interleave::Overlap) > 39_000.0);

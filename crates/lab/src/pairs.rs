@@ -1,8 +1,8 @@
 //! `lab pairs`: allocate/free pairs in memory, by policy and number of threads.
 //!
-//! The wall clock runs from the first thread's start to the last one's end, after a warm-up in each
-//! thread. CPU time for each pair comes from the scheduler. On a busy machine it still shows what
-//! threads cost each other, when wall-clock figures no longer do.
+//! After a warm-up in each thread, the wall clock runs from the first thread's start to the last
+//! one's end. CPU time for each pair comes from the scheduler. On a busy machine it still shows
+//! what threads cost each other, when wall-clock figures no longer do.
 
 pub mod calibrate;
 pub mod worker;
@@ -47,7 +47,8 @@ pub struct PairsRow {
     pub pairs: u64,
     /// Pairs a second, all threads together.
     pub pairs_per_s: f64,
-    /// Nanoseconds per pair, all threads together, by the wall clock or in virtual time.
+    /// Elapsed nanoseconds, by the wall clock or in virtual time, divided by the pairs of all
+    /// threads.
     pub wall_ns: f64,
     /// CPU nanoseconds per pair; `None` if the scheduler does not report them.
     pub cpu_ns: Option<f64>,
@@ -69,7 +70,7 @@ struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locks {
     /// Whoever finds the lock free takes it. A thread that waits long goes to sleep. These are the
-    /// locks that the library takes.
+    /// locks that the library uses outside the lab.
     Library,
     /// Threads are served in turn and never sleep, as with the kernel's spin locks.
     InTurn,
@@ -179,7 +180,7 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
 /// `cpus` CPUs, but at most one for each thread; with `None`, one for each thread. Threads beyond
 /// the CPUs take turns of the machine's quantum. Each thread makes `pairs` pairs, after as many to
 /// warm up. A pair costs the machine's `operation_ns` in addition to its locks and lines. CPU time
-/// is the sum over all CPUs, with the time in which they wait.
+/// is the sum over all CPUs and includes the time in which they wait.
 ///
 /// # Errors
 /// As [`check_virtual`], and those of the allocator.
@@ -254,8 +255,8 @@ fn predict(
     })
 }
 
-/// Lets each worker of a virtual CPU make `pairs` pairs. One runs for a quantum, then the next. The
-/// CPU switches only between pairs, like a kernel without preemption.
+/// Lets each worker of a virtual CPU make `pairs` pairs. One worker runs for a quantum, then the
+/// next. The CPU switches only between pairs, like a kernel without preemption.
 fn take_turns(machine: &Machine, workers: &mut [PairWorker<'_, Virtual>], pairs: u64) -> Result<()> {
     let several = workers.len() > 1;
     let mut turns: VecDeque<_> = workers.iter_mut().map(|worker| (worker, pairs)).collect();
@@ -378,8 +379,9 @@ mod tests {
         assert!(run_virtual(&arms, &[1025], (&machine, Locks::InTurn, None), 100, |_, _| ()).is_err());
     }
 
-    /// Two threads want one group's lock under linux-6.16. The thread that has the lock mostly
-    /// takes it again, so fewer wait than in turn, and both are faster.
+    /// Two threads want one group's lock under linux-6.16. The thread that releases the lock mostly
+    /// takes it again, so threads wait less often than if they were served in turn, and the rate is
+    /// higher.
     #[test]
     fn library_locks_are_waited_for_less_often_than_locks_in_turn() {
         let arms = ["linux-6.16".to_owned()];
@@ -429,7 +431,7 @@ mod tests {
         assert_eq!(rate(2, Some(9)), rate(2, None));
     }
 
-    /// The limit holds for the CPUs that were asked for, however few threads use them.
+    /// The limit holds for the number of CPUs that the user gives, however few threads use them.
     #[test]
     fn virtual_cpus_have_a_limit_whatever_the_threads() {
         let machine = Machine::open("kunpeng-920").unwrap();
@@ -459,7 +461,7 @@ mod tests {
         assert!(run(&["yard".into()], &[1], (Duration::ZERO, Locks::Library), |_, _| ()).is_err());
     }
 
-    /// From the first start to the last end: 4 seconds, 8000 pairs.
+    /// The two threads make 8000 pairs. From the first start to the last end, 4 seconds pass.
     #[test]
     fn figures_are_those_of_all_threads_together() {
         let zero = Instant::now();

@@ -1,11 +1,12 @@
-//! How long it takes to read files as they are laid out: one reader of a cold image, on modelled
-//! disks.
+//! How long one reader takes to read the files of an image from modelled disks, with nothing
+//! cached: a measure of how files are laid out.
 //!
 //! The layout alone determines the requests to the disk: the block of the inode, then its content
-//! in order, with each leaf of the extent tree before what it maps. Inner nodes and indirect blocks
-//! are left out. A request is at most as long as the host's read-ahead, and the reader waits for it
-//! before the next. Metadata that was read stays in memory. Space that was fallocated and never
-//! written is read as if it had been written, because its writes are still to come.
+//! in order, with each leaf of the extent tree before the blocks that it maps. Inner nodes and
+//! indirect blocks are left out. A request is at most as long as the host's read-ahead, and the
+//! reader waits for it before it sends the next. Metadata that was read stays in memory. Space that
+//! was fallocated and never written is read as if it had been written, because its writes are still
+//! to come.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,15 +31,15 @@ const READ_AHEAD: u64 = 128 << 10;
 /// Most files that are read alone.
 const FILES_MAX: usize = 64;
 
-/// How long it takes to read an image. For a row without an image all fields are `None`; for an
-/// image without files that have content all times are.
+/// How long it takes to read an image. All fields are `None` for a row without an image. If no file
+/// of the image has content, all times are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Mean milliseconds to read one file alone on the hard disk, over at most 64 files that the
     /// seed draws.
     pub read_file_hdd_ms: Option<f64>,
-    /// Milliseconds to read the directory with most content and all files in it, in the order of
-    /// names, on the hard disk.
+    /// Milliseconds to read one directory and all files in it, in the order of names, on the hard
+    /// disk. It is the directory whose files have the most content.
     pub read_directory_hdd_ms: Option<f64>,
     /// Milliseconds to read the whole tree, directory by directory, on the hard disk.
     pub read_tree_hdd_ms: Option<f64>,
@@ -48,7 +49,7 @@ pub struct Reading {
     pub read_directory_ssd_ms: Option<f64>,
     /// As `read_tree_hdd_ms`, on the SSD.
     pub read_tree_ssd_ms: Option<f64>,
-    /// Number of runs on the disk that the blocks of all directories form, with the leaves of their
+    /// In how many runs the blocks of all directories lie on the disk, with the leaves of their
     /// extent trees.
     pub directory_runs: Option<u64>,
 }
@@ -75,7 +76,7 @@ impl Directory {
 }
 
 impl Reading {
-    /// Reads an image that was closed cleanly.
+    /// Computes the times for an image that was closed cleanly.
     ///
     /// # Errors
     /// Those of the device, and structures that fail a check.
@@ -91,7 +92,7 @@ impl Reading {
         files.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         files.truncate(FILES_MAX);
         let count = count_as_f64(u64_from_usize(files.len()));
-        // Each file alone: reads for another file do not count as cached.
+        // Each file is read alone, so blocks that were read for another file are not cached.
         let alone: Vec<Request> = files.iter().flat_map(|file| asked(file.iter())).collect();
         let fullest = tree.iter().rev().max_by_key(|directory| directory.content()).into_iter();
         let directory = asked(fullest.flat_map(|it| it.own.iter().chain(it.files.iter().flatten())));
@@ -119,8 +120,8 @@ fn disk(name: &str, bytes: u64) -> Result<ModelParameters> {
     Ok(ModelParameters::named_with(name, &[("bytes", bytes.to_string())])?)
 }
 
-/// Every directory from the root on, with names in order. A file with several names is read under
-/// the first.
+/// Every directory, depth first from the root, with names in order. A file with several names is
+/// read under the first.
 fn directories(reader: &Reader) -> Result<Vec<Directory>> {
     let mut seen: HashSet<InodeNr> = HashSet::from([InodeNr::ROOT]);
     let mut found = Vec::new();
@@ -155,7 +156,7 @@ enum Kind {
 }
 
 /// What is read of an inode: its block, then its content, with each leaf of the extent tree before
-/// what it maps.
+/// the blocks that it maps.
 fn places(reader: &Reader, inode: &Inode, kind: Kind) -> Result<Vec<Place>> {
     let geometry = reader.superblock().geometry();
     let block = u64_from_usize(geometry.block_size());
@@ -207,8 +208,8 @@ fn asked<'p>(places: impl Iterator<Item = &'p Place>) -> Vec<Request> {
     asked
 }
 
-/// The number of runs that the blocks of directories, and the leaves of their extent trees, form on
-/// the disk. Blocks of the inode table do not count.
+/// In how many runs the blocks of directories, and the leaves of their extent trees, lie on the
+/// disk. Blocks of the inode table do not count.
 fn runs_of_directories(tree: &[Directory]) -> u64 {
     let blocks = tree.iter().flat_map(|directory| directory.own.iter().skip(1));
     let mut blocks: Vec<(u64, u64)> =

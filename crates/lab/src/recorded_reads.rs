@@ -1,4 +1,4 @@
-//! Which bytes of an image a piece of our own code reads, in its order.
+//! Records which bytes of an image a piece of our own code reads, in the order of the reads.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use anyhow::Result;
 use blockyard_device::BlockDevice;
 use blockyard_device::modelled::{ModelParameters, Modelled, Request, RequestKind};
 
-/// Any model records the same requests.
+/// The model does not matter: every one records the same requests.
 const MODEL: &str = "sata-ssd-2018";
 
-/// Runs `what` on a device that records. Returns first byte and length of every read, and what
-/// `what` returned.
+/// Runs `what` on a device that records requests. Returns the first byte and the length of every
+/// read, and the result of `what`.
 ///
 /// # Errors
 /// Those of `what`.

@@ -4,10 +4,10 @@
 //! report can be made again later and elsewhere.
 //!
 //! - `run.json`: [`Environment`]
-//! - `rows.jsonl`: one [`Row`] a line
-//! - `copies.jsonl`: for copies, one [`CopyRow`] a line
-//! - `clusters.jsonl`: for e3, one [`ClusterRow`] a line
-//! - `passes.jsonl`: for e4, one [`PassRow`] a line
+//! - `rows.jsonl`: one [`Row`] on each line
+//! - `copies.jsonl`: for copies, one [`CopyRow`] on each line
+//! - `clusters.jsonl`: for e3, one [`ClusterRow`] on each line
+//! - `passes.jsonl`: for e4, one [`PassRow`] on each line
 //! - `cells.jsonl`: the measured cells ([`crate::folder::ledger`])
 //! - `maps.json`: the allocation maps, as [`NamedMap`]s
 //! - `timelines.json`: used space over time, as [`Timeline`]s
@@ -121,15 +121,15 @@ impl Run {
         self.environment.experiment.as_deref().and_then(Experiment::by_name)
     }
 
-    /// The rows that have tables and plots by workload: all, or none if the tables of the
-    /// experiment have every rate already.
+    /// The rows that tables and plots by workload show: all rows, or none if the tables of the
+    /// experiment already show every rate.
     fn rows_by_workload(&self) -> &[Row] {
         let is_shown = self.experiment().is_some_and(|experiment| experiment.has_every_rate(&self.rows));
         if is_shown { &[] } else { &self.rows }
     }
 
     /// Every table, in this order: those of the experiment, of copies, of cluster sizes, of passes,
-    /// and of each workload. A table of a workload that the experiment has too is left out.
+    /// and of each workload. A table of a workload is left out if an earlier table has its title.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.experiment();
@@ -152,7 +152,7 @@ impl Run {
         tables
     }
 
-    /// The charts of the run's experiment. Those of its workloads are not among them.
+    /// The charts of the run's experiment. Charts of single workloads are not among them.
     #[must_use]
     pub fn charts(&self) -> Vec<plot::Chart> {
         self.experiment().map(|experiment| experiment.charts(&self.rows)).unwrap_or_default()
@@ -169,8 +169,8 @@ impl Run {
         markdown
     }
 
-    /// Every row as comma-separated values: cells first, then the waits of cells in virtual time,
-    /// copies, cluster sizes and passes. Each kind has a head line of its own.
+    /// Every row as comma-separated values: cells first, then the lock waits of cells in virtual
+    /// time, copies, cluster sizes and passes. Each kind has a header line of its own.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = summary::csv(&self.rows) + &waits::csv(&self.rows);
@@ -187,7 +187,7 @@ impl Run {
     }
 
     /// Every row as JSON Lines: cells first, then copies, cluster sizes and passes. Each pass of
-    /// e2fsck and its whole run are flat rows of their own.
+    /// e2fsck has a flat row of its own, and so has each whole run of e2fsck.
     ///
     /// # Errors
     /// Those of the encoder. None is expected: rows contain only what it can encode.

@@ -70,8 +70,8 @@ pub struct Plan {
     pub seed: u64,
     /// Whether the running kernel is an arm too.
     pub beside_kernel: bool,
-    /// Whether the engine writes the image's journal. Without it, metadata goes directly to its
-    /// home. With both values each policy is two arms.
+    /// Whether the engine writes the image's journal. Without it, metadata is written directly to
+    /// its home. If both values are given, each policy is two arms.
     pub journal: Vec<bool>,
     /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
@@ -86,10 +86,11 @@ pub struct Plan {
     pub device: Option<DeviceModel>,
     /// Bytes of metadata that the engine keeps in memory on a modelled device; `None`: 16 MiB.
     pub cache_bytes: Option<usize>,
-    /// New file for the requests to the modelled device, for a plan of one cell; `None`: not kept.
+    /// New file that lists the requests to the modelled device; for a plan of one cell. `None`: not
+    /// kept.
     pub requests: Option<PathBuf>,
-    /// New file for what each operation on the modelled device read and how long it took, for a
-    /// plan of one cell; `None`: not kept.
+    /// New file that lists, for each operation on the modelled device, what it read and how long it
+    /// took; for a plan of one cell. `None`: not kept.
     pub operations: Option<PathBuf>,
 }
 
@@ -129,7 +130,7 @@ impl NamedMap {
     }
 }
 
-/// What the judges found so far.
+/// What the judges found so far, and the allocation maps to show.
 #[derive(Default)]
 struct Judged {
     workload: String,
@@ -148,7 +149,7 @@ impl Judged {
         self.keep_map(NamedMap { title, policy: policy.to_owned(), workers, map, files });
     }
 
-    /// Keeps the map of the arm's largest cell.
+    /// Keeps the map if no other cell of the arm has had more workers.
     fn keep_map(&mut self, new: NamedMap) {
         match self.maps.iter_mut().find(|known| known.policy == new.policy) {
             Some(known) if known.workers <= new.workers => *known = new,
@@ -180,7 +181,7 @@ pub const KERNEL_ARM: &str = "kernel";
 
 /// What makes the decisions of an arm.
 enum Arm {
-    /// A policy, and whether the journal is written.
+    /// The engine under a policy, and whether it writes the journal.
     Engine(Box<Policy>, bool),
     Kernel,
 }
@@ -217,7 +218,8 @@ impl Plan {
         }
     }
 
-    /// The files of what is kept of a modelled device, and the options that name them.
+    /// The files to which a run on a modelled device writes requests and operations, and the
+    /// options that name them.
     fn kept(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let kept = [("--keep-requests", &self.requests), ("--keep-operations", &self.operations)];
         kept.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?)))
@@ -238,7 +240,8 @@ impl Plan {
 
     fn check_image(&self) -> Result<()> {
         self.image.check(self.space_of_files())?;
-        // A fresh file system in virtual time is no image, so every policy serves it.
+        // In virtual time a fresh file system has no image, so there are no features that a policy
+        // could refuse.
         if self.interleave != Interleave::Virtual || self.aged.is_some() {
             let parsed = self.parsed()?;
             self.policies
@@ -265,7 +268,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The part of [`Self::check`] that needs neither an image file nor the machine.
+    /// The part of [`Self::check`] that looks at neither an image file nor this machine.
     ///
     /// # Errors
     /// Says what is wrong and what to do.
@@ -374,9 +377,9 @@ impl Plan {
         Some(format!("--cpus {cpus}: workers run on at most {most} of them; the others are idle"))
     }
 
-    /// A warning about an image on which scanswitch measures nothing. If it has one group, or its
-    /// files fill more than half of it, all groups are of one order, and both scan modes find the
-    /// same groups.
+    /// A warning about an image on which the workload scanswitch measures nothing. If the image has
+    /// one group, or the files fill more than half of it, the largest free chunks of all groups are
+    /// of one order, and both scan modes find the same groups.
     #[must_use]
     pub fn one_order(&self) -> Option<String> {
         let is_switched = matches!(self.workload, Workload::ScanSwitch { .. });
@@ -399,7 +402,7 @@ impl Plan {
     }
 
     /// Ages the image of a cell as planned, and leaves space for the files of the workload. In
-    /// virtual time that is space for all that is allocated before a commit.
+    /// virtual time it leaves space for everything that is allocated before a commit.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
             let files = match self.interleave {
@@ -477,8 +480,8 @@ impl Plan {
         parsed.collect()
     }
 
-    /// The policies by name. If the plan runs both with and without a journal, each way has a name
-    /// of its own.
+    /// The arms that run on our engine, with their names. If the plan runs both with and without a
+    /// journal, the name says which.
     fn engine_arms(&self) -> Result<Vec<(String, Arm)>> {
         let mut arms = Vec::new();
         for (name, policy) in self.policies.iter().zip(self.parsed()?) {
@@ -580,8 +583,8 @@ fn measure(
     Ok(())
 }
 
-/// Refuses a value that is given twice: the rows of two arms with one name would pass for
-/// repetitions.
+/// Refuses a value that is given twice: the rows of two arms with one name would look like
+/// repetitions of one arm.
 ///
 /// # Errors
 /// Names the value that is given twice.
@@ -711,8 +714,9 @@ mod tests {
         refused(Plan { image: file(true), ..good() }, "one cell only");
     }
 
-    /// Patch 11 keeps groups in the sets of their orders while scanning is off, so without it
-    /// searches visit more entries.
+    /// Patch 11 of the Linux 6.17 series keeps the largest-order index up to date while the scan
+    /// mode is off. Without it (`scan_toggle=freeze`) searches look at more index entries, except on
+    /// images that are too small.
     #[test]
     fn scanswitch_tells_of_an_image_too_small_for_it() {
         let switched = |workers, mib: u64| Plan {

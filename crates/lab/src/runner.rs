@@ -26,7 +26,7 @@ pub struct Limit {
     pub fsync_end: bool,
 }
 
-/// The work of the workers.
+/// What the workers did, and how long it took.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Operations of all workers.
@@ -36,7 +36,7 @@ pub struct Measured {
     /// Seconds from the first worker's start to the last one's end, by the wall clock or in the
     /// time of a modelled device.
     pub seconds: f64,
-    /// Latency of each operation in nanoseconds, 1 ns to an hour, three digits.
+    /// Latency of each operation in nanoseconds: 1 ns to an hour, with three significant digits.
     pub latency_ns: Histogram<u64>,
 }
 
@@ -57,8 +57,8 @@ fn histogram() -> Histogram<u64> {
         .expect("the bounds are constants that hdrhistogram accepts")
 }
 
-/// Runs the workers to their end or limit. Returns them, in order, for `finish`. Does not return if
-/// neither a limit nor the workload ends the run.
+/// Runs the workers until they end or reach the limit. Returns them, in order, for [`finish`]. Does
+/// not return if neither a limit nor the workload ends the run.
 ///
 /// # Errors
 /// The first error of a worker, with its number; or that a worker panicked.
@@ -85,8 +85,8 @@ fn run_threads<'t, T: Target + 't>(
 ) -> Result<(Measured, Workers<'t, T>)> {
     let start = std::sync::Barrier::new(workers.len());
     // For all workers, time runs from the first one's start. With many workers on few CPUs, some
-    // begin much later than others. If each had its own end, CPUs would be idle while the last ones
-    // used up their time.
+    // begin much later than others. If each worker counted its time from its own start, CPUs would
+    // be idle at the end while the last workers used up their time.
     let began = std::sync::OnceLock::new();
     let ended: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0u32..)
@@ -165,7 +165,8 @@ pub fn finish<'t, T: Target + 't>(
     workers.into_iter().try_for_each(|worker| worker.close(target))
 }
 
-/// Operations between two checks of whether the time is up. Every operation is timed, too.
+/// Operations between two checks of whether the time is up. The latency of every operation is
+/// measured all the same.
 const CLOCK_EVERY: u64 = 64;
 
 /// Runs one worker; also returns the time of its end. The clock is read once for each operation:
@@ -241,7 +242,7 @@ fn run_rounds<'t, T: Target + 't>(
     Ok((measured, workers))
 }
 
-/// The CPUs that are busy in the current round. A CPU runs one worker at a time, so a worker whose
+/// The CPUs that are busy in the current round. A CPU runs one worker in a round, so a worker whose
 /// CPU is busy begins a new round.
 struct Slots {
     cpus: usize,
@@ -255,7 +256,7 @@ impl Slots {
         Self { cpus: blockyard_disk::num::usize_from_u32(cpus.max(1)), last: None }
     }
 
-    /// Puts a worker on its CPU.
+    /// Puts a worker on its CPU, and begins a new round if that CPU is busy.
     fn take<T: Target>(&mut self, target: &T, worker: usize) {
         let cpu = worker % self.cpus;
         if self.last.is_some_and(|last| cpu <= last) {
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(log.asked.into_inner().unwrap().len(), 4004);
     }
 
-    /// Five workers on two CPUs: three rounds until each had a turn.
+    /// With five workers on two CPUs, it takes three rounds until each worker has had a turn.
     #[test]
     fn a_cpu_runs_one_worker_at_a_time() {
         let log = Log::default();

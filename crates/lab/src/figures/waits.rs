@@ -1,5 +1,5 @@
-//! Where the time of modelled CPUs goes: waits for locks, work under them, and moves of cache
-//! lines.
+//! Where modelled CPUs spend their time: in waits for locks, in work under locks, and in moves of
+//! cache lines.
 
 use std::cmp::Reverse;
 
@@ -8,10 +8,10 @@ use blockyard_disk::num::count_as_f64;
 use super::table::Table;
 use crate::figures::row::{Row, Waits};
 
-/// Locks and lines shown for each row.
+/// How many locks and cache lines are shown for each row.
 const SHOWN: usize = 6;
 
-/// The locks and lines that cost most time for waits and moves, in descending order.
+/// The locks and cache lines of a row that cost the most time in waits and moves, costliest first.
 #[must_use]
 pub fn heaviest(row: &Row) -> Vec<&Waits> {
     let mut waits: Vec<&Waits> = row.waits.iter().collect();
@@ -20,7 +20,8 @@ pub fn heaviest(row: &Row) -> Vec<&Waits> {
     waits
 }
 
-/// The heaviest locks and lines of each row, in microseconds per operation; `None` without any.
+/// The costliest locks and lines of each row, in microseconds per operation; `None` if no row has
+/// any.
 #[must_use]
 pub fn table(title: &str, rows: &[&Row]) -> Option<Table> {
     let heads = [
@@ -56,7 +57,7 @@ pub fn table(title: &str, rows: &[&Row]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// All locks and lines of all rows as comma-separated values; empty without any.
+/// All locks and lines of all rows as comma-separated values; empty if there are none.
 #[must_use]
 pub fn csv(rows: &[Row]) -> String {
     let heads = [
@@ -91,8 +92,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// A row of 1000 operations whose `number`-th line costs `number` microseconds an operation:
-    /// half of it waits, half of it moves.
+    /// A row of 1000 operations. Its `number`-th line (from 1) costs `number` microseconds an
+    /// operation, half of it for waits and half for moves.
     pub(crate) fn with_waits(row: Row, names: &[&str]) -> Row {
         let waits = (1..).zip(names).map(|(number, name)| Waits {
             name: (*name).to_owned(),

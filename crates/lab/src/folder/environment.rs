@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Environment {
     /// Version of blockyard.
     pub version: String,
-    /// Commit that the program was built from, with `-dirty` if its sources differ; `unknown` if it
-    /// was not built in a checkout.
+    /// Commit that the program was built from, with `-dirty` if the sources differed from that
+    /// commit; `unknown` if it was not built in a checkout.
     pub commit: String,
     /// Processor model and number of CPUs.
     pub machine: String,
@@ -25,17 +25,17 @@ pub struct Environment {
     pub command: String,
     /// The device: memory size or image, and mkfs options.
     pub device: String,
-    /// The seed, shown even when it was the default.
+    /// The seed, shown even if it is the default.
     #[serde(default)]
     pub seed: u64,
-    /// The name of the experiment that the run makes; `None` for any other run.
+    /// The name of the experiment, if the run is one.
     #[serde(default)]
     pub experiment: Option<String>,
 }
 
 impl Environment {
-    /// Describes this machine. The caller gives `command` and `device`, and sets the seed, the
-    /// experiment, and the commit, which only the program knows.
+    /// Describes this machine. The caller gives `command` and `device`, and later sets the seed,
+    /// the experiment, and the commit, which only the `blockyard` binary knows.
     #[must_use]
     pub fn of_this_machine(command: String, device: String) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -58,7 +58,7 @@ impl Environment {
         }
     }
 
-    /// Name and value of each line, in print order.
+    /// The lines to print, in order: a name and a value each.
     #[must_use]
     pub fn lines(&self) -> [(&'static str, String); 7] {
         [
@@ -72,15 +72,15 @@ impl Environment {
         ]
     }
 
-    /// A Markdown list.
+    /// The same lines as a Markdown list.
     #[must_use]
     pub fn markdown(&self) -> String {
         self.lines().iter().map(|(name, value)| format!("- {name}: `{value}`\n")).collect()
     }
 }
 
-/// The command that started this process, in a form that can be typed again, without options about
-/// an earlier run.
+/// The command that started this process, quoted so that it can be pasted into a shell. `--resume`
+/// and `--force` are left out: they only say what to do with an earlier run's folder.
 #[must_use]
 pub fn command_line() -> String {
     let of_earlier = |word: &std::ffi::OsString| word == "--resume" || word == "--force";
@@ -103,7 +103,7 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// The value after `name :` in a text of such lines.
+/// The value of `name` in a text of lines `name: value`, as in `/proc/cpuinfo`.
 fn line_value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -111,7 +111,7 @@ fn line_value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     })
 }
 
-/// All memory in MiB, from the text of `/proc/meminfo`, which counts in KiB; 0 if the text does
+/// Total memory in MiB, from the text of `/proc/meminfo`, which counts in KiB; 0 if the text does
 /// not say.
 fn memory_mib(text: &str) -> u64 {
     let number = line_value(text, "MemTotal").and_then(|value| value.split_whitespace().next());

@@ -1,4 +1,5 @@
-//! The files of a run's folder: their names, and JSON files with one document or one row a line.
+//! The files of a run's folder: their names, and how those with JSON are read and written. A JSON
+//! file holds one document, or one row on each line.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,19 +14,19 @@ use super::hash::hash;
 
 /// File name of the rows in a run's folder.
 pub(crate) const ROWS_FILE: &str = "rows.jsonl";
-/// File name of the rows of copies.
+/// File name of the rows of [`crate::copy`].
 pub(crate) const COPIES_FILE: &str = "copies.jsonl";
-/// File name of the rows of cluster sizes.
+/// File name of the rows of [`crate::e3`], which compares cluster sizes.
 pub(crate) const CLUSTERS_FILE: &str = "clusters.jsonl";
-/// File name of the rows of e2fsck's passes.
+/// File name of the rows of [`crate::e4`], which times e2fsck's passes.
 pub(crate) const PASSES_FILE: &str = "passes.jsonl";
-/// File name of the cells.
+/// File name of the measured cells, from which an interrupted run goes on ([`super::ledger`]).
 pub(crate) const CELLS_FILE: &str = "cells.jsonl";
 /// File name of the environment in a run's folder.
 pub(crate) const ENVIRONMENT_FILE: &str = "run.json";
 /// File name of the allocation maps in a run's folder.
 pub(crate) const MAPS_FILE: &str = "maps.json";
-/// File name of the maps over time.
+/// File name of the timelines: used space over time.
 pub(crate) const TIMELINES_FILE: &str = "timelines.json";
 
 /// Name of the folder with each map as text and SVG.
@@ -34,8 +35,8 @@ pub(crate) const MAPS_FOLDER: &str = "maps";
 /// The files of rows, each one row a line.
 const ROWS_FILES: [&str; 4] = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE];
 
-/// The longest name that a title gives without a hash. With a hash and an extension it still fits
-/// the 255 bytes of file systems.
+/// A file name made from a longer title is cut to this many bytes and gets a hash. With the hash
+/// and an extension it still fits into the 255 bytes that file systems allow.
 const NAME_MAX: usize = 200;
 
 /// Names of the files and folders that a run's folder may hold.
@@ -59,15 +60,16 @@ pub(super) fn holds_environment(folder: &Path) -> bool {
     serde_json::from_slice::<Environment>(&text).is_ok()
 }
 
-/// Removes everything that a run writes from its folder, except the file `but` and maps whose
-/// titles are in no file.
+/// Removes from a run's folder everything that a run writes there, except the file `but`. Of maps,
+/// it removes only those that [`remove_maps`] finds.
 pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     remove_maps(folder)?;
     let names = files().filter(|name| *name != but && *name != MAPS_FOLDER);
     names.map(|name| folder.join(name)).try_for_each(|path| remove(&path))
 }
 
-/// Removes the maps that the run's files name, and their folder if nothing else is in it.
+/// Removes the maps whose titles are in [`MAPS_FILE`] or [`TIMELINES_FILE`], and their folder if it
+/// is empty then.
 fn remove_maps(folder: &Path) -> Result<()> {
     #[derive(serde::Deserialize)]
     struct Titled {
@@ -76,7 +78,6 @@ fn remove_maps(folder: &Path) -> Result<()> {
     let maps = folder.join(MAPS_FOLDER);
     for of in [MAPS_FILE, TIMELINES_FILE] {
         let text = read(&folder.join(of))?;
-        // Maps whose titles are in neither file stay.
         for titled in serde_json::from_str::<Vec<Titled>>(&text).unwrap_or_default() {
             let name = maps.join(file_name(&titled.title));
             remove(&name.with_extension("svg"))?;
@@ -98,8 +99,8 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 /// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores.
-/// A hyphen stands for whatever is between them, so the name has no dot. If a title is too
-/// long for a file name, the name ends in the title's hash.
+/// Each run of other characters becomes one hyphen, so the name has no dot. If a title is too long
+/// for a file name, the name ends in the title's hash.
 pub(crate) fn file_name(title: &str) -> String {
     let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
@@ -139,7 +140,7 @@ pub(crate) fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     rows.collect()
 }
 
-/// A file with one JSON document; a missing or empty file gives the default.
+/// The JSON document in a file; the default if the file is missing or empty.
 pub(crate) fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> {
     let text = read(path)?;
     if text.is_empty() {
@@ -148,7 +149,8 @@ pub(crate) fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> 
     serde_json::from_str(&text).with_context(|| format!("{}: not what lab run writes", path.display()))
 }
 
-/// The text of a file. A missing file is empty: folders of earlier versions lack some.
+/// The text of a file; empty if the file is missing, because folders that earlier versions wrote
+/// lack some files.
 fn read(path: &Path) -> Result<String> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -166,7 +168,8 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// An arm with many overrides has a title of hundreds of bytes: its maps could not be written.
+    /// An arm with many overrides has a title of hundreds of bytes. Its maps could once not be
+    /// written, because the title is longer than a file name may be.
     #[test]
     fn every_title_gives_a_file_name_of_its_own() {
         assert_eq!(file_name("fallocate2: yard:slots=one, 2 workers"), "fallocate2-yard-slots-one-2-workers");

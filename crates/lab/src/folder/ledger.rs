@@ -1,11 +1,11 @@
 //! Keeps the results of a run while it runs. Each cell goes to the run's folder as soon as it is
-//! measured, and an interrupted run can be continued with the missing ones.
+//! measured, so an interrupted run can be continued with the missing cells.
 //!
 //! `cells.jsonl` begins with a line that identifies the run (plan, commit, machine). Each further
 //! line is a cell: its identity, what determines it, its rows with the name of their file, and its
 //! result. A cell's identity is a hash of everything that determines it, so a result is never
 //! mistaken for that of another policy, geometry, seed or commit. The rows also go to their own
-//! file, so that a report can be made of what exists.
+//! file, so that a report can be made from an unfinished run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ pub enum Existing {
     Replace,
 }
 
-/// A run's folder while it runs.
+/// The folder of a run in progress.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Where results are kept; `None`: nowhere.
@@ -52,8 +52,8 @@ struct Place {
 }
 
 impl Drop for Place {
-    /// Closing the file is not enough: a process that is just being started has a copy of it for a
-    /// moment, which would keep the lock.
+    /// Closing the file is not enough: if another thread is starting a process, the child shares
+    /// the open file between fork and exec, which would keep the lock for that moment.
     fn drop(&mut self) {
         let _ = flock(&self.cells, FlockOperation::Unlock);
     }
@@ -77,7 +77,7 @@ struct Line {
     result: Value,
 }
 
-/// What stays of `cells.jsonl`.
+/// The part of an earlier run's `cells.jsonl` that a resumed run keeps.
 #[derive(Debug, Default)]
 struct Kept {
     lines: Vec<Line>,
@@ -87,7 +87,7 @@ struct Kept {
 
 /// The result of a cell.
 pub(crate) trait Cell: Serialize + DeserializeOwned {
-    /// The file that its rows go to.
+    /// The name of the file that its rows go to.
     const FILE: &'static str;
     /// A row.
     type Row: Serialize;
@@ -105,8 +105,8 @@ impl Ledger {
     /// Starts to keep a run in a folder. `plan` is a text of everything that determines the run.
     ///
     /// # Errors
-    /// When the folder holds a run that `existing` neither replaces nor continues, or other files
-    /// with the names of a run's; when another process writes a run to it; and when it cannot be
+    /// When the folder holds a run that `existing` neither replaces nor continues, or foreign files
+    /// with names that a run uses; when another process writes a run to it; and when it cannot be
     /// read or written.
     pub fn open(folder: &Path, environment: &Environment, plan: &str, existing: Existing) -> Result<Self> {
         let head = Head {
@@ -137,9 +137,9 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Begins the files of the run. Existing cells stay in place, so that they outlast a crash. The
-    /// first line is written before all other files, so that it is always known which run they
-    /// belong to.
+    /// Begins the files of the run. Existing cells stay in place, so that a crash does not lose
+    /// them. The first line of `cells.jsonl` is written before all other files, so that it is
+    /// always known which run they belong to.
     fn begin(&mut self, environment: &Environment, head: &Head, kept: Kept) -> Result<()> {
         let Some(Place { folder, cells }) = &mut self.place else { return Ok(()) };
         cells.set_len(kept.bytes)?;
@@ -162,7 +162,8 @@ impl Ledger {
     }
 
     /// The result of a cell: the existing one, or what `measure` returns now, which is kept.
-    /// `decided_by` is everything that determines the cell, apart from the program.
+    /// `decided_by` is everything that determines the cell, apart from the program's version and
+    /// commit.
     pub(crate) fn cell<T: Cell>(
         &mut self,
         decided_by: Value,
@@ -190,8 +191,8 @@ impl Ledger {
     }
 }
 
-/// Refuses a folder that holds files with the names of a run's, unless `existing` allows a run
-/// there and they are known to be of one.
+/// Refuses a folder that holds files with names that a run uses, unless `existing` allows an
+/// earlier run there and the files are known to belong to one.
 fn check_existing(folder: &Path, existing: Existing) -> Result<()> {
     let shown = folder.display();
     let cells = folder.join(CELLS_FILE);
@@ -216,7 +217,7 @@ fn check_existing(folder: &Path, existing: Existing) -> Result<()> {
     Ok(())
 }
 
-/// The first line of a file, if it is complete and not too long for one of a run.
+/// The first line of a file, if it is complete and not too long to be the first line of a run.
 fn first_line(path: &Path) -> Option<String> {
     const LONGEST: u64 = 1 << 16;
     let mut line = String::new();
@@ -276,7 +277,7 @@ mod tests {
         assert!(text.contains(words), "{text}");
     }
 
-    /// Files of these names may be anyone's. Both options once removed them.
+    /// Files with these names may be anyone's. `--resume` and `--force` once removed them.
     #[test]
     fn a_folder_that_holds_no_run_keeps_its_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -298,7 +299,8 @@ mod tests {
         }
     }
 
-    /// The rows of a finished run stay even if its cells are gone: measuring them again takes time.
+    /// The rows of a finished run stay even if its `cells.jsonl` is empty, because measuring them
+    /// again takes time.
     #[test]
     fn the_rows_of_a_run_without_cells_stay_unless_it_is_replaced() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Measures what accessing a cache line, moving one, handing over a lock and waiting for one cost
-//! on the current machine.
+//! Measures what it costs on the current machine to access a cache line, to move one, to hand over
+//! a lock and to wait for a lock.
 //!
 //! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
 //! also changes a second contended line, the lock, takes longer. The additional time, less one
-//! move, is the hand-over. In turns of a third kind, several lines of plain data change. If they
-//! add at most one move for two lines, moves overlap. Finally, one thread wakes the other again and
-//! again.
+//! move, is the hand-over. In turns of a third kind, several lines of plain data change. If this
+//! adds the time of at most one move for every two lines, moves overlap. Finally, one thread wakes
+//! the other again and again.
 //!
 //! The result is the minimum over many short repetitions, because time taken by other work is not a
 //! cost of the machine. If other work took time from most repetitions, the minimum is in doubt,
@@ -23,17 +23,18 @@ use blockyard_disk::num::{u32_from_usize, u64_from_usize};
 use super::{GROUP_LOCK, Held, LibraryLocks, Machine, Placement};
 use crate::cpus;
 
-/// Turns of one measurement.
+/// Turns of each thread in one measurement.
 const TURNS: u64 = 20_000;
 const REPETITIONS: usize = 51;
 /// Cache lines of plain data that an allocation under a group's lock changes: bitmap, group,
 /// counters.
 const FOLLOWERS: usize = 4;
 
-/// How long a thread has slept when it is woken, in nanoseconds: long for a lock's waiter.
+/// How long a thread may sleep before it is woken, in nanoseconds: long for a waiter of a lock.
 const ASLEEP_NS: u64 = 20_000;
 
-/// A machine is busy if a median of repetitions is more than this many per cent above the minimum.
+/// A machine counts as busy if a median of repetitions is more than this many per cent above the
+/// minimum.
 const BUSY_PERCENT: u64 = 25;
 
 /// This machine, and how much the repetitions of each measurement differed.
@@ -80,7 +81,7 @@ impl fmt::Display for Repeated {
 }
 
 impl Measured {
-    /// Says so if the machine was too busy to trust the result.
+    /// A warning if the machine was too busy to trust the result.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
         // The time of a wake-up varies on idle machines too.
@@ -215,7 +216,7 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
             }
             match with {
                 Turn::Alone => {}
-                // As locks are taken: a look, then an exchange.
+                // As a lock is taken: a load, then a compare-and-exchange.
                 Turn::Lock => {
                     let now = lock.0.load(Ordering::Relaxed);
                     let _ = lock.0.compare_exchange(now, now + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -236,7 +237,7 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
     each(start, 2 * TURNS)
 }
 
-/// Picoseconds of what a thread does alone, with a line that no other CPU uses.
+/// Picoseconds that `act` takes in a single thread, with a line that no other CPU uses.
 fn alone_ps(act: impl Fn(&Line)) -> u64 {
     let line = Line(AtomicU64::new(0));
     let start = Instant::now();
@@ -246,7 +247,8 @@ fn alone_ps(act: impl Fn(&Line)) -> u64 {
     each(start, TURNS / 1000)
 }
 
-/// Nanoseconds from the call that wakes a sleeping thread until that thread runs, and of the call.
+/// For each repetition, the nanoseconds from the call that wakes a sleeping thread until that
+/// thread runs; and the nanoseconds that the call takes.
 fn wake_ups(allowed: &[usize]) -> ([u64; REPETITIONS], [u64; REPETITIONS]) {
     let since = Instant::now();
     let now = || u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -254,7 +256,7 @@ fn wake_ups(allowed: &[usize]) -> ([u64; REPETITIONS], [u64; REPETITIONS]) {
     let sleep = || {
         let _ = cpus::stay_on(allowed, 1);
         for round in 0..REPETITIONS {
-            // Partner: the release before `unpark`, which makes the zero in `woke_at` visible.
+            // Pairs with the release store before `unpark`, so the zero in `woke_at` is visible.
             while rounds_begun.load(Ordering::Acquire) <= round {
                 std::thread::park();
             }
@@ -274,7 +276,7 @@ fn wake_ups(allowed: &[usize]) -> ([u64; REPETITIONS], [u64; REPETITIONS]) {
             rounds_begun.store(round + 1, Ordering::Release);
             sleeper.unpark();
             calls[round] = now() - start;
-            // Partner: the sleeper's release.
+            // Pairs with the sleeper's release store.
             while woke_at.load(Ordering::Acquire) == 0 {
                 core::hint::spin_loop();
             }
@@ -331,7 +333,7 @@ mod tests {
         assert_eq!(machine.sections[0].lines, 1);
         assert!(machine.moves_overlap, "four lines take the time of one move");
         assert!(machine.sources[2].contains("160 ns in the median"), "{:?}", machine.sources);
-        // Of wake-ups it has the median.
+        // For wake-ups it has the medians.
         let locks = LibraryLocks { pause_ns: 25, yield_ns: 445, wake_ns: 16_000, wake_call_ns: 8000 };
         assert_eq!(machine.library_locks, Some(locks));
         let text = serde_json::to_string(&machine).unwrap();

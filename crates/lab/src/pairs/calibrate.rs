@@ -1,8 +1,8 @@
 //! What an allocation computes on this machine, inside its group's lock and outside.
 //!
 //! One thread makes pairs, and another samples whether the group's lock is held. Then a virtual CPU
-//! without any computation makes pairs. A pair and a hold take longer on this machine than on the
-//! virtual CPU: the difference is computation.
+//! without any computation makes pairs. A pair takes longer on this machine than on the virtual
+//! CPU, and holds the lock for longer: the differences are computation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::machine::{GROUP_LOCK, Machine};
 
 /// The policy whose pairs are measured.
 const POLICY: &str = "linux-6.18";
-/// Pairs of a virtual CPU.
+/// Pairs that the virtual CPU makes, after as many to warm up.
 const PAIRS: u64 = 20_000;
-/// Repetitions with threads, and how long each takes.
+/// Repetitions on this machine, and how long each takes.
 const REPETITIONS: u32 = 51;
 const REPETITION: Duration = Duration::from_millis(5);
-/// Group locks taken for a pair.
+/// How often a pair takes its group's lock.
 const HOLDS: f64 = 2.0;
 
 /// Times of a pair, in nanoseconds.
@@ -38,7 +38,7 @@ struct Times {
 }
 
 /// Sets the machine's `operation_ns` and its group lock's `work_ns` so that a virtual CPU takes as
-/// long for a pair, and holds the lock for as long, as one thread of this machine.
+/// long for a pair, and holds the lock for as long, as one thread on this computer.
 ///
 /// # Errors
 /// With fewer than two CPUs, and those of the allocator.
@@ -70,9 +70,9 @@ fn set_work(machine: &mut Machine, inside: f64, outside: f64) {
     }
 }
 
-/// One thread's pairs on this machine. The time is that of the thread alone, the least of many
-/// repetitions. In a further run another thread samples the share of time in which the lock is
-/// held.
+/// Times of one thread's pairs on this machine. The time of a pair is the minimum over many
+/// repetitions without a second thread. In a further run, a second thread samples the share of time
+/// in which the lock is held.
 fn native() -> Result<Times> {
     let allowed = cpus::allowed();
     ensure!(allowed.len() >= 2, "lab machine measure needs two CPUs, this process may use {}", allowed.len());
@@ -97,12 +97,12 @@ fn native() -> Result<Times> {
     Ok(Times { pair, held: pair * share })
 }
 
-/// In what share of many looks the lock was held.
+/// The share of samples in which the lock was held.
 fn held_share(allocator: &Allocator<Native>, group: GroupNr, is_done: &AtomicBool) -> f64 {
     let (mut looks, mut held, mut pauses) = (0_u64, 0_u64, 20);
-    // Relaxed: nothing but the end of the looks depends on it.
+    // Relaxed: nothing but the end of this loop depends on it.
     while !is_done.load(Ordering::Relaxed) {
-        // Pauses of various lengths, so that looks do not fall into step with the pairs.
+        // Pauses of various lengths, so that the samples do not fall into step with the pairs.
         pauses = 20 + (pauses * 7 + 3) % 31;
         (0..pauses).for_each(|_| core::hint::spin_loop());
         looks += 1;
@@ -111,7 +111,7 @@ fn held_share(allocator: &Allocator<Native>, group: GroupNr, is_done: &AtomicBoo
     count_as_f64(held) / count_as_f64(looks.max(1))
 }
 
-/// A virtual CPU's pairs.
+/// Times of a virtual CPU's pairs.
 fn modelled(machine: &Machine) -> Result<Times> {
     let allocator: Allocator<Virtual> = open(Policy::parse(POLICY)?, 1)?;
     let mut result = Ok(());
@@ -162,7 +162,8 @@ mod tests {
         assert!(fitted.sources[0].contains("takes 900 ns, and holds a group's lock for 400 ns"));
     }
 
-    /// A machine that is faster than its cache accesses computes nothing.
+    /// Measured times that are shorter than the modelled cache accesses leave no time for
+    /// computation.
     #[test]
     fn computation_is_never_negative() {
         let machine = Machine::open("kunpeng-920").unwrap();

@@ -1,8 +1,9 @@
 //! The smallest load that shows whether an allocator scales: allocate/free pairs in memory.
 //!
-//! A pair is one allocation of 8 KiB, as `fallocate` requests it, that continues a file past the
-//! small-file limit, and the free of its clusters: one decision, one claim, two changes to a group.
-//! Each worker has its own file and a CPU slot. The caller provides threads and clocks.
+//! A pair is one allocation of 8 KiB and the free of its clusters. The allocation is requested as
+//! by `fallocate`, and continues a file that is past the small-file limit. So a pair is one
+//! decision, one claim, and two changes to a group. Each worker has its own file and a CPU slot.
+//! The caller provides threads and clocks.
 
 use blockyard_alloc::memory::MemoryBitmaps;
 use blockyard_alloc::{
@@ -12,9 +13,9 @@ use blockyard_alloc::{
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::{Backend, CpuSlot, Native};
 
-/// Blocks of a file when its pair is made: past the small-file limit.
+/// Blocks that a file has before each pair: more than the small-file limit.
 const SIZE: u32 = 64;
-/// Blocks of a pair.
+/// Blocks that a pair allocates and frees.
 const LENGTH: u32 = 2;
 /// Metadata clusters at the start of each group.
 const OVERHEAD: u32 = 600;
@@ -53,7 +54,7 @@ impl<'a, B: Backend> PairWorker<'a, B> {
         Self::of_file(allocator, cpu, cpu)
     }
 
-    /// One of several workers of a CPU slot, by the number of its file.
+    /// One of several workers of a CPU slot. `file` is the number of its file.
     #[must_use]
     pub fn of_file(allocator: &'a Allocator<B>, file: u32, cpu: u32) -> Self {
         Self { allocator, inode: InodeAlloc::new(), cpu, file, left: None }
@@ -93,7 +94,7 @@ impl<'a, B: Backend> PairWorker<'a, B> {
         Ok(())
     }
 
-    /// The group of the last pair; group 0 before the first.
+    /// The group of the last pair; group 0 before the first pair.
     #[must_use]
     pub fn group(&self) -> GroupNr {
         self.left.map_or(GroupNr::ZERO, |left| self.allocator.geometry().group_of(left.physical))

@@ -11,7 +11,8 @@ use crate::figures::table::{is_published, is_published_row};
 use crate::figures::{Table, summary};
 use crate::run::NamedMap;
 
-/// Light or dark like the reader's system. Published figures differ from ours by slant and colour.
+/// Light or dark, as the reader's system is set. Published figures are in italics and fainter than
+/// ours.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--faint:#5a5a5a;--line:#ddd;--strong:#888;--paper:#fff;--code:#f3f3f3;--free:#f0f0f0}\
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#a0a0a0;--line:#3a3a3a;--strong:#777;--paper:#161616;--code:#262626;--free:#2a2a2a}}\
@@ -103,10 +104,10 @@ fn slug(title: &str) -> String {
     format!("x-{}", super::file_name(title))
 }
 
-/// A label with its unit, and the figure of a row that it names.
+/// The label of a chart, with its unit, and the figure of a row that the chart draws.
 type Drawn = (&'static str, fn(&Row) -> f64);
 
-/// The charts of every workload.
+/// The charts that every workload gets.
 const CHARTS: [Drawn; 4] = [
     ("operations a second in all", |row| row.ops_per_s),
     ("99 % of operations took at most (microseconds)", |row| row.lat_us_p99),
@@ -114,7 +115,8 @@ const CHARTS: [Drawn; 4] = [
     ("shared-lock acquisitions an operation", |row| row.lock_acquisitions.unwrap_or(f64::NAN)),
 ];
 
-/// The figures of one workload over workers, or as bars if there is only one number of workers.
+/// The charts of one workload: lines over the numbers of workers, or bars if there is only one
+/// number of workers.
 fn plots(workload: &str, rows: &[&Row]) -> Markup {
     let is_one = rows.iter().all(|row| row.workers == rows[0].workers);
     let title = |label: &str| format!("{workload}: {label}");
@@ -252,8 +254,8 @@ mod tests {
         assert_eq!(CHARTS.map(|(_, value)| bars(&two, value)[0].1), [4e6, 3.0, 3.75, 5.0]);
     }
 
-    /// A regression: where time goes was told twice for each machine of e1. With --sensitivity each
-    /// of a hundred machines had tables and plots of its own.
+    /// A regression: the table of where time goes stood twice in the page, for each machine of e1.
+    /// With --sensitivity each of a hundred machines had tables and plots of its own.
     #[test]
     fn what_an_experiment_shows_is_not_shown_again() {
         let on = |machine: &str, workers| {

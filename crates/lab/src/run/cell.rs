@@ -58,7 +58,8 @@ impl Cell<'_> {
         Ok(row)
     }
 
-    /// Writes the changes to an image that is changed in place, unless something is wrong with it.
+    /// Writes the changes to the image file if the plan is in place; an error if the judges found
+    /// something wrong.
     fn write_back(&self, device: &CellDevice, judged: &Judged) -> Result<()> {
         if self.plan.image.is_in_place() {
             anyhow::ensure!(judged.verdict.is_clean(), "the image was not written: the judges found errors");
@@ -144,7 +145,7 @@ impl Cell<'_> {
 }
 
 impl Judged {
-    /// Scans the image that the workers left, and shows it to the judges.
+    /// Scans the image that the workers left, and lets the judges check it.
     fn image(&mut self, device: &CellDevice, is_last: bool) -> Result<ImageScan> {
         let shared = device.shared();
         let scan = ImageScan::of(std::sync::Arc::clone(&shared))?;
@@ -156,7 +157,8 @@ impl Judged {
     }
 }
 
-/// A row with what was measured and what the scan of the image found. Callers add the rest.
+/// A row with what was measured and what the scan of the image found. Callers fill in the other
+/// fields.
 pub(super) fn figures(
     plan: &Plan,
     policy: &str,
@@ -220,7 +222,7 @@ impl Row {
         let grown = |count: fn(&MbStats) -> u64| Some(count(&after.stats) - count(&before.stats));
         self.groups_skipped_busy = grown(|stats| stats.busy_skips[0]);
         self.goal_hits = grown(|stats| stats.goal_hits[0]);
-        // Linux counts hits of the stream goal only since patch 2 of the series.
+        // Linux counts hits of the stream goal only since patch 2 of the 6.17 series.
         self.stream_goal_hits =
             grown(|stats| stats.stream_goal_hits[0]).filter(|_| policy.stream_goal == StreamGoal::GroupOnly);
         self.index_entries = grown(|stats| stats.index_entries[0]);
@@ -232,9 +234,9 @@ impl Row {
 /// Counters of the allocator at one moment.
 pub(super) struct Census {
     pub(super) stats: MbStats,
-    /// Of shared locks.
+    /// Acquisitions of locks that the whole file system shares.
     pub(super) acquisitions: u64,
-    /// For shared locks and group locks.
+    /// Waits for shared locks and for group locks.
     pub(super) waits: u64,
 }
 
@@ -301,7 +303,7 @@ pub(crate) mod tests {
         Plan { cpus: Some(2), ..crate::run::tests::plan("fallocate2", Interleave::Threads, 1) }
     }
 
-    /// Checks the units and divisors of all figures: each of them could be wrong unnoticed.
+    /// Checks the units and divisors of all figures; no other test would notice a wrong one.
     #[test]
     fn a_row_has_the_figures_of_what_was_measured() {
         let row = figures(&plan(), "yard", (4, 2), &measured(), &scan());
@@ -313,7 +315,7 @@ pub(crate) mod tests {
         assert_eq!((row.lat_us_p50, row.lat_us_p99, row.lat_us_p9999, row.lat_us_max), (0.1, 0.3, 0.5, 2.0));
         assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
         assert_eq!((row.free_extents, row.avg_free_extent_kb, row.groups_touched), (2, 28, 5));
-        // One record more than necessary, in 20 blocks: 5 %.
+        // One extent record more than necessary, in 20 blocks: 5 %.
         assert_eq!(row.score, Some(40.0));
     }
 
@@ -354,7 +356,8 @@ pub(crate) mod tests {
         assert_eq!(hits, by_name);
     }
 
-    /// A file of three blocks, a hole and two blocks, and one of four: three runs, nine blocks.
+    /// A file of three blocks, a hole and two blocks, and a file of four blocks: three runs, nine
+    /// blocks.
     #[test]
     fn a_scan_counts_the_runs_of_files() {
         let device = ImageSource::memory(1 << 30, 1).device().unwrap();

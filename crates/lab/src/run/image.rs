@@ -49,7 +49,7 @@ pub enum ImageSource {
 pub enum Held {
     /// In this process.
     Process,
-    /// In a file on tmpfs: writes cross into the kernel, as those of a loop device do.
+    /// In a file on tmpfs: writes go through the kernel, as those of a loop device do.
     Tmpfs,
 }
 
@@ -64,8 +64,8 @@ pub(crate) enum CellDevice {
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
 
-/// The space that this many bytes of files need, with mapping blocks (one for some 340 extents) and
-/// what the file system reserves for itself.
+/// The space that this many bytes of files need, with blocks of extent trees (one for some 340
+/// extents) and what the file system reserves for itself.
 pub(super) const fn with_mapping(bytes: u64) -> u64 {
     bytes + bytes / 64 + 4 * MIB
 }
@@ -78,7 +78,7 @@ impl ImageSource {
     }
 
     /// Refuses an image that cannot work, before anything runs: no file system, truncated, damaged,
-    /// in use, too small for files of `bytes` bytes together. Writes nothing.
+    /// in use, or too small for files of `bytes` bytes in total. Writes nothing.
     ///
     /// # Errors
     /// Names the image, and says what is wrong and what to do.
@@ -89,7 +89,7 @@ impl ImageSource {
                 summary.free_blocks * u64::from(summary.block_size)
             }
             Self::File { .. } => {
-                // Opens it like a cell, so that what a cell would refuse is refused now.
+                // Opens the image as a cell would, so that what a cell would refuse is refused now.
                 let statistics = || -> Result<_> {
                     let options = OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() };
                     let fs = FileSystem::open(self.device()?.shared(), options, &context(0))?;
@@ -158,7 +158,7 @@ impl ImageSource {
         Ok(match self {
             Self::Memory { bytes, mkfs, .. } => {
                 let made = mkfs::plan(*bytes, mkfs)?;
-                // The bitmap of a group is one block.
+                // The bitmap of a group is one block, with one bit for each cluster.
                 (*bytes, 8 * u64::from(made.block_size) * u64::from(made.cluster_size))
             }
             Self::File { .. } => {
@@ -178,8 +178,8 @@ impl ImageSource {
         }
     }
 
-    /// Everything that determines a cell's start, as text: how the image is created, or which state
-    /// of which file it is.
+    /// Everything that determines the image on which a cell starts, as text: how it is created, or
+    /// the path, inode, size and modification time of the file.
     ///
     /// # Errors
     /// When the file's metadata cannot be read.
@@ -243,7 +243,7 @@ impl ImageSource {
     }
 }
 
-/// The default options for a fresh file system. The time is fixed, so that the seed alone
+/// The default options for a fresh file system. The creation time is fixed, so that the seed alone
 /// determines the bytes.
 #[must_use]
 pub fn default_mkfs(seed: u64) -> mkfs::Options {
@@ -296,7 +296,7 @@ impl CellDevice {
 }
 
 impl ImageSource {
-    /// Whether the image file is changed at the end.
+    /// Whether the cell's changes are written to the image file at the end.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         matches!(self, Self::File { in_place: true, .. })

@@ -1,5 +1,5 @@
-//! The judges of the image that a cell left: our checker for every image, e2fsck for the last and
-//! for every one that the kernel wrote.
+//! The judges of the images that cells leave. Our checker checks every image. e2fsck checks the
+//! last image, and every image that the kernel wrote.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,8 +19,8 @@ pub struct Verdict {
     pub images: u64,
     /// Whether all images that e2fsck checked were clean; `None` if it checked none.
     pub e2fsck_clean: Option<bool>,
-    /// Why an image could not be shown to e2fsck, although it is installed; `None` if that did not
-    /// happen.
+    /// Why an image could not be passed to e2fsck, although e2fsck is installed; `None` if there was
+    /// no such image.
     pub not_shown: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Verdict {
         Ok(())
     }
 
-    /// Shows e2fsck, if it is installed, the image that `save` writes to a path.
+    /// Runs e2fsck, if it is installed, on the image that `save` writes to a path.
     pub(crate) fn e2fsck(&mut self, save: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let Some(program) = e2fsck_program() else { return Ok(()) };
         // The figures are valid without e2fsck. If there is no space for the image, say so and

@@ -2,9 +2,10 @@
 //! through a loop device.
 //!
 //! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores the terminal's
-//! signals and acts on words from its input. When its input ends, it takes everything down. The
-//! input ends with the cell, after an error or a panic, and also when this process is interrupted
-//! or killed, because the pipe then closes.
+//! signals and reads commands (`mount`, `unmount`) from its standard input. When the input ends, it
+//! unmounts everything and restores the kernel's limits of dirty data. The input is a pipe from
+//! this process, so it ends with the cell, after an error or a panic, and also when this process is
+//! interrupted or killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +31,8 @@ use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
 use crate::workload::MIB;
 
-/// The longest time that a cell waits for the kernel at its end, and the duration of one check.
+/// The longest time that a cell waits at its end for the kernel to become quiet, and the interval
+/// between two checks of that.
 const QUIET_WAIT: Duration = Duration::from_secs(5);
 const QUIET_SAMPLE: Duration = Duration::from_millis(200);
 
@@ -39,8 +41,8 @@ pub const CAVEAT: &str = "kernel: its workers enter the kernel with a system cal
      page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each rate changes \
      with the number of workers, and compare the layouts; do not compare the two rates.";
 
-/// `$1`: a directory for the tmpfs; `$2`: its size in bytes; `$3`: the limit of dirty data in
-/// bytes, or nothing.
+/// The script of the keeper. `$1`: a directory for the tmpfs; `$2`: the size of the tmpfs in bytes;
+/// `$3`: the limit of dirty data in bytes, or an empty string.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT
 limit=$3
@@ -140,8 +142,8 @@ fn available_of(text: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Runs one cell on the kernel. Before it returns, it gives the kernel time to do the work that the
-/// cell left ([`wait_until_quiet`]), so that the next cell does not bear it.
+/// Runs one cell on the kernel. Before it returns, it gives the kernel time to finish the work that
+/// the cell left ([`wait_until_quiet`]), so that this work does not slow down the next cell.
 pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     let row = run_cell(plan, workers, judged);
     wait_until_quiet();
@@ -212,14 +214,15 @@ fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     Ok(row)
 }
 
-/// The process that holds the mounts.
+/// The shell process that mounts and unmounts.
 struct Keeper {
     process: Child,
     /// Closed to end the keeper.
     words: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     folder: PathBuf,
-    /// Also owns the folder. Its note lets a later process find what a killed keeper left.
+    /// The scratch directory of `folder`. Its note lets a later process clean up after a killed
+    /// keeper.
     _scratch: Scratch,
 }
 
@@ -274,7 +277,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.words = None;
-        // The keeper takes everything down before it ends.
+        // Before it ends, the keeper unmounts everything and restores the limits.
         let _ = self.process.wait();
     }
 }
@@ -290,19 +293,19 @@ impl Counters {
         let device = mounts.lines().find(is_ours).and_then(|line| line.split(' ').next());
         let name =
             device.and_then(|path| path.strip_prefix("/dev/")).context("the loop device of the mount")?;
-        // Without the counters a cell still runs.
+        // If they cannot be switched on, the cell still runs.
         let _ = fs::write(format!("/sys/fs/ext4/{name}/mb_stats"), "1");
         Ok(Self(PathBuf::from(format!("/proc/fs/ext4/{name}/mb_stats"))))
     }
 
-    /// Searches that ended at each criterion.
+    /// Number of searches that ended at each criterion.
     fn hits(&self) -> Result<BTreeMap<&'static str, u64>> {
         let text = fs::read_to_string(&self.0).with_context(|| self.0.display().to_string())?;
         Ok(hits_of(&text))
     }
 }
 
-/// The `hits` of each criterion's section in `mb_stats`; a criterion without one is left out.
+/// The `hits` of each criterion's section in `mb_stats`; a criterion without `hits` is left out.
 fn hits_of(text: &str) -> BTreeMap<&'static str, u64> {
     let mut hits = BTreeMap::new();
     let mut section = None;

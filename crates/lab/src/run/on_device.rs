@@ -1,10 +1,10 @@
 //! A cell on a modelled device: workers take turns in one thread, and time is the model's.
 //!
 //! An operation takes the time it waits for the device plus CPU time: [`OPERATION`] and the copying
-//! of its bytes. CPUs work in parallel, so only a part of the CPU time advances the clock. Content
-//! is zeroes, which a device in memory does not store. Metadata reads of an operation are counted
-//! by kind; the engine's own cache is bounded ([`CACHE_BYTES`]). Nothing depends on a clock of this
-//! machine: the same command gives the same row.
+//! of its bytes. CPUs work in parallel, so the clock advances only by the CPU time divided by the
+//! number of busy CPUs. Content is zeroes, which a device in memory does not store. Metadata reads
+//! of an operation are counted by kind; the engine's own cache is bounded ([`CACHE_BYTES`]).
+//! Nothing depends on a clock of this machine: the same command gives the same row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ pub(super) struct DeviceStack {
     /// The model's figures when the workers began, and when they ended.
     before: Figures,
     after: Figures,
-    /// The fetches of each operation that had any.
+    /// The pages that each operation fetched, for operations that fetched any.
     fetched: Vec<Vec<Run>>,
-    /// Every operation, if they are kept.
+    /// Every operation, if operations are kept.
     operations: Option<Vec<Operation>>,
 }
 
@@ -54,11 +54,12 @@ struct Operation {
     /// CPU time.
     work: Duration,
     bytes: u64,
-    /// The index of its fetches in the stack's `fetched`, if it had any.
+    /// The index of its pages in [`DeviceStack::fetched`], if it fetched any.
     fetched: Option<usize>,
 }
 
-/// An operation as it is written: times in microseconds, and pages of metadata that it read.
+/// An operation as it is written to a file: with times in microseconds, and the number of metadata
+/// pages that it read.
 #[derive(Serialize)]
 struct OperationRow {
     worker: usize,
@@ -70,7 +71,7 @@ struct OperationRow {
     meta_reads: MetadataReads,
 }
 
-/// Neighbouring pages of a class.
+/// Consecutive fetched pages of one class.
 struct Run {
     first: Fetch,
     pages: u64,
@@ -80,7 +81,7 @@ impl DeviceStack {
     /// A stack over an image.
     ///
     /// # Errors
-    /// When the model cannot have the size of the image, and those of reading the image.
+    /// When the modelled device cannot be as large as the image, and errors of reading the image.
     pub(super) fn new(below: Arc<dyn BlockDevice>, model: &DeviceModel) -> Result<Self> {
         let modelled = Modelled::new(below, &model.parameters)?;
         let metered = Arc::new(Metered::new(modelled));
@@ -105,8 +106,8 @@ impl DeviceStack {
         self.metered.below()
     }
 
-    /// Lets the workers take turns to their end or limit. Returns them, so that their files can be
-    /// filled and closed.
+    /// Lets the workers take turns until they end or reach the limit. Returns them, so that their
+    /// files can be filled and closed.
     ///
     /// # Errors
     /// The first error of a worker, with its number.
@@ -170,8 +171,8 @@ impl DeviceStack {
         }
     }
 
-    /// Counts the metadata that was read, and the most that an operation read. `content` says where
-    /// files have their content, in ascending order.
+    /// The metadata pages that were read in all, and the most that one operation read. `content`
+    /// says where files have their content, in ascending order.
     fn metadata_reads(&self, content: &[Range<u64>]) -> (MetadataReads, u64) {
         let (mut reads, mut most) = (MetadataReads::default(), 0);
         for operation in &self.fetched {
@@ -327,8 +328,8 @@ mod tests {
         assert!(seconds("hdd") > 1.5 * seconds("ssd"), "{} {}", seconds("hdd"), seconds("ssd"));
     }
 
-    /// The writes of the layout are done, so reads do not wait for them, and every read goes to the
-    /// device. What the reads fetch is content, not metadata.
+    /// The files' writes have ended before the reads begin, so reads do not wait for them, and
+    /// every read goes to the device. The reads fetch content and no metadata.
     #[test]
     fn reads_wait_for_no_layout_and_are_no_metadata() {
         for (workload, most_ms) in [("seqread", 60.0), ("randread", 60.0)] {
@@ -340,7 +341,7 @@ mod tests {
         }
     }
 
-    /// An engine that remembers little reads its block maps again.
+    /// With a small cache, the engine reads indirect blocks again and again.
     #[test]
     fn a_smaller_cache_reads_more() {
         let reads = |cache_bytes| {
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!(short.directory, 0, "{short:?}");
     }
 
-    /// A bitmap of 64 KiB is one read of a bitmap.
+    /// Reading a bitmap block of 64 KiB counts as one read.
     #[test]
     fn a_large_block_is_one_read_of_its_kind() {
         let mkfs = Box::new(default_mkfs(1).block_size(65_536));

@@ -21,15 +21,15 @@ pub struct Setup {
     pub seed: u64,
     /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// Arms of choice; `None`: those of the experiment. E1 runs them in addition to its own, E2
-    /// instead of its own. The experiment `yard` compares the policy `yard` with them.
+    /// Arms that the user chose; `None`: those of the experiment. E1 runs them in addition to its
+    /// own arms, E2 instead of its own. The experiment `yard` compares the policy `yard` with them.
     pub policies: Option<Vec<String>>,
     /// Device models that E2 runs on instead of memory; empty for none.
     pub devices: Vec<DeviceModel>,
     /// Whether to vary the constants of the modelled machines instead of measuring the usual cells;
     /// E1 only.
     pub sensitivity: bool,
-    /// The image; `None`: in memory, as large as the published one.
+    /// The image; `None`: an image in memory, as large as the published one.
     pub image: Option<ImageSource>,
 }
 
