@@ -715,8 +715,8 @@ mod tests {
     }
 
     /// Patch 11 of the Linux 6.17 series keeps the largest-order index up to date while the scan
-    /// mode is off. Without it (`scan_toggle=freeze`) searches look at more index entries, except on
-    /// images that are too small.
+    /// mode is off. Without it (`scan_toggle=freeze`) searches look at more index entries, but not
+    /// on images that are too small.
     #[test]
     fn scanswitch_tells_of_an_image_too_small_for_it() {
         let switched = |workers, mib: u64| Plan {

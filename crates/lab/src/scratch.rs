@@ -3,8 +3,9 @@
 //!
 //! Key decision: everything the lab creates belongs to a directory, and each directory has a note
 //! in the state directory (`/run/blockyard` for root). The note is written before anything is
-//! created in the directory, and is locked while its owner lives. Dropping a [`Scratch`] takes
-//! everything down. A note that is not locked leads the next process to what a killed one left
+//! created in the directory, and is locked as long as the process that wrote it lives. Dropping a
+//! [`Scratch`] unmounts, detaches and removes everything that belongs to its directory. If a
+//! process is killed, its notes remain without a lock, so that a later process can clean up
 //! ([`clean_leftovers`]). The state directory also keeps the old values of the kernel's write-back
 //! settings while a comparison with the kernel has stopped periodic write-back ([`settings_note`]).
 
@@ -20,19 +21,20 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 
-/// Prefix of every directory's name; nothing else is ever taken down.
+/// Prefix of every scratch directory's name. No other directory is ever cleaned up.
 const PREFIX: &str = "blockyard-";
-/// The note of changed settings: each line has a file and its old value.
+/// Name of the note of changed settings. Each of its lines has a file and the file's old value.
 const SETTINGS: &str = "settings";
-/// Locked while notes are written and searched.
+/// Name of the file that is locked while notes are written and searched.
 const LOCK: &str = "lock";
 /// The only directories in which settings are restored.
 const SETTING_PLACES: [&str; 2] = ["/proc/sys/vm/", "/sys/devices/virtual/workqueue/"];
 
-/// A scratch directory. Dropping it takes down everything that belongs to it.
+/// A scratch directory. Dropping it unmounts, detaches and removes everything that belongs to it.
 pub struct Scratch {
     path: PathBuf,
-    /// Locked as long as this lives; `None` without a state directory.
+    /// The path of the note and its open file, which is locked as long as this value lives; `None`
+    /// without a state directory.
     note: Option<(PathBuf, File)>,
 }
 
@@ -45,8 +47,7 @@ impl Scratch {
         // The path as /proc/self/mountinfo shows it.
         let under = fs::canonicalize(under).with_context(|| format!("{}", under.display()))?;
         let path = under.join(new_name(what));
-        // Without a state directory everything works, but nobody finds the leftovers of a killed
-        // process.
+        // Without a state directory everything works, but nobody cleans up after a killed process.
         let note = note(&path).ok();
         let made = DirBuilder::new().mode(0o700).create(&path);
         let scratch = Self { path, note };
@@ -78,7 +79,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Takes down what killed processes left, and restores the settings that they noted.
+/// Unmounts, detaches and removes what killed processes left, and restores the settings that they
+/// noted.
 pub fn clean_leftovers() {
     let Ok((state, _lock)) = locked_state() else { return };
     restore_settings(&state);
@@ -113,7 +115,7 @@ fn new_name(what: &str) -> String {
     format!("{PREFIX}{what}-{}-{since:x}-{number}", std::process::id())
 }
 
-/// The file in which the keeper of the write-back settings notes the old values.
+/// The file in which a process that changes the write-back settings notes the old values.
 ///
 /// # Errors
 /// When there is no state directory.
@@ -121,7 +123,8 @@ pub fn settings_note() -> Result<PathBuf> {
     Ok(state_folder()?.join(SETTINGS))
 }
 
-/// Restores settings whose keeper was killed; a living one holds the lock on `/proc/sys/vm`.
+/// Restores settings if the process that changed them was killed; while it lives, it holds the lock
+/// on `/proc/sys/vm`.
 fn restore_settings(state: &Path) {
     let note = state.join(SETTINGS);
     let Ok(text) = fs::read_to_string(&note) else { return };
@@ -170,12 +173,13 @@ fn state_folder() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether a noted directory exists and has a name of ours.
+/// Whether a noted directory exists and has the name of a scratch directory.
 fn may_be_taken_down(folder: &Path) -> bool {
     let is_named =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     let data = fs::symlink_metadata(folder);
-    // The owner proves nothing: a file system mounted on the directory shows another.
+    // The owner is not checked: if a file system is mounted on the directory, its root's owner is
+    // seen instead.
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 
@@ -184,7 +188,7 @@ fn take_down(folder: &Path) {
     for mount in mounts_below(folder).iter().rev() {
         match mount.kind.as_str() {
             "tracefs" => remove_instance(&mount.point, folder),
-            // Images may be on it.
+            // The tmpfs may hold images that loop devices use.
             "tmpfs" => detach_below(folder),
             _ => {}
         }
@@ -205,7 +209,7 @@ fn remove_instance(tracefs: &Path, folder: &Path) {
     }
 }
 
-/// Unmounts; a mount that stays busy is at least detached from the namespace.
+/// Unmounts. A mount that stays busy is unmounted lazily: it leaves the namespace at once.
 fn unmount_patiently(point: &Path) {
     if !patiently(|| unmount(point, UnmountFlags::empty()).is_ok()) {
         let _ = unmount(point, UnmountFlags::DETACH);
@@ -234,8 +238,8 @@ fn detach_below(folder: &Path) {
             continue;
         }
         let node = Path::new("/dev").join(device.file_name());
-        // While the device is open, it keeps its file. Otherwise it could detach itself, and
-        // another process could attach it to another file.
+        // While the loop device is open, it stays attached to its file. Otherwise it could detach
+        // itself, and another process could attach it to another file.
         let held = File::open(&node);
         if held.is_ok() && shows_a_file_of_ours() {
             let _ = Command::new("losetup").arg("-d").arg(node).output();
@@ -249,7 +253,7 @@ struct Mount {
     kind: String,
 }
 
-/// Mounts on a directory or below it, in order of creation.
+/// The mounts on a directory or below it, oldest first.
 fn mounts_below(folder: &Path) -> Vec<Mount> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounts = text.lines().filter_map(mount_of_line);
@@ -284,7 +288,7 @@ mod tests {
         let scratch = Scratch::new("test", under.path()).unwrap();
         fs::write(scratch.path().join("image"), "x").unwrap();
         let note = scratch.note.as_ref().map(|(note, _)| note.clone());
-        // Its owner lives, so nothing is taken down.
+        // Its owner lives, so nothing is removed.
         clean_leftovers();
         assert!(scratch.path().join("image").exists());
         drop(scratch);
@@ -292,8 +296,8 @@ mod tests {
         assert!(note.is_none_or(|note| !note.exists()));
     }
 
-    /// A killed process leaves its note unlocked. The next process takes down what the note names,
-    /// if it can be ours.
+    /// A killed process leaves its note unlocked. The next process removes the directory that the
+    /// note names, if it can be a scratch directory.
     #[test]
     fn what_a_killed_process_left_is_found_by_its_note() {
         let under = tempfile::tempdir().unwrap();
@@ -302,7 +306,8 @@ mod tests {
         drop(file);
         let folder = scratch.path().to_owned();
         std::mem::forget(scratch);
-        // A process that another test is just starting may hold the note's lock for a moment.
+        // If another test is starting a process, the child shares the note's open file between fork
+        // and exec, and with it the lock.
         assert!(patiently(|| {
             clean_leftovers();
             !folder.exists() && !path.exists()

@@ -2,7 +2,7 @@
 //!
 //! There are three kinds: blockyard's engine, called directly; its allocator alone, in virtual
 //! time; and the running kernel on a mounted directory, called through system calls. Only the
-//! kernel has the cost of system calls, so a comparison with it says so.
+//! kernel has the cost of system calls, so every comparison with it carries a caveat.
 
 pub mod engine;
 pub mod kernel;
@@ -91,8 +91,8 @@ pub trait Target: Send + Sync {
         bail!("scanswitch: the scan mode of a mounted file system cannot be switched here")
     }
 
-    /// Called once by each worker thread before its first operation, to pin it where pinning means
-    /// something.
+    /// Called once by each worker thread before its first operation. Targets that depend on the CPU
+    /// pin the thread here.
     fn enter_worker(&self, _cpu: Cpu) {}
 
     /// Called between rounds of lockstep and overlap. In overlap, operations of one round count as

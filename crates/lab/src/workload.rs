@@ -2,7 +2,7 @@
 //!
 //! A workload is data ([`Workload`]). [`Workload::worker`] creates the state of one worker, whose
 //! [`step`](Worker::step) performs exactly one operation. The runner decides how the steps of many
-//! workers share time, so a workload means the same in threads, lockstep and overlap.
+//! workers share time, so a workload is the same in threads, lockstep and overlap.
 
 mod append;
 mod churn;
@@ -24,12 +24,13 @@ pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 /// Bytes in a GiB.
 pub const GIB: u64 = 1 << 30;
-/// Files that a worker of [`Workload::Churn`] keeps.
+/// Number of files that a worker of [`Workload::Churn`] keeps.
 pub const FILES_KEPT: u64 = 64;
 
-/// A workload with its sizes in bytes: the published ones, those that reviewers of the round-robin
-/// patches asked for (`DirectAppend`, `Churn`), and variants of ours (`ScanSwitch`, and the fio
-/// jobs that read or that write at random).
+/// A workload with its sizes in bytes. Most are from published measurements of ext4's allocator.
+/// Reviewers of the patches for round-robin allocation asked for two more (`DirectAppend`,
+/// `Churn`). The others are variants of ours (`ScanSwitch`, and the fio jobs that read or that
+/// write at random).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to
@@ -91,7 +92,7 @@ pub type Workers<'t, T> = Vec<Box<dyn Worker<T> + 't>>;
 
 /// The state of one worker.
 pub trait Worker<T: Target>: Send {
-    /// Performs one operation, or says that nothing is left.
+    /// Performs one operation, or says that nothing is left to do.
     ///
     /// # Errors
     /// Those of the target.
@@ -183,7 +184,7 @@ impl Workload {
     }
 
     /// Size in bytes of the published experiment's file system; for workloads that were not
-    /// published, a size in which their files have room.
+    /// published, a size that is enough for their files.
     #[must_use]
     pub fn published_device(&self) -> u64 {
         match self {
@@ -241,8 +242,8 @@ impl Workload {
         }
     }
 
-    /// Bytes of the file system that the files of one worker may fill at a time. Churn draws the
-    /// sizes of its files, so a worker may keep up to about one and a half times the mean.
+    /// Bytes of the file system that the files of one worker may fill at a time. Churn draws file
+    /// sizes at random, so its files may take up to about 1.5 times the expected space.
     #[must_use]
     pub fn space_of_worker(&self) -> u64 {
         match self {
@@ -251,8 +252,8 @@ impl Workload {
         }
     }
 
-    /// A warning if the files are too small to be placed like the published ones; `None` otherwise,
-    /// and always for workloads whose published files are small.
+    /// A warning if the files are too small to be placed like the published ones. `None` if they
+    /// are large enough, and for workloads whose published files are small.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let is_small = matches!(self, Self::Fallocate2 { .. } | Self::ScanSwitch { .. } | Self::Churn { .. });
@@ -267,9 +268,9 @@ impl Workload {
         })
     }
 
-    /// Does the work of the parent before workers start, in a single thread: creates the files
-    /// (except those of churn, which its workers create), preallocates those of jobs that ask for
-    /// it, and writes those that will be read. Returns the workers.
+    /// Prepares the files before the workers start, in a single thread, as fio's parent process
+    /// does: creates them (except those of churn, which its workers create), preallocates those of
+    /// jobs that ask for it, and writes those that will be read. Returns the workers.
     ///
     /// # Errors
     /// Those of the target.
@@ -279,7 +280,7 @@ impl Workload {
     {
         let made = (0..workers).map(|index| {
             let worker = self.worker(target, index, index % cpus.max(1));
-            // The parent's operations do not overlap.
+            // Operations that prepare files do not overlap.
             target.next_round();
             worker
         });
@@ -462,8 +463,8 @@ pub(crate) mod tests {
         );
     }
 
-    /// Each file grows to its size, is made durable and closed. Then one of the files goes, once
-    /// there are enough. Filling ends with the last file.
+    /// Each file grows to its size, is made durable and closed. After that, if there are more than
+    /// 64 files, one of them is deleted. `fill` only completes the last file.
     #[test]
     fn churn_deletes_what_it_created_before() {
         let log = steps(&Workload::Churn { size: 8 * KIB, step: 4 * KIB }, 1000);
@@ -526,8 +527,8 @@ pub(crate) mod tests {
         assert_eq!(steps(&Workload::Fio(job), 1)[1], "0 write 0 4096");
     }
 
-    /// As with fio's random map, each block is visited once before any is repeated. The same worker
-    /// always has the same order.
+    /// As with fio's random map, each block is visited once before any is visited again. The same
+    /// worker always has the same order.
     #[test]
     fn random_jobs_visit_every_block_once_a_pass() {
         let workload = Workload::Fio(FioJob {
@@ -557,7 +558,7 @@ pub(crate) mod tests {
                 log[..3],
                 [format!("0 create {file}"), "0 fallocate 0 12288".into(), "0 write 0 12288".into()]
             );
-            // Without this, write-back of the layout would continue during the reads.
+            // Without this fsync, the file would still be written back during the reads.
             assert_eq!(log[3], format!("0 fsync {file}"));
             let mut reads = log[4..7].to_vec();
             assert_eq!(log[10..], [format!("0 close {file}")]);

@@ -61,7 +61,7 @@ const ON_DEVICES: [&str; 5] = [
 const DEVICES: [&str; 2] = ["hdd", "ssd"];
 /// Workers on aged images, and on devices if none are given.
 const SOME_WORKERS: u32 = 8;
-/// Size of the aged images, and the least of those on devices.
+/// Size of the aged images, and the least size of images on devices.
 const IMAGE_BYTES: u64 = 64 * GIB;
 
 /// With threads and on devices, a rate loses below this share of the best other policy's rate.
@@ -115,8 +115,8 @@ fn on_devices(setup: &Setup) -> impl Iterator<Item = Plan> {
         ON_DEVICES.iter().map(move |name| {
             let plan = setup.plan(name, &[OURS, LINUX], &workers, Interleave::Lockstep);
             let plan = e2::on_device(setup, Plan { repeat: 1, ..plan }, device.clone());
-            // Never below 64 GiB, however small the files: each writer is to find groups of its
-            // own.
+            // Never below 64 GiB, however small the files, so that each writer can find groups of
+            // its own.
             let bytes = scaled(plan.workload.published_device(), setup.scale).max(IMAGE_BYTES);
             let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));
             Plan { image, ..plan }
@@ -124,8 +124,8 @@ fn on_devices(setup: &Setup) -> impl Iterator<Item = Plan> {
     })
 }
 
-/// Limits a cell by a number of operations instead of time, so that each run of it does the same. A
-/// workload that ends by itself has no limit.
+/// Limits a cell by a number of operations instead of time, so that each run of the cell does the
+/// same. A workload that ends by itself has no limit.
 fn counted(setup: &Setup, workload: &Workload) -> Limit {
     let ops = (!workload.ends_by_itself()).then(|| setup.limit.ops_per_worker.unwrap_or(OPS));
     Limit { time: None, ops_per_worker: ops, fsync_end: false }
@@ -146,7 +146,8 @@ enum Rule {
     Most(f64),
     /// Yard loses above the best other policy's figure. The best figure is the least.
     Least,
-    /// Like `Least`, but yard loses only if more than a tenth of its repetitions are above.
+    /// Like `Least`, but yard loses only if its figure is above the best in more than a tenth of
+    /// its repetitions.
     MostlyLeast,
 }
 
@@ -220,8 +221,8 @@ struct Line {
     ours: f64,
     best: f64,
     of: String,
-    /// Under `MostlyLeast`: the number of repetitions in which our figure was at most `best`, and
-    /// the number of all.
+    /// Under [`Rule::MostlyLeast`]: the number of repetitions in which our figure was at most
+    /// `best`, and the number of all repetitions.
     held: Option<(usize, usize)>,
     loses: bool,
 }

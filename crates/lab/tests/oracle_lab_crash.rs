@@ -1,5 +1,5 @@
-//! `lab crash` on a seeded sample of crash states: no workload loses anything, and each broken rule
-//! of durability is noticed.
+//! `lab crash` on a seeded sample of crash states: no workload loses anything that was promised to
+//! it, and the judges notice each rule of durability that is broken on purpose.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ const SAMPLE: usize = 320;
 /// States in the sample of one workload on blocks of 64 KiB, whose images are large.
 const SAMPLE_OF_LARGE: usize = 4;
 
-/// States within which each broken rule has to be detected.
+/// Number of states within which each broken rule has to be noticed.
 const SAMPLE_OF_RULES: usize = 800;
 
 /// Block sizes that workloads run on.
@@ -54,7 +54,8 @@ fn plans() -> Vec<Plan> {
     let of_large = SAMPLE_OF_LARGE * large.len();
     let each = [(one, SAMPLE / 2), (four, SAMPLE / 2 - of_large), (large, of_large)];
     let plan = |(size, (workloads, states))| {
-        // The recovery of one in this many states is cut, more often where there are few states.
+        // One in this many states also has a power cut during its recovery: more of them where
+        // there are few states.
         let recovery_cuts = if size == BLOCKS[2] { 3 } else { 8 };
         Plan { workloads, block_sizes: vec![size], recovery_cuts, ..plan(states, None) }
     };
@@ -90,8 +91,8 @@ fn every_state_is_recovered_by_all_to_the_same() {
 fn each_broken_rule_is_noticed() {
     let mut unnoticed = Vec::new();
     for mutant in crash::mutants() {
-        // Our own judges notice each broken rule, and start no process. With the full matrix the
-        // other judges look too.
+        // Our own judges are enough to notice each broken rule, and start no process. With the full
+        // matrix the other judges run too.
         let plan = Plan { ours_only: !full_matrix(), ..plan(SAMPLE_OF_RULES, Some(mutant.clone())) };
         let (rows, _) = crash::run(&plan, |_, _| (), |_| ()).unwrap();
         let states: usize = rows.iter().map(|row| row.distinct).sum();
@@ -113,7 +114,7 @@ fn the_workloads_are_told() {
     coverage::assert_images("oracle_lab_crash", each);
 }
 
-/// A state is chosen by its number; an unknown number is an error.
+/// `only` chooses a state by its number; an unknown number is an error.
 #[test]
 fn a_state_has_a_number() {
     let of = |only| {

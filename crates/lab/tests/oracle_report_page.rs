@@ -1,5 +1,5 @@
-//! The HTML page of a report in a real browser: what it lays out and paints, not what the file
-//! says.
+//! Tests the HTML page of a report in a real browser: how the browser lays it out and paints it,
+//! not only what the file contains.
 //!
 //! A script is added to a copy of the page. It measures every table and picture after layout,
 //! paints each picture on a canvas and counts its colours. It writes the results into the document,
@@ -19,7 +19,8 @@ use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 use serde_json::Value;
 
-/// Measures the page. Text boxes are in the coordinates of their picture, like its viewBox.
+/// The script that measures the page. Text boxes are in the coordinates of their picture's
+/// viewBox.
 const PROBE: &str = r#"
 async function paint(svg) {
     const box = svg.viewBox.baseVal, image = new Image(), canvas = document.createElement('canvas');
@@ -75,8 +76,8 @@ probe().then(seen => JSON.stringify(seen), error => JSON.stringify({ error: Stri
 /// Names under which Chromium is installed.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Renders the page and returns the probe's results. A busy machine may need several tries: the
-/// browser prints the page when its time is over, even if the probe is not done.
+/// Renders the page and returns the results of [`PROBE`]. A busy machine may need several tries:
+/// the browser prints the page when its time budget is used up, even if the probe is not done.
 fn look_at(page: &Path, browser: &str) -> Value {
     let seen = (0..3).find_map(|_| try_to_look_at(page, browser)).expect("the browser prints a probe");
     assert_eq!(seen["error"], Value::Null, "{seen}");
@@ -276,7 +277,7 @@ fn coloured_area(svg: &str) -> u64 {
         .filter(|rect| ["#0072b2", "#d55e00", "#cc79a7"].contains(&value(rect, "fill").as_str()))
         .map(|rect| {
             let side = |name| value(rect, name).parse::<u64>().unwrap();
-            // The frame of a sample in the legend takes half a pixel on each side.
+            // A colour sample in the legend has a frame, which covers half a pixel on each side.
             let frame = u64::from(rect.contains("stroke"));
             (side(" width") - frame) * (side("height") - frame)
         })
@@ -288,7 +289,7 @@ fn maps(whole: &Run, pictures: &[Value]) {
     for named in &whole.maps {
         let picture = pictures.iter().find(|picture| picture["title"] == named.title.as_str());
         let picture = picture.unwrap_or_else(|| panic!("{} is missing", named.title));
-        // Grey is paper, free space or text; anything else is used space.
+        // Grey pixels are paper, free space or text; all others are used space.
         let is_grey = |colour: &str| {
             let channels: Vec<u8> = colour.split(',').map(|channel| channel.parse().unwrap()).collect();
             channels.iter().all(|channel| *channel == channels[0])
@@ -299,7 +300,7 @@ fn maps(whole: &Run, pictures: &[Value]) {
             .filter(|(colour, _)| !is_grey(colour))
             .map(|(_, pixels)| pixels.as_u64().unwrap())
             .sum();
-        // Neighbouring squares and those of the legend never overlap.
+        // No two squares of the map and its legend overlap.
         assert_eq!(painted, coloured_area(&named.svg()), "{}", named.title);
         let shown = (0..named.map.groups()).filter(|&group| named.map.used_in(group) > 0).count();
         assert!(painted > u64::try_from(shown).unwrap(), "{}: {shown} groups hold something", named.title);

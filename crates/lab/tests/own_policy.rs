@@ -1,4 +1,4 @@
-//! The example of a policy written outside `alloc` (`examples/own_policy.rs`): it meets the
+//! Tests the example of a policy written outside `alloc` (`examples/own_policy.rs`): it meets the
 //! requirements that every policy must meet, and the lab runs it.
 
 #![allow(clippy::unwrap_used, dead_code, reason = "a test binary; the example's main is not called")]

@@ -7,8 +7,8 @@ use std::ops::Range;
 /// How many earlier offsets and ends of ranges may be drawn again.
 const RECENT: usize = 16;
 
-/// The most steps between the beginning of a file and a draw near it. Also the most steps of a
-/// short length.
+/// A draw near the beginning of a file is at most this many steps from it. A step is a number of
+/// bytes, such as a block, whose multiples are edges. A short length has at most as many steps.
 const NEAR: u64 = 8;
 
 /// Draws ranges of one file. It remembers the last offsets and ends of ranges that it drew, so that
@@ -70,8 +70,8 @@ impl Ranges {
         self.drawn += 1;
     }
 
-    /// Usually an edge or a byte beside it, seldom any byte up to twice the file's size, or of the
-    /// first [`NEAR`] blocks if these reach further.
+    /// Usually an edge or a byte beside it. In one of 16 draws, any byte up to twice the file's
+    /// size, or in the first [`NEAR`] blocks if they reach further.
     fn near_edge(&self, rng: &mut impl Rng, size: u64) -> u64 {
         let reach = self.edges.reach();
         let edge = match rng.random_range(0..16) {
@@ -91,7 +91,7 @@ impl Ranges {
         beside(rng, edge.min(reach))
     }
 
-    /// A step: the block at least half the time.
+    /// A random step. At least half the time it is the block.
     fn step(&self, rng: &mut impl Rng) -> u64 {
         if rng.random_range(0..2) == 0 { self.edges.block() } else { *pick(rng, self.edges.steps()) }
     }
@@ -129,8 +129,8 @@ impl Ranges {
         let within = start % self.edges.block();
         let begin = start - within;
         match rng.random_range(0..12) {
-            // In the block where the range begins: any later byte of it, or a byte at or beside the
-            // block's end.
+            // In the block that contains `start`: any later byte, or a byte at or beside the end of
+            // the block.
             0..3 => rng.random_range(start + 1..=begin + self.edges.block()),
             3 => beside(rng, begin + self.edges.block()),
             4 => start + 1,
@@ -159,8 +159,8 @@ impl Ranges {
         if len > longest { rng.random_range(1..=longest) } else { len.max(1) }
     }
 
-    /// Cuts a range off one byte beyond the reach. If it is still too long, one end stays, and the
-    /// other moves near enough.
+    /// Cuts a range off one byte beyond the reach. If it is still longer than `longest`, one end
+    /// stays, and the other moves closer.
     fn bounded(&self, rng: &mut impl Rng, range: Range<u64>, longest: u64) -> Range<u64> {
         let end = range.end.min(self.edges.reach() + 1);
         if end - range.start <= longest {
@@ -225,8 +225,8 @@ mod tests {
         }
     }
 
-    /// Each edge and the bytes beside it must be met, as start and as end. Evenly drawn ranges
-    /// never met all of them.
+    /// Each edge and the bytes beside it must be drawn as a start and as an end. Evenly drawn
+    /// ranges never reached all of them.
     #[test]
     fn every_edge_is_met_on_both_sides() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);
@@ -249,7 +249,8 @@ mod tests {
         }
     }
 
-    /// Once, a punch of 1000 bytes at 4096 did nothing, and no test had drawn such a range.
+    /// A regression: punching a hole of 1000 bytes at offset 4096 did nothing, and no test had
+    /// drawn such a range.
     #[test]
     fn many_ranges_begin_on_a_block_and_end_inside_it() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);

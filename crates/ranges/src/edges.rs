@@ -7,18 +7,19 @@ const FOLIO: u64 = 2 << 20;
 /// Blocks of the longest written extent. The longest unwritten extent has one block less.
 const EXTENT_MAX: u64 = 32_768;
 
-/// Extents that fit into an inode.
+/// Number of extents that fit into an inode.
 const EXTENTS_IN_INODE: u64 = 4;
 
 /// Most logical blocks of a file.
 const BLOCKS_MAX: u64 = 0xffff_ffff;
 
-/// Blocks that an inode points to without an indirect block.
+/// Number of blocks that an inode points to without an indirect block.
 const DIRECT: u64 = 12;
 
-/// Bytes of inline content that lie in place of the map.
+/// Bytes of inline content that fit into `i_block`, in place of the map.
 const INLINE_IN_MAP: u64 = 60;
-/// Bytes of an inode that hold no further inline content: fields, the map, and headers.
+/// Bytes of an inode that cannot hold the rest of inline content: the fields, `i_block`, and the
+/// headers of the extended attribute that holds that rest.
 const INLINE_OVERHEAD: u64 = 128 + 32 + 4 + 16 + 4;
 
 /// The edges of a file: multiples of steps, and single points. All numbers are bytes.
@@ -28,7 +29,7 @@ pub struct Edges {
     cluster: u64,
     /// Every multiple of a step is an edge. The block comes first.
     steps: Vec<u64>,
-    /// Single edges: where the map changes its form, and where numbers of 32 bits end.
+    /// Single edges: where the map changes its form, and where numbers of 32 bits overflow.
     points: Vec<u64>,
     largest: u64,
     reach: u64,
@@ -57,12 +58,12 @@ impl Edges {
     fn mapped(block: u64, edges: &[u64], blocks: u64) -> Self {
         assert!(block > 0, "a block has bytes");
         let largest = blocks * block;
-        // Bytes of a group. As in mke2fs, one bitmap block has a bit for each block of the group,
-        // and a descriptor can count them.
+        // Bytes of a group. As in mke2fs, a group has as many blocks as a bitmap block has bits,
+        // but at most 65,528, so that 16 bits of a descriptor can count them.
         let group = (8 * block).min(65_528) * block;
         let steps = vec![block, PAGE, FOLIO, group];
         let mut points: Vec<u64> = edges.iter().map(|&at| at.min(blocks) * block).collect();
-        // Where numbers of 32 bits end: for bytes (signed and unsigned), sectors, and pages.
+        // Where 32-bit numbers overflow that count bytes (signed and unsigned), sectors, or pages.
         points.extend([1 << 31, 1 << 32, 1 << 41, 1 << 44]);
         points.retain(|&at| at <= largest);
         Self { block, cluster: block, steps, points, largest, reach: largest }
@@ -79,7 +80,7 @@ impl Edges {
         self
     }
 
-    /// Adds the edges of inodes of `inode` bytes that hold short content themselves.
+    /// Adds the edges of inline content in inodes of `inode` bytes.
     #[must_use]
     pub fn inline_data(mut self, inode: u64) -> Self {
         let more = inode.saturating_sub(INLINE_OVERHEAD);
@@ -113,7 +114,7 @@ impl Edges {
         self.largest
     }
 
-    /// How far draws go, in bytes. A draw may go one byte beyond.
+    /// The largest offset that is drawn, in bytes. A draw may also go one byte beyond it.
     #[must_use]
     pub const fn reach(&self) -> u64 {
         self.reach

@@ -19,8 +19,8 @@ pub struct Verdict {
     pub images: u64,
     /// Whether all images that e2fsck checked were clean; `None` if it checked none.
     pub e2fsck_clean: Option<bool>,
-    /// Why an image could not be passed to e2fsck, although e2fsck is installed; `None` if there was
-    /// no such image.
+    /// Why an image could not be passed to e2fsck, although e2fsck is installed; `None` if there
+    /// was no such image.
     pub not_shown: Option<String>,
 }
 

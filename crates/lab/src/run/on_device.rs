@@ -328,8 +328,8 @@ mod tests {
         assert!(seconds("hdd") > 1.5 * seconds("ssd"), "{} {}", seconds("hdd"), seconds("ssd"));
     }
 
-    /// The files' writes have ended before the reads begin, so reads do not wait for them, and
-    /// every read goes to the device. The reads fetch content and no metadata.
+    /// The writes that lay out the files end before the first read, so no read waits for them.
+    /// Every read goes to the device, and fetches content but no metadata.
     #[test]
     fn reads_wait_for_no_layout_and_are_no_metadata() {
         for (workload, most_ms) in [("seqread", 60.0), ("randread", 60.0)] {

@@ -6,8 +6,8 @@
 //! A workload that repeats a cycle is measured while every worker is at work. The measurement
 //! begins when the last worker has finished its first cycle. It ends when all workers together have
 //! done the operations of the plan. A worker that is ahead keeps running, so that the others meet
-//! the same contention as on a real machine. A row counts only what happens during the measurement:
-//! while files grow for the first time, locks and lines are far more in demand.
+//! the same contention as on a real machine. A row counts only what happens during the measurement,
+//! because locks and lines are far more contended while files grow for the first time.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -61,16 +61,16 @@ impl Plan {
     /// smaller than the fresh one.
     fn check_aged(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes().filter(|_| self.aged.is_some()) else { return Ok(()) };
-        // The modelled file system has whole groups only. It would lack the last group of an image
-        // that ends within it, and what the life put there.
+        // The modelled file system has whole groups only. If the last group of the image were not
+        // whole, the modelled file system would lack it, and the files that ageing put there.
         ensure!(
             bytes.is_multiple_of(GROUP_BYTES),
             "{}: in virtual time --aged takes a file system of whole groups; give a multiple of {} MiB",
             self.image.name(),
             GROUP_BYTES / MIB
         );
-        // Files that are never truncated (append64) may take more than half: nothing of them waits
-        // for a commit.
+        // Files that are never truncated (append64) may take more than half: they free no space
+        // that would have to wait for a commit.
         let (half, needed) = (bytes / 2, self.space_before_commit());
         ensure!(
             needed <= half.max(self.space_of_files()),
@@ -88,11 +88,12 @@ impl Plan {
     /// What they truncate is free only after the commit, and most cells end before the first
     /// commit. So this counts all operations that the CPUs can do until then, and those of the
     /// warm-up, in which a worker may be ahead of the others: by a cycle, or by a turn on a CPU
-    /// that it shares. After a commit the files that are left take no more than the warm-up.
+    /// that it shares. After a commit the remaining files take no more space than is counted for
+    /// the warm-up.
     ///
-    /// A machine whose `operation_ns` is 0 charges for lines and locks only. How many operations a
-    /// turn or the time until a commit holds is then unknown. So the turn is left out, and all
-    /// operations of the plan count.
+    /// A machine whose `operation_ns` is 0 charges for lines and locks only. It is then unknown how
+    /// many operations fit into a turn, or into the time until a commit. So turns are left out, and
+    /// all operations of the plan count.
     pub(super) fn space_before_commit(&self) -> u64 {
         let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload
         else {
@@ -129,13 +130,13 @@ impl Plan {
     }
 }
 
-/// Lines of locks that the whole file system shares. `other` stands for lines without a name of
-/// their own; the cursor of `rotalloc-v1` is on one.
+/// Names of the cache lines of locks that the whole file system shares. `other` stands for all
+/// lines without a name of their own; the cursor of the policy `rotalloc-v1` is on such a line.
 const SHARED_LOCKS: [&str; 3] = ["md lock", "order list lock", "other"];
-/// Lines of locks of groups.
+/// Names of the cache lines of group locks.
 const GROUP_LOCKS: [&str; 2] = ["group lock", "hashed lock"];
 
-/// What was counted from the beginning to a moment.
+/// The counters at one moment: everything that was counted since the beginning.
 #[derive(Debug, Default)]
 struct Counted {
     stats: MbStats,
@@ -261,8 +262,8 @@ impl Cell<'_> {
         Ok(row)
     }
 
-    /// The state of the blocks when the workers begin. An aged file system has those of an image
-    /// that was aged under the policy of the cell, as without virtual time.
+    /// Which blocks are in use when the workers begin. On an aged file system they are those of an
+    /// image that was aged under the policy of the cell, as without virtual time.
     fn start(&self, groups: u32) -> Result<modelled::Start> {
         if self.plan.aged.is_none() {
             return Ok(modelled::empty(groups));
@@ -517,7 +518,7 @@ mod tests {
         crate::run::run(&plan(policies, workers, ops), |_, _| ()).unwrap().rows
     }
 
-    /// Rates, placement and waits: a second run gives exactly the same.
+    /// A second run gives exactly the same rates, placement and waits.
     #[test]
     fn runs_repeat_to_the_byte() {
         let run = || rows(&["linux-6.16", "linux-6.18", "rralloc-v2", "yard"], &[1, 6], 200);
@@ -558,7 +559,8 @@ mod tests {
         assert_eq!(target.allocator.free_runs(), (scan.free.extents(), scan.free.blocks()));
     }
 
-    /// What is truncated is free only after a commit, so a life leaves room for all of it.
+    /// Truncated blocks are free only after a commit, so ageing leaves room for all blocks that are
+    /// allocated before.
     #[test]
     fn a_life_leaves_room_for_what_is_allocated_before_a_commit() {
         let plan = plan(&["yard"], &[96], 1000);
@@ -571,14 +573,15 @@ mod tests {
         let committed = Plan { machine: Some(machine), ..shared };
         let operations = 96 * (3_000_000 / 2820) + 2 * (5_000_000 / 2820);
         assert_eq!(committed.space_before_commit(), operations * 8192);
-        // One nanosecond an operation was assumed, so that a turn had three million of them.
+        // A regression: with `operation_ns` 0, one nanosecond an operation was assumed, so that a
+        // turn had three million operations.
         let machine = Machine { operation_ns: 0, ..Machine::open("kunpeng-920").unwrap() };
         let unknown = Plan { machine: Some(machine), ..committed };
         assert_eq!(unknown.space_before_commit(), 96 * (1000 + 258) * 8192);
     }
 
-    /// The first plan failed in the middle of its run. The others compared with a larger fresh file
-    /// system.
+    /// Regressions: the first plan failed in the middle of its run. The plans with uneven sizes
+    /// compared an aged file system with a larger fresh one.
     #[test]
     fn aged_file_systems_without_room_are_refused() {
         let aged = |bytes| Plan {
@@ -594,7 +597,7 @@ mod tests {
         }
         assert_eq!(refused(&aged(16 << 30)), None);
         assert_eq!(refused(&Plan { aged: None, ..aged(8 << 30) }), None);
-        // However long it runs, a commit comes first.
+        // With frequent commits, the number of operations does not matter.
         let machine = Machine { commit_every_ns: 1_000_000, ..Machine::open("kunpeng-920").unwrap() };
         let limit = crate::runner::Limit { ops_per_worker: Some(1_000_000_000), ..aged(0).limit };
         assert_eq!(refused(&Plan { machine: Some(machine), limit, ..aged(8 << 30) }), None);
@@ -605,8 +608,8 @@ mod tests {
         }
     }
 
-    /// If a commit did not wait, it would free clusters that an operation in flight still merges
-    /// with.
+    /// If a commit did not wait, it would free clusters while an operation in flight still merges
+    /// its own freed clusters with them.
     #[test]
     fn commits_wait_for_the_operations_of_their_transaction() {
         let policies = ["linux-6.16", "linux-6.18", "linux-6.18:freed_merge=after", "yard"];
@@ -625,8 +628,8 @@ mod tests {
         assert_eq!(often, run(1_000_000));
     }
 
-    /// A cycle has 128 fallocates, each with one search (under `yard` there are fewer), and one
-    /// truncate. The first cycle warms up.
+    /// A cycle has 128 fallocates, each with one search (fewer under `yard`), and one truncate. The
+    /// first cycle is the warm-up.
     #[test]
     fn rows_count_what_was_measured_and_not_the_warm_up() {
         for policy in ["linux-6.16", "linux-6.18", "yard"] {
@@ -641,7 +644,8 @@ mod tests {
         }
     }
 
-    /// The census of the allocator cannot be read while a CPU holds a lock; that of the lines can.
+    /// The allocator's lock census cannot be read while a CPU holds a lock, so rows take their
+    /// counts from the cache lines. Both must agree.
     #[test]
     fn shared_locks_of_the_lines_are_those_of_the_allocator() {
         for name in ["linux-6.16", "linux-6.18", "rotalloc-v1", "rralloc-v2", "ext4-2008", "yard"] {
@@ -675,7 +679,8 @@ mod tests {
             ..crate::run::tests::plan("fallocate2", Interleave::Virtual, 1)
         };
         plan().check().unwrap();
-        // A fresh file system is no image. An aged one begins as an image, which ext3 cannot serve.
+        // A fresh file system has no image, so every policy serves it. An aged one begins as an
+        // ext4 image, which the policy `ext3` does not serve.
         let old = || Plan { policies: vec!["ext3".to_owned()], ..plan() };
         old().check().unwrap();
         let aged = Plan { aged: Some("mail:9".parse().unwrap()), ..old() };
@@ -723,7 +728,8 @@ mod tests {
         assert_eq!(text(&row), text(&appended(6, 2)), "it repeats to the byte");
     }
 
-    /// The allocator's goals and counters follow the CPUs, whether they work or not.
+    /// The number of CPUs determines the allocator's goals and counters, even if some CPUs are
+    /// idle.
     #[test]
     fn idle_cpus_belong_to_the_machine() {
         let row = appended(2, 6);

@@ -20,7 +20,7 @@ use blockyard_sync::CpuSlot;
 use super::{Cpu, Target};
 use crate::held_locks::HeldLocks;
 
-/// Time in inodes. It is fixed, so that an image depends only on its inputs.
+/// The time in inodes. It is fixed, so that an image depends only on its inputs.
 const NOW: i64 = 1_700_000_000;
 
 /// Files in the root directory of an open file system.
@@ -73,8 +73,8 @@ impl EngineTarget {
         Ok(Self { fs, in_flight: Some(InFlight { latest, held }), created: Mutex::default() })
     }
 
-    /// Keeps the group where the operation last allocated data locked, if it allocated any: the
-    /// operation is done, but counts as running until the round ends.
+    /// If the operation allocated data, makes the lock of the group where it last did so look held:
+    /// the operation is done, but counts as running until the round ends.
     fn keep_group(&self) {
         let Some(in_flight) = &self.in_flight else { return };
         if let Some(group) = in_flight.latest.0.lock().unwrap_or_else(PoisonError::into_inner).take() {

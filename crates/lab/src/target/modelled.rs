@@ -1,5 +1,5 @@
-//! Files for an allocator in virtual time: everything around an allocation is a constant and one
-//! shared cache line.
+//! A target in virtual time. Only the allocator is real. Constants and one shared cache line stand
+//! for everything around it.
 //!
 //! The allocator is the real one under the policy of the cell, with all its locks, goals, indexes,
 //! frees and commits. Around it are the machine's constants: the computation of an operation, and
@@ -30,12 +30,12 @@ use super::{Cpu, Target};
 use crate::machine::Machine;
 
 const BLOCK_BITS: u32 = 12;
-/// log2 of the groups of a flex group.
+/// log2 of the number of groups in a flex group.
 const FLEX_BITS: u32 = 4;
-/// Groups of a flex group.
+/// Number of groups in a flex group.
 const FLEX: u32 = 1 << FLEX_BITS;
-/// Metadata blocks of each group: two bitmaps and 512 blocks of inodes. Those of a flex group are
-/// all in its first group.
+/// Metadata blocks of each group: two bitmaps and 512 blocks of the inode table. The metadata of a
+/// flex group is all in its first group.
 const METADATA: u32 = 514;
 /// Blocks of a copy of the superblock and the descriptors, with room for more descriptors.
 const COPY: u32 = 1100;
@@ -43,7 +43,7 @@ const COPY: u32 = 1100;
 const ALLOCATES_ONLY: &str =
     "--interleave virtual takes workloads that allocate only: fallocate2, scanswitch, append64";
 
-/// How long a commit waits until it looks again for operations that have not ended.
+/// How long a commit waits before it checks again whether operations are still open.
 const HANDLES_AGAIN_NS: u64 = 1000;
 
 /// The running transaction, and the operations that have not ended.
@@ -80,10 +80,10 @@ pub(crate) struct ModelledTarget {
     disk: Arc<MemoryBitmaps>,
     machine: Machine,
     seed: u64,
-    /// The line that the handles of all operations change.
+    /// The cache line that the handles of all operations change.
     handles: CachePadded<<Virtual as Backend>::AtomicU64>,
-    /// This lock is the host's, so it costs nothing in virtual time. No virtual CPU holds it while
-    /// another one runs.
+    /// This is a lock of the host, so it costs nothing in virtual time. No virtual CPU holds it
+    /// while another one runs.
     transactions: Mutex<Transactions>,
     files: Mutex<Vec<Arc<ModelledFile>>>,
 }
@@ -197,8 +197,8 @@ impl ModelledTarget {
     }
 
     /// Runs one operation: `inner` between the two halves of the work that surrounds it. The time
-    /// of that work is drawn uniformly around the machine's constant. Workers that all took the
-    /// same time would fall into step and never meet at a lock.
+    /// of that work is drawn uniformly around the machine's constant. If all workers took the same
+    /// time, they would fall into step and never contend for a lock.
     fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce(TxnId) -> R) -> R {
         let half = |part: u64, shared: u32| {
             Virtual::work(part);
@@ -270,7 +270,7 @@ impl ModelledTarget {
     }
 }
 
-/// What is in use when the workers begin.
+/// Which blocks are in use when the workers begin.
 pub(crate) struct Start {
     geometry: Geometry,
     disk: Arc<MemoryBitmaps>,
@@ -291,11 +291,11 @@ pub(crate) fn empty(groups: u32) -> Start {
     start
 }
 
-/// A file system of `groups` groups of 128 MiB, in which the blocks are in use that are in use on
-/// an image. What the image does not have counts as in use.
+/// A file system of `groups` groups of 128 MiB, in which the same blocks are in use as on an image.
+/// Blocks beyond the end of the image count as in use.
 ///
 /// # Errors
-/// When the image has other groups or clusters, and those of reading its bitmaps.
+/// When the image has blocks, clusters or groups of other sizes, and errors of reading its bitmaps.
 pub(crate) fn in_use_on(device: Arc<dyn BlockDevice>, groups: u32) -> Result<Start> {
     let reader = Reader::open(device)?;
     let there = *reader.superblock().geometry();

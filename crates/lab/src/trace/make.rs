@@ -25,11 +25,11 @@ pub struct Recipe {
     pub seed: u64,
     /// Approximate number of operations.
     pub ops: u64,
-    /// Bytes of file space that the trace may fill. The kind `near-full` exceeds it on purpose, and
-    /// some other kinds may exceed it, most of all if it is small.
+    /// Bytes of file space that the trace may fill. The kind `near-full` exceeds this on purpose.
+    /// Some other kinds may exceed it too, above all if it is small.
     pub space: u64,
-    /// Workers that take turns. They share operations and space. Each has its own number, by which
-    /// a player chooses the CPU, and, if there are several, its own directory.
+    /// Number of workers, which take turns and share operations and space. A player chooses the CPU
+    /// by the number of the worker. If there are several workers, each has its own directory.
     pub workers: u32,
 }
 
@@ -144,8 +144,8 @@ pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
         return Ok(found.lines(recipe));
     }
     let share = |worker: u32| Recipe {
-        // The seeds are 2^32 apart. So no other trace makes the same choices, if the caller's own
-        // seeds are small numbers.
+        // The workers' seeds are 2^32 apart. So if all callers use seeds below 2^32, no other trace
+        // makes the same choices.
         seed: recipe.seed.wrapping_add(u64::from(worker) << 32),
         ops: recipe.ops / u64::from(recipe.workers),
         space: recipe.space / u64::from(recipe.workers),
@@ -171,8 +171,8 @@ mod tests {
     use blockyard_trace::Op;
     use std::collections::BTreeSet;
 
-    /// With little space, kinds that divide it, or that remove files when it is used up, used to
-    /// panic.
+    /// A regression: with little space, kinds that divide their space, or that delete files when it
+    /// is used up, panicked.
     #[test]
     fn little_space_is_enough_or_refused() {
         for kind in KINDS {

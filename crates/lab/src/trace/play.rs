@@ -17,18 +17,18 @@ pub trait Player {
     /// Performs one line.
     ///
     /// # Errors
-    /// Only when playing cannot continue at all (a trace that uses a number it never opened, a lost
-    /// mount). An operation that the file system refuses is an [`Outcome`].
+    /// Only when playing cannot continue at all: the trace uses the number of a file that it never
+    /// opened, or the mount is lost. An operation that the file system refuses is an [`Outcome`].
     fn play(&mut self, line: &Line) -> Result<Outcome>;
 }
 
-/// Numbers of files that could not be opened. Like a program that uses them anyway, the trace gets
-/// an error for them until it closes them.
+/// The numbers (`fd`) of files that could not be opened. Operations on such a number fail with
+/// EBADF, as for a program that ignores the failed open, until the trace closes it.
 #[derive(Debug, Default)]
 struct Refused(BTreeSet<u32>);
 
 impl Refused {
-    /// The outcome of an operation on such a number; `None` for other operations.
+    /// The outcome of an operation on a refused number; `None` for other operations.
     fn outcome(&mut self, op: &Op) -> Option<Outcome> {
         const EBADF: i32 = 9;
         let fd = op.file().filter(|fd| self.0.contains(fd))?;

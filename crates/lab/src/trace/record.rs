@@ -11,8 +11,8 @@ use walkdir::WalkDir;
 const PIECE: u64 = 128 << 10;
 
 /// The trace that copies what is below `root`: directories before their content, names in sorted
-/// order, files in writes of at most 128 KiB, one commit point at the end. The first name of an
-/// inode creates it, its later names become hard links.
+/// order, files in writes of at most 128 KiB, and one `sync` at the end. The first name of an inode
+/// creates it, and its later names become hard links.
 ///
 /// # Errors
 /// When something below `root` cannot be read.

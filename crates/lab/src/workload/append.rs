@@ -23,7 +23,7 @@ pub(super) struct Append<F> {
     size: u64,
     step: u64,
     at: u64,
-    /// The content, if it is written.
+    /// The content of a direct write; `None` for fallocate.
     content: Option<Aligned>,
 }
 

@@ -13,8 +13,8 @@ use crate::target::{Cpu, Target};
 /// The next operation of a worker.
 enum Next<F> {
     Create,
-    /// Appends a block to the file, or, if it has as many as `blocks`, makes it durable and closes
-    /// it.
+    /// Appends a block to the file. If the file already has `blocks` blocks, makes it durable and
+    /// closes it instead.
     Append {
         name: String,
         file: F,
@@ -52,21 +52,22 @@ impl<F> Churn<F> {
         }
     }
 
-    /// Blocks of the next file. Each range from one power of two to the next is equally likely,
-    /// because small files are more frequent than large ones.
+    /// Number of blocks of the next file. Each range from one power of two to the next is equally
+    /// likely, because small files are more frequent than large ones.
     fn blocks(&mut self) -> u64 {
         let low = 1u64 << self.random.random_range(0..=self.most.ilog2());
         self.random.random_range(low..2 * low).min(self.most)
     }
 }
 
-/// The expected total of blocks of `files` files, if the largest have `most`. A block
-/// is one append.
+/// The expected number of blocks of `files` files together, if each file has at most `most`. A
+/// block is one append.
 pub(crate) fn blocks_of_files(files: u64, most: u64) -> u64 {
     assert!(most > 0, "a file has at least one block");
     let of_level = |level: u32| {
         let low = 1u64 << level;
-        // Lengths from `low` to `end` are drawn as they are, longer ones are cut.
+        // Numbers of blocks below `end` are drawn as they are. Numbers from `end` on are cut to
+        // `most`.
         let end = most.min(2 * low);
         let all = (low..end).sum::<u64>() + (2 * low - end) * most;
         files * all / low
@@ -143,7 +144,7 @@ mod tests {
         }
     }
 
-    /// The most blocks that a worker keeps at a time, with the sizes that its steps draw.
+    /// The most blocks that a worker's files have at a time, with the sizes that its steps draw.
     fn most_kept(index: u32, most: u64) -> u64 {
         let (mut worker, mut kept) = (Churn::<()>::new((0, index), most, 1), Vec::new());
         let peaks = (0..3 * FILES_KEPT).map(|_| {

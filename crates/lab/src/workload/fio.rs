@@ -1,15 +1,16 @@
-//! Jobs of fio: the three of the round-robin comparison (`rw=write`), and `randwrite`, `read` and
-//! `randread`; with one file for each job, `time_based` and `group_reporting`.
+//! Jobs of fio: the three jobs of the published comparison of round-robin allocation (`rw=write`),
+//! and jobs with `randwrite`, `read` and `randread`. All have one file for each job, `time_based`
+//! and `group_reporting`.
 //!
 //! The options as fio defines them:
 //!
 //! - Each job has its own file of `size` bytes.
 //! - Unless `fallocate=none`, the parent preallocates every file, one after the other, before any
 //!   job starts. Files to be read are laid out completely and made durable (`create_fsync=1`).
-//! - Operations go through the page cache in blocks of `bs`, in ascending order or, at random, to
-//!   every block once before any is repeated.
-//! - With `time_based` a job that has visited its whole file starts over, so writes overwrite from
-//!   then on.
+//! - Operations go through the page cache in blocks of `bs` bytes. They visit the blocks in
+//!   ascending order, or in random order, every block once before any is visited again.
+//! - With `time_based` a job that has visited its whole file starts over. From then on its writes
+//!   overwrite.
 
 use anyhow::Result;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};

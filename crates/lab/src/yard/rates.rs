@@ -17,9 +17,9 @@ use crate::figures::spread::Spread;
 use crate::figures::states::is_fresh;
 use crate::figures::{Table, summary, table};
 
-/// How many times every cell is drawn as if all policies were equal.
+/// How many times the rates of every cell are drawn as if all policies were equal.
 const DRAWS: usize = 1000;
-/// Fewest repetitions whose scatter says something.
+/// The fewest repetitions from which other rates are drawn: the scatter of fewer says nothing.
 const REPETITIONS_MIN: usize = 3;
 
 /// One cell: for every policy, the rates of its repetitions.
@@ -117,7 +117,7 @@ struct Chance {
 
 impl Chance {
     /// Draws the repetitions of every policy from yard's, [`DRAWS`] times. `None` if there is no
-    /// cell, or if yard has no or too few repetitions in one.
+    /// cell, or if yard has fewer than [`REPETITIONS_MIN`] repetitions in one.
     fn of(cells: &[Cell<'_>]) -> Option<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let mut ratios = Vec::new();
@@ -146,7 +146,7 @@ impl Chance {
     }
 }
 
-/// The median of a sample of the rates: as many as there are, drawn with replacement.
+/// The median of a sample of the rates, which is drawn with replacement and has as many rates.
 fn redrawn(rates: &[f64], random: &mut impl Rng) -> f64 {
     let drawn: Vec<f64> = rates.iter().filter_map(|_| rates.choose(random).copied()).collect();
     median(&drawn)
@@ -175,7 +175,7 @@ mod tests {
             rows.push(row(policy, 2, two));
             rows.push(row(policy, 8, eight));
         }
-        // One row is not with threads, the other is not of a fresh image: neither counts.
+        // One row is not with threads, and the other is not from a fresh image. Neither counts.
         rows.push(Row { interleave: Interleave::Overlap, ..row("yard", 2, 1.0) });
         rows.push(Row { state: "mail".into(), ..row("yard", 2, 1.0) });
         let table = table(&rows).unwrap();
@@ -190,8 +190,8 @@ mod tests {
         assert!(super::table(&rows[..1]).is_none(), "one policy is not compared");
     }
 
-    /// Without scatter, equal policies have the same rate. With it, the fastest of nine others is
-    /// usually faster than the tenth.
+    /// Without scatter, equal policies have the same rate. With scatter, the fastest of nine others
+    /// is usually faster than the tenth.
     #[test]
     fn equal_policies_are_not_all_the_fastest() {
         let cell = |rates: [f64; 4]| {

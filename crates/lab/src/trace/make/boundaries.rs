@@ -13,7 +13,8 @@ const MIB: u64 = 1 << 20;
 /// Alignment of direct writes that suits every image that Linux mounts.
 const DIRECT: u64 = 4 * KIB;
 
-/// Usual alignment of collapsed and inserted ranges: the largest clusters of the images.
+/// Usual alignment of collapsed and inserted ranges: the largest cluster size of the images on
+/// which traces are played.
 const SHIFT: u64 = 64 * KIB;
 
 /// A file, and the source of its ranges.
@@ -69,8 +70,8 @@ impl File {
         }
     }
 
-    /// Collapses or inserts a range. Some of these calls are refused. That is fine: a trace says
-    /// what was tried.
+    /// Collapses or inserts a range. The file system refuses some of these calls. That is fine: a
+    /// trace lists calls, whether they succeed or not.
     fn shift(&mut self, pen: &mut Pen, rng: &mut ChaCha8Rng, mode: &str) {
         let unit = if rng.random_range(0..8) == 0 { DIRECT } else { SHIFT };
         let range = self.ranges.aligned(rng, self.size, MIB, unit);
@@ -84,7 +85,7 @@ impl File {
     }
 }
 
-/// Ranges at edges, on files of a few folios, on a sparse file, and with direct I/O.
+/// Operations on ranges at edges: in files of a few folios, in a sparse file, and with direct I/O.
 pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let near = (recipe.space / 8).clamp(MIB, 5 * MIB);
     let mut files = [
@@ -97,8 +98,8 @@ pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     while pen.wants_more() {
         let file = rng.random_range(0..files.len());
         files[file].step(pen, rng);
-        // Frees the file's space now and then: the tree of a sparse file takes more space than its
-        // data.
+        // Now and then the file's space is freed, because the extent tree of a sparse file takes
+        // more space than its data.
         if rng.random_range(0..100) == 0 {
             files[file].size = 0;
             pen.op(Op::Ftruncate { fd: files[file].fd, len: 0 });

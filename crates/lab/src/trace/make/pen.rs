@@ -1,4 +1,4 @@
-//! Writes a trace line by line. It numbers open files and knows when the trace is long enough.
+//! Writes a trace line by line. It numbers open files and says when the trace is long enough.
 
 use std::collections::BTreeSet;
 
@@ -72,8 +72,7 @@ impl Pen {
         self.close(fd);
     }
 
-    /// Closes all open files, adds a commit point unless the last line is one, and returns the
-    /// lines.
+    /// Closes all open files, adds a `sync` unless the last line is one, and returns the lines.
     pub(super) fn finish(mut self) -> Vec<Line> {
         for fd in std::mem::take(&mut self.open) {
             self.op(Op::Close { fd });
@@ -85,14 +84,14 @@ impl Pen {
     }
 }
 
-/// Repeats what was written.
+/// Writing operations of the trace again.
 impl Pen {
     /// The operations so far.
     pub(super) fn written(&self) -> Vec<Op> {
         self.lines.iter().map(|line| line.op.clone()).collect()
     }
 
-    /// Removes a file and creates it again. [`Self::repeat`] then repeats operations on it.
+    /// Removes a file and creates it again. [`Self::repeat`] then writes to this file.
     pub(super) fn reopen(&mut self, path: &str) -> u32 {
         self.unlink(path);
         self.open(path, "rw,create")

@@ -62,14 +62,15 @@ pub(super) fn tree_copy(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// A burst of files without a commit point in between.
+/// A burst of files in many directories, with a single `sync` at the end.
 pub(super) fn untar(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut space = recipe.space;
     tree(pen, rng, "/untar", 100, &mut space);
     pen.op(Op::Sync);
 }
 
-/// Directories that grow an index. On average, two names are added for each name that is removed.
+/// Directories that grow until they have an index (htree). On average, two names are added for each
+/// name that is removed.
 pub(super) fn directories(pen: &mut Pen, rng: &mut ChaCha8Rng, _: &Recipe) {
     let roots = ["/wide", "/long", "/deep"];
     roots.iter().for_each(|root| pen.mkdir(root));

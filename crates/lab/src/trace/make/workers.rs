@@ -33,7 +33,8 @@ fn own_directory(worker: u32) -> Line {
     Line { worker, ..Line::from(op) }
 }
 
-/// An operation moved to a worker: into its directory, with its own numbers of open files.
+/// An operation moved to a worker: below the worker's directory, and with numbers of open files
+/// that no other worker uses.
 fn moved(mut op: Op, worker: u32, workers: u32) -> Op {
     let below = |path: &mut String| path.insert_str(0, &format!("/w{worker}"));
     match &mut op {

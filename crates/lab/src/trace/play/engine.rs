@@ -1,8 +1,9 @@
-//! Plays a trace on an image by blockyard's engine, by paths, as a mount would.
+//! Plays a trace on an image with blockyard's engine. Like the VFS, the player resolves paths and
+//! keeps the open files.
 //!
-//! What a kernel takes from its environment is an input here: CPU slots come from the trace, time
-//! and process colour from the caller. The first line opens the image, and each `remount` opens it
-//! again.
+//! What a kernel takes from its environment is an input here: CPU slots come from the trace, and
+//! the time and the colour of the process from the caller. The first line opens the image, and each
+//! `remount` opens it again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ struct OpenFile {
 /// Called with each opened file system, before the first operation on it.
 pub type Prepare = Box<dyn Fn(&FileSystem) -> Result<()>>;
 
-/// Plays on the image on a device.
+/// Plays on the image that a device holds.
 pub struct EnginePlayer {
     device: Arc<dyn BlockDevice>,
     options: OpenOptions,
@@ -54,8 +55,8 @@ pub struct EnginePlayer {
 }
 
 impl EnginePlayer {
-    /// A player on the image on `device`, opened with `options`. Content comes from `seed`;
-    /// `colour` is that of the process (its thread id modulo 16).
+    /// A player on the image that `device` holds, opened with `options`. Content comes from `seed`;
+    /// `colour` is the colour of the process (its thread id modulo 16).
     #[must_use]
     pub fn new(
         device: Arc<dyn BlockDevice>,
@@ -96,7 +97,7 @@ impl EnginePlayer {
         self.fs.as_ref().context("the image is open")
     }
 
-    /// Ends the running transaction; for a point where the kernel committed by itself. Freed
+    /// Commits the running transaction; for a point where the kernel committed on its own. Freed
     /// clusters stay pending until [`Self::end_commit`].
     ///
     /// # Errors
@@ -106,7 +107,7 @@ impl EnginePlayer {
         self.file_system()?.instrumented().commit_holding_frees(&ctx).context("commit")
     }
 
-    /// Ends the commit that [`Self::begin_commit`] began.
+    /// Ends the commit that [`Self::begin_commit`] began: freed clusters can be allocated again.
     ///
     /// # Errors
     /// Those of opening the image.
@@ -116,7 +117,7 @@ impl EnginePlayer {
         Ok(())
     }
 
-    /// Converts the ranges whose I/O has ended by now.
+    /// Converts the unwritten extents whose I/O has ended by now.
     ///
     /// # Errors
     /// Those of the device.
@@ -174,7 +175,8 @@ impl EnginePlayer {
                 Err(error) => return Ok(Err(error.errno())),
             }
         }
-        // Like a program that keeps writing until an error says that nothing fits any more.
+        // After a short write, continue with the rest, like a program that writes until all is
+        // written or an error says that no more fits.
         let mut rest = &data[..];
         loop {
             let written = if file.direct {
@@ -271,13 +273,14 @@ impl Player for EnginePlayer {
                 outcome(self.file_system()?.fdatasync(&ctx, inode))
             }
             Op::Close { fd } => self.close_file(&ctx, *fd)?,
-            // Write-back of everything runs on the first CPU, whoever asks for it.
+            // Write-back by sync runs on the first CPU, whichever worker calls sync.
             Op::Sync => {
                 let ctx = self.context(0);
                 outcome(self.file_system()?.sync(&ctx))
             }
             Op::Note { .. } => Ok(()),
-            // Inodes and bitmaps stay in memory.
+            // Only what the imitated page cache remembers is dropped; inodes and bitmaps stay in
+            // memory.
             Op::DropCaches => {
                 self.file_system()?.instrumented().drop_caches();
                 Ok(())
@@ -395,8 +398,8 @@ mod tests {
         EnginePlayer::new(Arc::new(device), OpenOptions::default(), Box::new(|_| Ok(())), (1, 0))
     }
 
-    /// The directory of the tests is on some file system of this machine; any of them gives the
-    /// same answers.
+    /// The kernel plays in a temporary directory. It does not matter which file system that is on:
+    /// all give the same outcomes for these traces.
     #[test]
     fn operations_end_as_on_the_kernel() {
         for kind in ["untar", "small-fsync", "log-rotate", "directory-heavy"] {
@@ -409,8 +412,8 @@ mod tests {
         }
     }
 
-    /// Each set of words but `direct`, on a file, a directory and a name that is free. Then a
-    /// write.
+    /// Opens a file, a directory and an unused name with every combination of flags except
+    /// `direct`, and writes to each.
     #[test]
     fn files_open_as_on_the_kernel() {
         let words = ["rw", "create", "excl", "trunc", "append"];

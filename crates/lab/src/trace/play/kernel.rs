@@ -59,10 +59,11 @@ impl KernelPlayer {
         self.open.get(&fd).ok_or_else(|| anyhow!("the trace uses fd {fd}, which is not open"))
     }
 
-    /// Moves to the CPU of the worker: the kernel's choices depend on it.
+    /// Moves to the CPU of the worker, because the kernel's choice of blocks depends on the CPU.
     fn act_as(&mut self, worker: u32) {
         if self.worker != Some(worker) {
-            // A player that cannot be pinned still plays; agreement will show it.
+            // If pinning fails, the trace is played all the same. The comparison with the engine
+            // will show the difference.
             let _ = crate::cpus::stay_on(&self.cpus, blockyard_disk::num::usize_from_u32(worker));
             self.worker = Some(worker);
         }
@@ -86,7 +87,7 @@ impl KernelPlayer {
 
     fn write(&self, fd: u32, off: u64, len: u64) -> Result<Outcome> {
         let open = self.file(fd)?;
-        // Direct writes need aligned memory; others do not mind.
+        // Direct writes need aligned memory; for buffered writes it does no harm.
         let mut data = Aligned::zeroes(blockyard_disk::num::usize_from_u64(len));
         open.content.fill(off, data.bytes_mut());
         Ok(outcome(open.file.write_all_at(data.bytes(), off)))
@@ -117,8 +118,9 @@ impl KernelPlayer {
         from_errno(rustix::fs::lsetxattr(self.path(path), name, &value, flags))
     }
 
-    /// Syncs twice. What the first sync wrote is converted when its I/O ends. That makes files
-    /// dirty again, before or after the sync looked at them. The second sync leaves none dirty.
+    /// Syncs twice. When the I/O of the first sync ends, unwritten extents are converted. That
+    /// makes inodes dirty again, some of them after the first sync has passed them. The second sync
+    /// leaves no inode dirty.
     fn sync(&self) -> Result<Outcome> {
         let root = File::open(&self.root).with_context(|| format!("{}", self.root.display()))?;
         Ok(from_errno(rustix::fs::syncfs(&root).and_then(|()| rustix::fs::syncfs(&root))))
