@@ -1,4 +1,4 @@
-//! The folder of a run: its environment, and the files that it keeps while it runs.
+//! The folder of a run: the run's environment, and the files in which it keeps its results.
 
 pub mod environment;
 pub(crate) mod files;

@@ -4,7 +4,8 @@
 //!
 //! - *Cost*: the workload `fallocate2` with the journal off and on in turns, by number of workers.
 //!   Next to the rate stands the CPU time of an operation, which stays reliable on a busy machine.
-//! - *Locks*: how often one worker's operation takes locks of each rank. Only debug builds count.
+//! - *Locks*: how often one worker's operation takes locks of each rank. Only debug builds count
+//!   locks.
 //! - *Sharing*: threads that each create a file, write 4 KiB and fsync, again and again, on a
 //!   device whose flush takes time. The table compares commits a second with fsyncs a second.
 
@@ -247,8 +248,8 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// What a lock covers. Two threads can wait for each other's lock only if they use the same file,
-/// group, or whatever else the lock covers.
+/// What a lock covers. Two threads can contend for the lock only if they use the same file, group,
+/// or whatever else it covers.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",

@@ -27,30 +27,30 @@ const EXTENT_MAGIC: [u8; 2] = [0x0A, 0xF3];
 /// The kind of a metadata block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
-    /// Bits of blocks or inodes.
+    /// Block bitmaps and inode bitmaps.
     Bitmap,
     /// The superblock and group descriptors.
     Descriptor,
-    /// Inodes.
+    /// Inode tables.
     InodeTable,
-    /// Blocks of extents and of block maps.
+    /// Extent blocks and indirect blocks.
     Map,
-    /// Anything else: names.
+    /// Everything else, mostly directories.
     Directory,
 }
 
 /// Metadata reads by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetadataReads {
-    /// Bits of blocks or inodes.
+    /// Block bitmaps and inode bitmaps.
     pub bitmap: u64,
     /// The superblock and group descriptors.
     pub descriptor: u64,
-    /// Inodes.
+    /// Inode tables.
     pub inode_table: u64,
-    /// Blocks of extents and of block maps.
+    /// Extent blocks and indirect blocks.
     pub map: u64,
-    /// Anything else: names.
+    /// Everything else, mostly directories.
     pub directory: u64,
 }
 
@@ -75,7 +75,7 @@ impl MetadataReads {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub(crate) class: Class,
-    /// The first byte of the page that was asked for.
+    /// Position on the device of the first byte in the page that was asked for.
     pub(crate) offset: u64,
 }
 
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(classes, [Class::Map, Class::Directory]);
     }
 
-    /// A regression: blocks of block maps were counted as directories.
+    /// A regression: indirect blocks were counted as directories.
     #[test]
     fn blocks_of_a_block_map_are_told_from_names() {
         let device = Arc::new(Metered::new(MemoryDevice::new(256 * MIB)));

@@ -49,8 +49,8 @@ pub struct Reading {
     pub read_directory_ssd_ms: Option<f64>,
     /// As `read_tree_hdd_ms`, on the SSD.
     pub read_tree_ssd_ms: Option<f64>,
-    /// In how many runs the blocks of all directories lie on the disk, with the leaves of their
-    /// extent trees.
+    /// In how many runs the blocks of all directories, and the leaves of their extent trees, lie on
+    /// the disk.
     pub directory_runs: Option<u64>,
 }
 

@@ -320,8 +320,8 @@ impl Plan {
         }
     }
 
-    /// Checks what a modelled device requires from the plan. Without one, refuses options that need
-    /// one.
+    /// Checks what a modelled device requires from the plan. Without such a device, refuses options
+    /// that need one.
     fn check_device(&self) -> Result<()> {
         let Some(device) = &self.device else {
             if let Some((option, _)) = self.kept().next() {

@@ -1,4 +1,4 @@
-//! The lab's scratch directories and what depends on them: images, loop devices, mounts, trace
+//! The lab's scratch directories and what depends on them: images, loop devices, mounts, tracefs
 //! instances.
 //!
 //! Key decision: everything the lab creates belongs to a directory, and each directory has a note
@@ -201,7 +201,7 @@ fn take_down(folder: &Path) {
     }
 }
 
-/// Removes the trace instance with the directory's name.
+/// Removes the tracefs instance with the directory's name.
 fn remove_instance(tracefs: &Path, folder: &Path) {
     if let Some(name) = folder.file_name() {
         let instance = tracefs.join("instances").join(name);

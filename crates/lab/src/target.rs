@@ -44,7 +44,7 @@ pub trait Target: Send + Sync {
     /// Those of the file system.
     fn write(&self, cpu: Cpu, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Prepares a file for [`Self::write_direct`]. It takes no other writes afterwards.
+    /// Prepares a file for [`Self::write_direct`]. The file takes no other writes afterwards.
     ///
     /// # Errors
     /// Those of the file system.

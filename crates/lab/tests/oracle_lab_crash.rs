@@ -54,8 +54,8 @@ fn plans() -> Vec<Plan> {
     let of_large = SAMPLE_OF_LARGE * large.len();
     let each = [(one, SAMPLE / 2), (four, SAMPLE / 2 - of_large), (large, of_large)];
     let plan = |(size, (workloads, states))| {
-        // One in this many states also has a power cut during its recovery: more of them where
-        // there are few states.
+        // One in this many states also has a power cut during its recovery. The share is larger
+        // where there are few states.
         let recovery_cuts = if size == BLOCKS[2] { 3 } else { 8 };
         Plan { workloads, block_sizes: vec![size], recovery_cuts, ..plan(states, None) }
     };

@@ -245,7 +245,8 @@ fn texts_are_apart(picture: &Value) {
     }
 }
 
-/// Each policy is a line of some length, painted in its colour, and its name is in the chart.
+/// Each policy has a line of more than 200 units, painted in its colour, and its name is in the
+/// chart.
 fn charts(pictures: &[Value]) {
     for chart in pictures {
         let names: Vec<&str> =

@@ -54,9 +54,9 @@ impl Ranges {
         range
     }
 
-    /// As [`Ranges::range`], with both ends on multiples of `unit`, for operations that need this.
-    /// The range has at least one unit, even if `longest` is less. It lies within the reach if the
-    /// reach is at least one unit.
+    /// As [`Ranges::range`], with both ends on multiples of `unit`, for operations that need
+    /// aligned ranges. The range has at least one unit, even if `longest` is less. It lies within
+    /// the reach if the reach is at least one unit.
     pub fn aligned(&mut self, rng: &mut impl Rng, size: u64, longest: u64, unit: u64) -> Range<u64> {
         let range = self.range(rng, size, longest.max(unit));
         let last = (self.edges.reach() / unit).max(1) * unit;
@@ -70,8 +70,8 @@ impl Ranges {
         self.drawn += 1;
     }
 
-    /// Usually an edge or a byte beside it. In one of 16 draws, any byte up to twice the file's
-    /// size, or in the first [`NEAR`] blocks if they reach further.
+    /// Usually an edge or a byte beside it. Now and then any byte up to twice the file's size, or
+    /// in the first [`NEAR`] blocks if they reach further.
     fn near_edge(&self, rng: &mut impl Rng, size: u64) -> u64 {
         let reach = self.edges.reach();
         let edge = match rng.random_range(0..16) {

@@ -1,4 +1,5 @@
-//! Where the edges of a file are.
+//! Where the edges of a file are: the offsets at which blocks, clusters, pages or groups begin, and
+//! those at which a map changes its form.
 
 /// Bytes of a page, and of the largest folio, in Linux's page cache on most machines.
 const PAGE: u64 = 4096;
@@ -63,7 +64,7 @@ impl Edges {
         let group = (8 * block).min(65_528) * block;
         let steps = vec![block, PAGE, FOLIO, group];
         let mut points: Vec<u64> = edges.iter().map(|&at| at.min(blocks) * block).collect();
-        // Where 32-bit numbers overflow that count bytes (signed and unsigned), sectors, or pages.
+        // Where 32-bit counts of bytes (signed and unsigned), sectors, or pages overflow.
         points.extend([1 << 31, 1 << 32, 1 << 41, 1 << 44]);
         points.retain(|&at| at <= largest);
         Self { block, cluster: block, steps, points, largest, reach: largest }

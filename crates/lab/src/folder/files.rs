@@ -32,7 +32,7 @@ pub(crate) const TIMELINES_FILE: &str = "timelines.json";
 /// Name of the folder with each map as text and SVG.
 pub(crate) const MAPS_FOLDER: &str = "maps";
 
-/// The files of rows, each one row a line.
+/// Names of the files that hold rows, one on each line.
 const ROWS_FILES: [&str; 4] = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE];
 
 /// A file name made from a longer title is cut to this many bytes and gets a hash. With the hash

@@ -26,7 +26,7 @@ pub(crate) use super::hash::hash;
 /// What to do with a folder that already holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Touch nothing.
+    /// Refuse the folder and touch nothing.
     Refuse,
     /// Continue the run, if it is the same one.
     Resume,
@@ -239,7 +239,8 @@ fn append(file: &mut File, line: &impl Serialize) -> Result<()> {
     file.write_all(text.as_bytes()).context("the run's folder")
 }
 
-/// The cells of an earlier run, which must be the same run. An incomplete last line is ignored.
+/// The cells of an earlier run, which must be the run that `head` identifies. An incomplete last
+/// line is ignored.
 fn read_lines(path: &Path, head: &Head, folder: &str) -> Result<Kept> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);

@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(CHARTS.map(|(_, value)| bars(&two, value)[0].1), [4e6, 3.0, 3.75, 5.0]);
     }
 
-    /// A regression: the table of where time goes stood twice in the page, for each machine of e1.
+    /// A regression: the page showed the table of where time goes twice for each machine of e1.
     /// With --sensitivity each of a hundred machines had tables and plots of its own.
     #[test]
     fn what_an_experiment_shows_is_not_shown_again() {
@@ -314,8 +314,8 @@ mod tests {
         ];
         assert!(titles.iter().zip(begins).all(|(title, begin)| title.starts_with(begin)), "{titles:?}");
         assert_eq!(titles.len(), 8);
-        // Each kind has a head line. Then cells and copies have one row each, clusters have a row
-        // for each kind of call, and passes have six rows.
+        // Each kind of rows begins with a header line. After it, cells and copies have one row
+        // each, clusters have a row for each kind of call, and passes have six rows.
         let csv = run.csv();
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
         let head = "workload";

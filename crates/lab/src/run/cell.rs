@@ -84,8 +84,8 @@ impl Cell<'_> {
         target.file_system().allocator().set_tunable(Tunable::Stats, 1)?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
         if plan.workload.lays_out() {
-            // Without this, the first reads would wait for writes that are left from laying out the
-            // files.
+            // Without this, the first reads would wait for writes that lay out the files and have
+            // not ended.
             target.file_system().sync(&context(0))?;
             stack.shared().flush()?;
         }

@@ -13,7 +13,7 @@ pub struct Setup {
     pub scale: f64,
     /// Limit of the cells that do not end on their own.
     pub limit: Limit,
-    /// Numbers of workers for the tables over workers; `None`: the published ones.
+    /// Numbers of workers for tables by number of workers; `None`: the published ones.
     pub workers: Option<Vec<u32>>,
     /// Repetitions.
     pub repeat: u32,

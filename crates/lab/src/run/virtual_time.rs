@@ -262,8 +262,9 @@ impl Cell<'_> {
         Ok(row)
     }
 
-    /// Which blocks are in use when the workers begin. On an aged file system they are those of an
-    /// image that was aged under the policy of the cell, as without virtual time.
+    /// Which blocks are in use when the workers begin. On an aged file system they are those in use
+    /// on an image that was aged under the policy of the cell. A cell without virtual time would
+    /// begin on the same image.
     fn start(&self, groups: u32) -> Result<modelled::Start> {
         if self.plan.aged.is_none() {
             return Ok(modelled::empty(groups));
@@ -548,7 +549,7 @@ mod tests {
         }
         let text = |rows: &[Row]| serde_json::to_string(rows).unwrap();
         assert_eq!(text(&rows), text(&run(&aged)));
-        // Before the first operation, exactly the blocks are free that are free on the image.
+        // Before the first operation, exactly those blocks are free that are free on the image.
         let policy = blockyard_alloc::Policy::parse("linux-6.18").unwrap();
         let image = aged.image.device().unwrap();
         aged.age(image.shared(), policy).unwrap();
@@ -704,7 +705,7 @@ mod tests {
         assert_eq!(noted("amd-9654-x2", "fallocate2"), None);
     }
 
-    /// A short append64 of workers on CPUs.
+    /// A short append64 with `workers` workers on `cpus` CPUs.
     fn appended(workers: u32, cpus: u32) -> Row {
         let plan = Plan {
             policies: vec!["linux-6.18".to_owned()],

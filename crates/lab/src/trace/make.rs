@@ -33,7 +33,7 @@ pub struct Recipe {
     pub workers: u32,
 }
 
-/// A kind of trace: its name, one sentence, and the function that writes it.
+/// A kind of trace: its name, one sentence about it, and the function that writes it.
 pub struct Kind {
     /// Name on the command line.
     pub name: &'static str,

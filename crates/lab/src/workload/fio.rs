@@ -129,8 +129,8 @@ struct FioWorker<F> {
 
 impl<F> FioWorker<F> {
     fn new(cpu: Cpu, index: u32, file: F, job: &FioJob) -> Self {
-        // Zeroes, because a sparse memory device does not store them; so the sizes of the jobs fit
-        // any machine.
+        // Zeroes, because a sparse memory device does not store them. So even the largest jobs need
+        // little memory.
         let data = vec![0; usize_from_u64(job.block)];
         let blocks = job.size / job.block;
         let order = if job.access.is_random() { (0..blocks).collect() } else { Vec::new() };

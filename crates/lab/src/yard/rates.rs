@@ -146,7 +146,7 @@ impl Chance {
     }
 }
 
-/// The median of a sample of the rates, which is drawn with replacement and has as many rates.
+/// The median of a sample of `rates`: as many rates, drawn with replacement.
 fn redrawn(rates: &[f64], random: &mut impl Rng) -> f64 {
     let drawn: Vec<f64> = rates.iter().filter_map(|_| rates.choose(random).copied()).collect();
     median(&drawn)

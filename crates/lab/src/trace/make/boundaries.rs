@@ -1,4 +1,5 @@
-//! Every operation that takes a range, at the edges of blocks, clusters, folios and maps.
+//! The kind `boundaries` of traces: every operation that takes a range, at the edges of blocks,
+//! clusters, folios and maps.
 
 use blockyard_ranges::{Edges, Ranges};
 use blockyard_trace::Op;

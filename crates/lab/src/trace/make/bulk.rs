@@ -1,4 +1,4 @@
-//! Kinds about large files and ranges.
+//! Kinds of traces with large files and ranges.
 
 use blockyard_ranges::Ranges;
 use blockyard_trace::Op;

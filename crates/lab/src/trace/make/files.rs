@@ -1,5 +1,5 @@
-//! Kinds with many files: durable small files, logs, ageing, full file systems, and a mixture of
-//! operations.
+//! Kinds of traces with many files: durable small files, logs, ageing, full file systems, and a
+//! mixture of operations.
 
 use blockyard_ranges::Ranges;
 use blockyard_trace::Op;
@@ -93,8 +93,9 @@ pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Writes or allocates an eighth more than the space, so that the last calls fail if the file
-/// system has no more free space. Then deletes half of the files and fills the space again.
+/// Writes or allocates an eighth more than the recipe's space, so that the last calls fail on a
+/// file system with no more free space than that. Then deletes half of the files and fills the
+/// space again.
 pub(super) fn near_full(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut live: Vec<String> = Vec::new();
     let big = (recipe.space / 12).next_multiple_of(4 * KIB);

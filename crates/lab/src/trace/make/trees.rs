@@ -1,4 +1,4 @@
-//! Kinds with directory trees.
+//! Kinds of traces with directory trees.
 
 use blockyard_trace::Op;
 use rand::Rng;

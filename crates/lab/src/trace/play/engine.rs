@@ -85,7 +85,7 @@ impl EnginePlayer {
     /// The open file system.
     ///
     /// # Errors
-    /// Those of opening the image and of the call that prepares it, if it is not open yet.
+    /// If the image is not open yet, those of opening it and of the call of [`Prepare`].
     pub fn file_system(&mut self) -> Result<&FileSystem> {
         let ctx = self.context(0);
         if self.fs.is_none() {
