@@ -2,7 +2,7 @@
 //! may be the image that the same command works on.
 //!
 //! Key decision: the name is checked before the command does its work ([`check`]), and again when
-//! the file is created ([`write`]).
+//! the file is created ([`write()`]).
 
 use std::fs::{self, File};
 use std::io::Write as _;
