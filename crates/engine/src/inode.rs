@@ -7,10 +7,11 @@
 //! may be taken inside a handle, and is never held while waiting for one. So a commit, which waits
 //! for handles only, can always encode every inode.
 //!
-//! The raw inode (`slot`) is the truth, edited in place. Size, sectors and mapping kind are kept
-//! beside it because operations read them often. A changed inode is encoded into its table block by
-//! the commit, or by the first thread that changes it again before the commit has reached it. It is
-//! encoded earlier if many inodes are waiting and nobody holds it.
+//! The raw inode ([`InodeCore::slot`]) is authoritative and is edited in place. Its size, sectors
+//! and kind of mapping are also kept decoded, because operations read them often. A changed inode
+//! is encoded into its table block by the commit, or by the first thread that changes it again
+//! before the commit has encoded it. If many inodes wait to be encoded, those that no thread uses
+//! are encoded before the commit.
 
 mod dirty_files;
 mod load;
@@ -44,16 +45,16 @@ use open_counts::OpenCounts;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Where an inode is recorded as an orphan; part of the inode, under its core lock.
+/// Where an inode is recorded as an orphan. Kept in [`InodeCore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrphanNote {
-    /// On the list, under this key.
+    /// On the orphan list, under this key. Newer entries have higher keys.
     List(u64),
     /// In a slot of the orphan file.
     File {
-        /// Block of the file.
+        /// Index of the block in the file.
         block: usize,
-        /// Slot in the block.
+        /// Index of the slot in the block.
         slot: usize,
     },
 }
@@ -63,48 +64,52 @@ pub(crate) struct Inode {
     number: InodeNr,
     generation: u32,
     kind: FileType,
-    /// The group that goals start from.
+    /// The inode's block group, in which the search for its blocks starts.
     group: GroupNr,
     content: RwLock<FileData>,
-    /// Held shared while content is read, exclusively while blocks are taken away: blocks that a
-    /// reader has looked up stay the file's.
+    /// Held shared while content is read, and exclusively while blocks are removed from the file.
+    /// So blocks that a reader has looked up belong to the file until it has read them.
     shape: RwLock<()>,
     waiting: RwLock<Waiting>,
     core: RwLock<InodeCore>,
-    /// The [`Epoch`] in which the inode changed, if it was not encoded since. Relaxed: changed
-    /// under the core's lock.
+    /// The [`Epoch`] in which the inode changed; [`Epoch::NONE`] if it was encoded since. Relaxed,
+    /// because it changes under the core lock.
     epoch: AtomicU32,
-    /// 1 + the last transaction that changed the inode, 0 for none. Changed under the core's lock.
-    /// Relaxed: a caller that asks for durability has ordered itself behind the change.
+    /// 1 + the id of the last transaction that changed the inode; 0 for none. Changes under the
+    /// core lock. Relaxed: whoever wants a change to be durable has already synchronised with it.
     pub(crate) changed_in: AtomicU64,
-    /// As `changed_in`, for changes needed to find the content: size and mapping.
+    /// As `changed_in`, but only for changes that are needed to find the content: of size and
+    /// mapping.
     pub(crate) remapped_in: AtomicU64,
-    /// The flush that covers the last written data; see [`Flushes::ticket`]. Changed under the
-    /// content lock; relaxed.
+    /// The number of the first flush that makes the last written data durable; see
+    /// [`Flushes::ticket`]. Relaxed, because it changes under the content lock.
     pub(crate) written: AtomicU64,
-    /// Clusters reserved for dirty data, for readers without the content lock. Changed under that
-    /// lock. A cluster is subtracted only after it was mapped or its data was dropped; the release
-    /// pairs with the reader's acquire, so the file never shows less space than it has data.
+    /// The number of clusters reserved for dirty data, for readers without the content lock. It
+    /// changes under that lock. A cluster is subtracted only after it was mapped or its data was
+    /// dropped. The release store pairs with the acquire load of readers, which read the mapped
+    /// blocks afterwards. So `st_blocks` never misses a cluster that has data.
     delayed: AtomicU64,
-    /// Where the file was read last.
+    /// Where the file was last read, to detect sequential reads.
     pub(crate) read_ahead: ReadAhead,
-    /// Data could not be written and nobody was told yet. Relaxed: a flag.
+    /// Data could not be written to the device, and this error was not reported yet. Relaxed: only
+    /// a flag.
     pub(crate) lost_data: AtomicBool,
     /// Open references, which keep an inode without links alive.
     pub(crate) opens: OpenCounts,
-    /// When its data became dirty; see [`InodeTable::note_dirty_data`].
+    /// When the file's data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
-    /// The file was truncated to nothing. As in Linux its data is written back when a user closes
-    /// it, so that replacing a file by truncation leaves no empty file after a crash. Relaxed: a
-    /// hint.
+    /// The file was truncated to length 0. As in Linux, data that is then written to it is written
+    /// back when it is closed, so that a crash after a program has replaced the content in this way
+    /// leaves no empty file. Relaxed: a hint.
     pub(crate) written_at_close: AtomicBool,
-    /// The damage of a directory, which a listing tells at its end.
+    /// Damage found in a directory, which a listing reports at its end.
     pub(crate) damage: ListingDamage,
-    /// Accessed since the table's hand passed. Relaxed: a hint.
+    /// Whether the inode was accessed since the clock hand of [`InodeTable`] last passed it.
+    /// Relaxed: a hint.
     touched: AtomicBool,
-    /// The allocator's state of this inode.
+    /// The allocator's state for this inode.
     pub(crate) space: InodeAlloc,
-    /// The cached dentries of a directory.
+    /// The cached dentries of a directory; `None` for other types.
     names: Option<Arc<Dentries>>,
 }
 
@@ -120,7 +125,7 @@ pub(crate) struct Inodes {
     /// The dentry cache: names of large directories, beside their blocks.
     pub(crate) names: Arc<DentryCache>,
     pub(crate) rules: Rules,
-    /// What the superblock must announce.
+    /// Features in use that the superblock must announce.
     pub(crate) features: Arc<NewFeatures>,
 }
 
@@ -133,12 +138,14 @@ pub(crate) struct Encoding<'a> {
     pub(crate) features: &'a NewFeatures,
 }
 
-/// The bytes of an inode of any size. Up to 256, the usual size, lie in the core itself.
+/// The bytes of a raw inode of any size. Up to 256 bytes, the usual size, they need no allocation
+/// of their own.
 pub(crate) type SlotBytes = SmallVec<[u8; 256]>;
 
 /// What the core lock guards.
 pub(crate) struct InodeCore {
-    /// The raw inode. Its size is what the disk may know; [`InodeCore::size`] may be ahead of it.
+    /// The raw inode. Its `i_size` is the size to be stored on disk; [`InodeCore::size`] may be
+    /// greater while data waits for write-back.
     pub(crate) slot: InodeSlot<SlotBytes>,
     /// How the content is found.
     pub(crate) map: InodeMap,
@@ -148,24 +155,25 @@ pub(crate) struct InodeCore {
     pub(crate) sectors: u64,
     /// Seed of the checksums of this inode's blocks; `None` without metadata_csum.
     pub(crate) seed: Option<u32>,
-    /// The table block and the offset in it. Pinned while there is something to encode.
+    /// The buffer of the inode's table block, and the byte offset in it. Kept, and so pinned, while
+    /// the inode has changes to encode.
     table: Option<(Arc<Buffer>, usize)>,
     /// Where the last child of a directory was placed.
     pub(crate) children: InodeDirAlloc,
     /// Where the inode is recorded as an orphan.
     pub(crate) orphan: Option<OrphanNote>,
-    /// Created without a name, but may still get one.
+    /// Created without a name (`O_TMPFILE`), and may still be linked.
     pub(crate) nameable: bool,
-    /// A new file or directory that has had no content yet: the first may go into the inode. As in
-    /// Linux (observed on 6.18), an inode that is loaded later stays out.
+    /// A new file or directory that has had no content yet: its first content may be stored inline.
+    /// As in Linux (observed on 6.18), an inode that was read from disk does not become inline.
     pub(crate) may_be_inline: bool,
-    /// The transaction in which a new file's first content came into the inode. While it runs, no
-    /// crash can show that content.
+    /// The transaction in which a new file's first content was stored inline. Until this
+    /// transaction commits, that content cannot appear after a crash.
     pub(crate) inline_since: Option<TxnId>,
-    /// A truncation is running, or an error ended it midway: blocks may lie behind the end. Those
-    /// that an error left are freed before the file grows, or at close.
+    /// A truncation is running, or an error ended it midway: there may be blocks beyond the end of
+    /// the file. If an error left them, they are freed before the file grows, or at close.
     pub(crate) unfinished: bool,
-    /// Deleted: links and references were 0 and the inode was freed.
+    /// Deleted: it had no links and no open references, and was freed.
     pub(crate) deleted: bool,
 }
 
@@ -180,57 +188,58 @@ impl Inode {
         InodeId { number: self.number, generation: self.generation }
     }
 
-    /// Its type, which never changes.
+    /// The inode's type, which never changes.
     pub(crate) const fn kind(&self) -> FileType {
         self.kind
     }
 
-    /// The group that goals start from.
+    /// The inode's block group, in which the search for its blocks starts.
     pub(crate) const fn group(&self) -> GroupNr {
         self.group
     }
 
-    /// Shared use of the content.
+    /// Takes the content lock, shared.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, FileData> {
         self.content.read_ordered(u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::read`], for the value of an attribute whose owner's content the caller holds.
+    /// As [`Inode::read`], for a value inode: the caller may hold the content lock of its owner.
     pub(crate) fn read_value(&self) -> RwLockReadGuard<'_, FileData> {
         self.content.read_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// Exclusive use of the content. Lock several inodes in ascending order of number.
+    /// Takes the content lock, exclusively. Lock several inodes in ascending order of number.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, FileData> {
         self.content.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::write`], for an inode whose directory's or owner's content the caller may hold:
-    /// children come after parents, whatever their numbers.
+    /// As [`Inode::write`], for a child or value inode: the caller may hold the content lock of its
+    /// directory or owner. In the lock order, children come after all parents, whatever their
+    /// numbers.
     pub(crate) fn write_child(&self) -> RwLockWriteGuard<'_, FileData> {
         self.content.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// Exclusive use of the content if nobody uses it now.
+    /// Takes the content lock, exclusively, if it is free.
     pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, FileData>> {
         self.content.try_write()
     }
 
-    /// While this is held, no block is taken away from the file. Readers of the file do not need
-    /// the content lock then.
+    /// Takes the shape lock, shared. While it is held, no block is removed from the file, so
+    /// readers do not need the content lock.
     pub(crate) fn hold_shape(&self) -> RwLockReadGuard<'_, ()> {
         self.shape.read_ordered(u64::from(self.number.raw()))
     }
 
-    /// The lock of the file's shape, for taking blocks away. The caller holds the content lock
+    /// Takes the shape lock, exclusively, for removing blocks. The caller holds the content lock
     /// exclusively.
     pub(crate) fn change_shape(&self) -> RwLockWriteGuard<'_, ()> {
         self.shape.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// The data that is not written yet, or not yet mapped as written. The caller holds the content
-    /// lock, or the core lock shared. The latter suffices because data is mapped before it is
-    /// removed from here.
+    /// The data that is not on the device yet, or whose blocks are not mapped as written yet. The
+    /// caller holds the content lock, or the core lock shared. The core lock suffices because data
+    /// is removed from here only after its blocks were mapped.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }
@@ -250,45 +259,48 @@ impl Inode {
         self.core.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::core`], for an inode whose directory's or owner's core the caller holds.
+    /// As [`Inode::core`], for a child or value inode: the caller holds the core lock of its
+    /// directory or owner.
     pub(crate) fn core_child(&self) -> RwLockReadGuard<'_, InodeCore> {
         self.core.read_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::core_mut`], for an inode whose directory's core the caller holds: children come
-    /// after parents, whatever their numbers.
+    /// As [`Inode::core_mut`], for a child: the caller holds the core lock of its directory. In the
+    /// lock order, children come after all parents, whatever their numbers.
     pub(crate) fn core_mut_child(&self) -> RwLockWriteGuard<'_, InodeCore> {
         self.core.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::core`], for the value of an attribute: values come after the inodes that own
-    /// them, new ones too.
+    /// As [`Inode::core`], for a value inode. In the lock order, value inodes come after all
+    /// owners, even those that were locked as children.
     pub(crate) fn core_of_value(&self) -> RwLockReadGuard<'_, InodeCore> {
         self.core.read_ordered((2 << 32) + u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::core_mut`], for the value of an attribute.
+    /// As [`Inode::core_mut`], for a value inode; see [`Inode::core_of_value`].
     pub(crate) fn core_mut_of_value(&self) -> RwLockWriteGuard<'_, InodeCore> {
         self.core.write_ordered((2 << 32) + u64::from(self.number.raw()))
     }
 
-    /// Notes that data was written to the device, and the write has returned.
+    /// Notes that data was written to the device. Call it after the write has returned.
     pub(crate) fn note_written(&self, flushes: &Flushes) {
         self.written.fetch_max(flushes.ticket(), Ordering::Relaxed);
     }
 
-    /// Clusters reserved for dirty data. Read this before the mapping.
+    /// The number of clusters reserved for dirty data. Read it before the mapped blocks, so that a
+    /// cluster that is being mapped is not missed.
     pub(crate) fn delayed_clusters(&self) -> u64 {
         self.delayed.load(Ordering::Acquire)
     }
 
-    /// Notes that the reservations for dirty data changed; `data` is what the content lock guards,
-    /// which the caller holds exclusively.
+    /// Notes that the reservations for dirty data changed. The caller holds the content lock
+    /// exclusively; `data` is what that lock guards.
     pub(crate) fn note_delayed(&self, data: &FileData) {
         self.delayed.store(u64_from_usize(data.reserved_len()), Ordering::Release);
     }
 
-    /// If an error of the device kept data from being written, notes that for the next fsync.
+    /// If a device error kept data from being written, notes that, so that the next fsync reports
+    /// it.
     pub(crate) fn note_lost<T>(&self, written: &Result<T>) {
         if matches!(written, Err(Error::Device(_))) {
             self.lost_data.store(true, Ordering::Relaxed);
@@ -314,7 +326,8 @@ impl Inode {
     }
 
     /// Copies the raw inode with its checksum to its table block, if it changed in `epoch`. If the
-    /// block's content of that epoch was set aside for the commit, the inode is copied there too.
+    /// block's content at the end of that epoch was set aside for the commit, the inode is copied
+    /// into that content too.
     pub(crate) fn encode(&self, epoch: Epoch, encoding: &Encoding<'_>) {
         let mut core = self.core_mut_child();
         if self.epoch() == epoch {
@@ -323,7 +336,7 @@ impl Inode {
         }
     }
 
-    /// [`Self::encode`] for a caller that holds the core, whatever the epoch.
+    /// As [`Self::encode`], in whatever epoch the inode changed. The caller holds the core lock.
     fn encode_core(&self, core: &mut InodeCore, encoding: &Encoding<'_>) {
         let epoch = self.epoch();
         debug_assert!(epoch != Epoch::NONE, "inode {} has nothing to encode", self.number);
@@ -351,8 +364,7 @@ impl Inode {
         self.names.as_ref()
     }
 
-    /// What the dentry cache knows about a name. The caller holds the content lock of the
-    /// directory.
+    /// What the dentry cache has about a name. The caller holds the content lock of the directory.
     pub(crate) fn dentry(&self, name: &[u8]) -> Dentry {
         self.names.as_ref().map_or(Dentry::Unknown, |names| names.ask(name))
     }
@@ -395,7 +407,7 @@ impl Inode {
 }
 
 impl InodeCore {
-    /// Fails when the inode was deleted while the caller waited for it.
+    /// Fails if the inode was deleted, perhaps while the caller waited for the core lock.
     pub(crate) fn check_alive(&self, number: InodeNr) -> Result<()> {
         if self.deleted { Err(Error::StaleInode(number)) } else { Ok(()) }
     }
@@ -430,14 +442,14 @@ impl InodeCore {
         }
     }
 
-    /// Whether nothing is left to do: no orphan record to remove, no truncation to finish, no
-    /// deletion, and no size that the disk does not know yet.
+    /// Whether no work on the inode is left: no orphan record to remove, no truncation to finish,
+    /// no pending deletion, and no size that is not yet on disk.
     fn owes_nothing(&self) -> bool {
         let is_told = self.size <= self.slot.raw().size();
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
     }
 
-    /// The most bytes of content that the inode can hold; `None` if its content lies in blocks, or
+    /// The most bytes of content that can be stored inline; `None` if the content is in blocks, or
     /// other attributes leave no room.
     pub(crate) fn inline_room(&self, number: InodeNr) -> Result<Option<usize>> {
         if self.map != InodeMap::Inline && !self.may_be_inline {
@@ -447,8 +459,8 @@ impl InodeCore {
             .map_err(|kind| Error::from(Corruption::new(kind).in_inode(number)))
     }
 
-    /// Stores the two parts of inline content. They must fit, see [`Self::inline_room`]. The caller
-    /// sets the size.
+    /// Stores inline content: `head` in `i_block`, `tail` among the attributes. They must fit, see
+    /// [`Self::inline_room`]. The caller sets the size.
     pub(crate) fn store_inline(
         &mut self,
         number: InodeNr,
@@ -471,18 +483,19 @@ impl InodeCore {
         Ok(())
     }
 
-    /// Whether no old data can lie behind the end: the size is a multiple of the block, and no
-    /// truncation was left midway.
+    /// Whether there can be no stale data beyond the end of the file: its size is a multiple of the
+    /// block size, and no truncation is unfinished.
     pub(crate) fn has_clear_end(&self, block_size: usize) -> bool {
         !self.unfinished && self.size.is_multiple_of(u64_from_usize(block_size))
     }
 
-    /// Whether a change of content at the caller's time changes the times.
+    /// Whether a change of content at `ctx.now` changes the modification or change time.
     pub(crate) fn times_change(&self, ctx: &OpContext) -> bool {
         !ctx.caches_writes && (self.slot.modified() != ctx.now || self.slot.changed() != ctx.now)
     }
 
-    /// Sets the times of a change of content, unless the caller keeps times itself.
+    /// Sets modification and change time after a change of content, unless the caller keeps these
+    /// times itself ([`OpContext::caches_writes`]).
     pub(crate) fn touch(&mut self, ctx: &OpContext) {
         if !ctx.caches_writes {
             self.slot.set_modified(ctx.now);
@@ -510,18 +523,19 @@ impl InodeCore {
         self.slot.raw().flags()
     }
 
-    /// The table block and the offset in it, while there is something to encode.
+    /// The buffer of the table block and the byte offset in it, while the inode has changes to
+    /// encode.
     pub(crate) fn table(&self) -> Option<(Arc<Buffer>, usize)> {
         self.table.clone()
     }
 
-    /// Sets the next older inode of the orphan list, 0 for none.
+    /// Sets the link to the next older inode of the orphan list, 0 for none.
     pub(crate) fn set_orphan_link(&mut self, older: InodeNr) {
         self.slot.raw_mut().i_dtime.set(older.raw());
     }
 
-    /// As [`Self::set_orphan_link`], for an inode whose table block has joined the transaction
-    /// separately.
+    /// As [`Self::set_orphan_link`], for an inode that may not have joined the transaction. The
+    /// buffer of its table block, in `table`, has.
     pub(crate) fn relink_orphan(&mut self, older: InodeNr, table: (Arc<Buffer>, usize)) {
         self.set_orphan_link(older);
         self.table.get_or_insert(table);

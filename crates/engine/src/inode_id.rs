@@ -14,9 +14,9 @@ pub struct InodeId {
     pub generation: u32,
 }
 
-/// How an operation names an inode. A number alone means whichever inode has it now. With a
-/// generation, the operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once the
-/// inode is deleted, even if another has its number then.
+/// How a caller names an inode. A number alone means whichever inode has it now. With a generation,
+/// operations fail with [`Error::StaleInode`](crate::Error::StaleInode) once the inode is deleted,
+/// even if another inode has its number by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeRef {
     /// The number.
@@ -25,12 +25,12 @@ pub struct InodeRef {
     pub generation: Option<u32>,
 }
 
-/// What a name stands for.
+/// The inode that a name in a directory stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The inode.
     pub inode: InodeId,
-    /// Its type.
+    /// The inode's type.
     pub kind: FileType,
 }
 

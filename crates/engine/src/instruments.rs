@@ -1,6 +1,6 @@
-//! The interface for instruments: for comparing decisions with a kernel's, and for tests of tests.
-//! Users of a file system need none of it: an instance opened without [`Instruments`] does not use
-//! it.
+//! The interface for instruments: code that compares the engine's decisions with a kernel's, and
+//! tests that check whether the crash tests notice broken rules. Users of a file system need none
+//! of it: an instance opened without [`Instruments`] does not use it.
 
 mod broken_rule;
 mod io_ends;
@@ -11,16 +11,17 @@ pub use io_ends::{IoEnd, IoEndSource, IoEnds};
 /// What an instance does differently for an instrument.
 #[derive(Clone, Debug, Default)]
 pub struct Instruments {
-    /// Cut write-back where Linux's page cache would cut it. Costs memory for each file that is
-    /// written, even once it is clean.
+    /// Split write-back into requests where Linux's page cache would split it. Costs memory for
+    /// each file that is written, even once it is clean.
     pub page_cache: bool,
-    /// Reports when the I/O of write-back has ended. `None`: at once.
+    /// Reports when the I/O of write-back has ended. `None`: it counts as ended at once.
     pub io_ends: Option<IoEnds>,
-    /// Blocks that a transaction may change before it is committed: 64 to three quarters of the
-    /// log. `None`: a third of the log, as in Linux. Never more than three quarters of what the
-    /// cache may hold, or 256 if that is more. Without a journal this is the only limit.
+    /// The most blocks that a transaction may change before it is committed, from 64 to three
+    /// quarters of the log. `None`: a third of the log, as in Linux. The metadata cache sets
+    /// another limit: three quarters of what it may hold, or 256 blocks if that is more. Without a
+    /// journal, the cache's limit is the only one.
     pub transaction_blocks: Option<usize>,
-    /// Stripe in blocks instead of the superblock's, as the mount option `stripe`.
+    /// Stripe width in blocks, instead of the superblock's; as the mount option `stripe`.
     pub stripe: Option<u32>,
     /// A rule to break; only for tests of crash tests.
     pub broken_rule: Option<BrokenRule>,

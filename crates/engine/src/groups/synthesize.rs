@@ -12,7 +12,7 @@ impl Groups {
         self.each_metadata(group, |blocks| self.mark_blocks(group, bits, blocks));
     }
 
-    /// How many bits are clear in the bitmap of [`Self::synthesize`].
+    /// How many clusters are free in the bitmap of [`Self::synthesize`].
     pub(super) fn synthesized_free(&self, group: GroupNr) -> u32 {
         let geometry = self.geometry();
         let clusters = geometry.clusters_in_group(group);
@@ -31,11 +31,13 @@ impl Groups {
         clusters.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
     }
 
-    /// Calls `f` with the blocks of every piece of metadata that may lie in a group.
+    /// Calls `f` with the blocks of every piece of metadata that may be in `group`; some may be in
+    /// other groups of its flex group.
     fn each_metadata(&self, group: GroupNr, mut f: impl FnMut(Range<BlockNr>)) {
         let geometry = self.geometry();
         f(self.sb.head(group).blocks());
-        // With flex_bg a group may hold bitmaps and tables of its neighbours in the flex group.
+        // With flex_bg, a group may hold bitmaps and inode tables of other groups of its flex
+        // group.
         let flex = geometry.flex_of(group).raw() << geometry.fields().flex_bits;
         let end = geometry.groups().min(flex.saturating_add(geometry.flex_size()));
         let table_blocks = geometry.inode_table_blocks();
@@ -48,7 +50,7 @@ impl Groups {
         }
     }
 
-    /// Sets the bits of this group's clusters that `blocks` touch.
+    /// Sets the bits of those clusters of `group` that contain any of `blocks`.
     fn mark_blocks(&self, group: GroupNr, bits: &mut [u8], blocks: Range<BlockNr>) {
         let geometry = self.geometry();
         let first = geometry.group_first_block(group).raw();

@@ -1,10 +1,10 @@
-//! Which files have had dirty data, and since when: the order of write-back, and the age for the
-//! timer.
+//! The order in which files are written back, and when the data of each became dirty, from which
+//! write-back by age is timed.
 //!
 //! Linux writes files back in the order in which their data became dirty, whatever their numbers
-//! (observed on 6.18). A file's position is kept in the inode and in a list, so that making room
-//! finds the oldest file without looking at all others. Both change together, under the inode's
-//! content lock or when nobody else has the inode.
+//! (observed on 6.18). A file's position in this order is kept in its inode and in a list, so that
+//! the oldest file is found without looking at all others. Inode and list change together, under
+//! the inode's content lock or when nobody else has a reference to the inode.
 
 use super::Inode;
 use blockyard_disk::InodeNr;
@@ -16,18 +16,19 @@ use std::ops::RangeInclusive;
 /// Number of lists over which the positions are spread.
 const LISTS: usize = 16;
 
-/// A file's position. A hint beside the data. Relaxed: whoever acts on it takes the content lock
-/// and looks again.
+/// A file's position in the order of write-back, and its time. Only a hint, so accesses are
+/// relaxed: whoever acts on it takes the content lock and looks again.
 #[derive(Default)]
 pub(crate) struct DirtySince {
-    /// Position among all files that became dirty, 0 for none. A file that fsync wrote keeps it.
+    /// Position among all files that became dirty, 0 for none. A file that fsync has written keeps
+    /// its position.
     order: AtomicU64,
     /// When the data became dirty, by the writer's clock, in seconds.
     seconds: AtomicU64,
 }
 
 impl DirtySince {
-    /// Position in the order, and time; `None` for a file without a position.
+    /// The position and the time in seconds; `None` for a file without a position.
     pub(crate) fn get(&self) -> Option<(u64, i64)> {
         let order = self.order.load(Ordering::Relaxed);
         (order > 0).then(|| (order, self.seconds.load(Ordering::Relaxed).cast_signed()))
@@ -41,7 +42,7 @@ pub(super) struct DirtyFiles {
     lists: Box<[List]>,
 }
 
-/// Positions and their files.
+/// Some positions, and the file at each.
 type List = CachePadded<Mutex<BTreeMap<u64, InodeNr>>>;
 
 impl DirtyFiles {
@@ -78,12 +79,12 @@ impl DirtyFiles {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Number of positions.
+    /// How many files have a position.
     pub(super) fn len(&self) -> u64 {
         self.lists.iter().map(|list| u64_from_usize(list.lock().len())).sum()
     }
 
-    /// The first position in a range.
+    /// The lowest position in use within a range, and the file there.
     pub(super) fn first_in(&self, places: RangeInclusive<u64>) -> Option<(u64, InodeNr)> {
         if places.is_empty() {
             return None;

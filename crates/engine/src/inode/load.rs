@@ -33,7 +33,7 @@ impl Inodes {
         self.load(number, false)
     }
 
-    /// As [`Self::load_inode`], for inodes whose deletion time is a link of the orphan list.
+    /// As [`Self::load_inode`], for inodes on the orphan list, which may have no links.
     pub(crate) fn load_orphan(&self, number: InodeNr) -> Result<Inode> {
         self.load(number, true)
     }
@@ -47,8 +47,8 @@ impl Inodes {
         let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
         let size = usize::from(self.sb.geometry().inode_size());
         let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
-        // A deleted inode keeps its mode, but no link. As in Linux, an inode that only lacks links
-        // counts as deleted.
+        // A deleted inode keeps its mode, but its link count is 0. As in Linux, any inode without
+        // links counts as deleted.
         let gone = InodeSlot::new(&*slot).raw().i_links_count.get() == 0;
         if gone && !orphan && number >= self.sb.first_inode() {
             return Err(Error::StaleInode(number));
@@ -78,13 +78,13 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// Treats a loaded inode as changed and written. It may have left memory before its changes
-    /// were committed or its data was flushed, and a request for durability must wait for both.
-    /// `buffer` is its table block.
+    /// Presumes that the loaded inode has uncommitted changes and unflushed data, if that is
+    /// possible. It may have left memory before its changes were committed or its data was flushed,
+    /// and a request for durability must wait for both. `buffer` is its table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
-        // Ask the block first. If a commit has just taken it, that transaction has ended, so
-        // `last_to_change` returns it or a later one.
+        // Read the block's epoch first. If a commit has just taken the block, its transaction has
+        // ended, so `last_to_change` returns this transaction or a later one.
         let changed_in = buffer.changed_in();
         let last = if self.rules.imitates_memory() && self.txns.has_changes() {
             // As in Linux (observed on 6.18), an inode that is loaded while a transaction runs
@@ -120,10 +120,11 @@ impl Inodes {
         (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
     }
 
-    /// Joins an inode to the transaction. Changes of its core reach the disk if they are made
-    /// before the caller unlocks the core. The creator of an inode may unlock the core and change
-    /// it later, because [`Self::encode_waiting`] passes over inodes that somebody holds. Joining
-    /// reads the table block and may fail, so it belongs before the first change of an operation.
+    /// Joins an inode to the transaction. Changes that the caller makes before it unlocks the core
+    /// reach the disk. The creator of an inode may also unlock the core and change the inode later:
+    /// it has a reference to the inode, and [`Self::encode_waiting`] passes over inodes that are in
+    /// use. Joining reads the table block and may fail, so it belongs before the first change of an
+    /// operation.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
@@ -157,18 +158,19 @@ impl Inodes {
         Ok(())
     }
 
-    /// If many inodes are waiting, encodes the one that changed longest ago on this CPU slot, and
-    /// one more. They are still in the CPU's cache then, and the table may forget them before the
-    /// commit. Passes over inodes that somebody holds: they must stay joined until they are
-    /// changed. The caller holds no core.
+    /// If many inodes wait to be encoded, encodes up to two of those that changed longest ago on
+    /// this CPU slot. These are still in the CPU's cache, and afterwards the table may drop them
+    /// without waiting for the commit. Passes over inodes in use, because their users may still
+    /// change them after joining. The caller holds no core lock.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
         for inode in std::iter::from_fn(|| self.table.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());
         }
     }
 
-    /// Notes an inode that was changed with the gate closed. Its table block is in the running
-    /// transaction. The caller holds its core.
+    /// Notes that an inode's link in the orphan list was changed while the gate was closed, so
+    /// outside any handle. The inode's table block is already in the running transaction. The
+    /// caller holds the core lock.
     pub(crate) fn note_relinked(&self, inode: &Arc<Inode>) {
         let epoch = self.txns.epoch();
         if inode.epoch() != epoch {
@@ -187,8 +189,9 @@ impl Inodes {
         }
     }
 
-    /// Loads the table block of an inode to be created, unless it was never used and starts as
-    /// zeroes.
+    /// Reads the table block of an inode to be created and joins it to the transaction. Does
+    /// nothing if no inode in that block was ever used (those from index `unused_from` on): the
+    /// block then starts as zeroes.
     pub(crate) fn reserve_table_block(
         &self,
         handle: &Handle<'_>,

@@ -2,19 +2,20 @@
 //!
 //! Opening holds the content lock shared and checks under it that the inode is not deleted. (The
 //! creator of an inode opens it without that lock, before anybody else can delete it.) Deleting
-//! holds it exclusively and reads the counts under it. So an open inode is never deleted. An inode
-//! without links is deleted once: with the last reference, whose owner sees that there are no
-//! links, or with the last link, whose owner sees no reference. Links are changed and read under
-//! the core's lock, which orders the two.
+//! holds the content lock exclusively and reads the counts under it. So an open inode is never
+//! deleted. An inode without links is deleted exactly once: either by the thread that ends the last
+//! reference and then sees no links, or by the thread that removes the last link and then sees no
+//! references. The link count is changed and read under the core lock, so one of the two threads
+//! sees what the other did.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
 
 /// Open references of an inode.
 pub(crate) struct OpenCounts<B: Backend = Native> {
-    /// All of them. The release at the end of a reference pairs with the acquire of the deletion:
-    /// what was done through the reference came before.
+    /// All references. The release in [`Self::end`] pairs with the acquire of the deletion, so
+    /// everything done through a reference happens before the deletion.
     all: B::AtomicU32,
-    /// Those that may write.
+    /// References that may write.
     writers: B::AtomicU32,
 }
 
@@ -32,13 +33,13 @@ impl<B: Backend> OpenCounts<B> {
         }
     }
 
-    /// Whether there is a reference of this kind.
+    /// Whether there is a reference and, if `write` is true, also one that may write.
     pub(crate) fn has(&self, write: bool) -> bool {
         self.is_open() && (!write || self.has_writer())
     }
 
-    /// Ends a reference's right to write. Returns whether none may write any more. The reference
-    /// itself must end next.
+    /// Ends a reference's right to write. Returns whether it was the last that may write. The
+    /// reference itself must end next.
     pub(crate) fn end_writer(&self) -> bool {
         one_less::<B>(&self.writers)
     }
@@ -48,12 +49,12 @@ impl<B: Backend> OpenCounts<B> {
         one_less::<B>(&self.all)
     }
 
-    /// Whether somebody has it open.
+    /// Whether there is any reference.
     pub(crate) fn is_open(&self) -> bool {
         self.all.load(Ordering::Acquire) > 0
     }
 
-    /// Whether somebody may write to it.
+    /// Whether there is a reference that may write.
     pub(crate) fn has_writer(&self) -> bool {
         self.writers.load(Ordering::Acquire) > 0
     }
@@ -80,8 +81,8 @@ mod tests {
 
     type AtomicU32 = <Shuttle as Backend>::AtomicU32;
 
-    /// An inode as references see it: its deletion under the content lock, its links under the
-    /// core's.
+    /// The parts of an inode that matter to references: `deleted`, whose lock stands for the
+    /// content lock, and `links`, whose lock stands for the core lock.
     struct Model {
         deleted: RwLock<bool, Shuttle>,
         links: RwLock<u32, Shuttle>,
@@ -142,8 +143,8 @@ mod tests {
         shuttle::check_pct(scenario, schedules / 2, 3);
     }
 
-    /// Readers, a writer, and two threads that remove the names: the inode stays for those that
-    /// have it open, and is deleted once.
+    /// Two readers and a writer open the inode while two threads remove its names: the inode stays
+    /// while it is open, and is deleted once.
     #[test]
     fn an_open_inode_stays_and_a_forgotten_one_goes_once() {
         explore(|| {
@@ -171,8 +172,8 @@ mod tests {
         });
     }
 
-    /// An inode that is open from the start loses its only name: it stays until the reference ends,
-    /// and is deleted once.
+    /// The only name of an inode that is open from the start is removed: the inode stays until the
+    /// reference ends, and is deleted once.
     #[test]
     fn a_reference_from_the_start_keeps_what_has_no_name() {
         explore(|| {

@@ -1,4 +1,6 @@
-//! The table of inodes in memory: a bounded, sharded map that drops unused inodes.
+//! The table of inodes in memory: a bounded, sharded map that drops unused inodes by the CLOCK
+//! algorithm. In each shard, a *hand* moves over the inodes and drops those that were not accessed
+//! since it last passed.
 
 use super::Inode;
 use super::dirty_files::DirtyFiles;
@@ -11,16 +13,16 @@ use blockyard_sync::{CachePadded, CpuSlot, Mutex, Ordering, rank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Inodes that the hand looks at per insertion: bounds the time under the shard's lock.
+/// The most inodes that one call looks at, to bound the time under a lock.
 const STEPS: usize = 8;
 /// How many created inodes a shard lists apart from the others. If one more is created, the oldest
 /// is dropped, or joins the others if it was accessed or must stay. So creating millions of inodes
 /// reuses memory that is still in the CPU's cache, and displaces no inode in use.
 const MADE_MAX: usize = 16;
-/// Removed inodes of a shard that are remembered.
+/// How many removed inodes a shard remembers.
 const REMOVED_KEPT: usize = 16;
-/// Inodes of one CPU slot that may wait to be encoded; beyond that, creating another encodes the
-/// oldest. Few enough that they are still in the CPU's cache then.
+/// How many inodes of one CPU slot may wait to be encoded. Beyond that, creating another encodes
+/// the oldest ones. The number is so small that these are still in the CPU's cache.
 const WAITING_MAX: usize = 128;
 
 /// Inodes in memory and the list of those that changed.
@@ -32,7 +34,7 @@ pub(crate) struct InodeTable {
     made_max: usize,
 }
 
-/// One CPU slot's list of inodes to encode, the earliest change at the front; but inodes that
+/// One CPU slot's list of inodes to encode, in the order in which they changed; but inodes that
 /// [`InodeTable::take_waiting`] passes over move to the end.
 type DirtyList = CachePadded<Mutex<VecDeque<Arc<Inode>>>>;
 
@@ -41,18 +43,19 @@ struct Shard {
     map: HashMap<u32, Arc<Inode>, NumberHasher>,
     /// Numbers of created inodes, the oldest first. Some may have been accessed or removed since.
     made: VecDeque<u32>,
-    /// The other numbers, in the order of the hand. Includes numbers of removed inodes.
+    /// The other numbers, in the order in which the hand reaches them. May include numbers of
+    /// removed inodes.
     ring: VecDeque<u32>,
-    /// Inodes removed so far. A thread that read an inode from its table block before its removal
-    /// must read again.
+    /// How many inodes were removed so far. If an inode was removed while a thread read it from its
+    /// table block, the thread must read it again.
     removals: u64,
     /// The numbers last removed: removal n, counted from 0, is at n modulo the length.
     removed: [u32; REMOVED_KEPT],
 }
 
 impl InodeTable {
-    /// An empty table of about `inodes_max` inodes for `slots` CPU slots. If Linux's
-    /// memory is imitated, new inodes stay as long as there is room.
+    /// An empty table for about `inodes_max` inodes and `slots` CPU slots. If the rules imitate
+    /// Linux's memory, created inodes stay as long as there is room.
     pub(crate) fn new(inodes_max: usize, slots: usize, rules: &Rules) -> Self {
         let shard = || CachePadded::new(Mutex::new(rank::INODE_TABLE, Shard::default()));
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, VecDeque::new()));
@@ -69,7 +72,7 @@ impl InodeTable {
         &self.shards[shard_of(u64::from(inode.raw()))]
     }
 
-    /// The inode; `load` makes it if it is not in memory. `load` runs without a lock and may run
+    /// The inode, read by `load` if it is not in memory. `load` runs without a lock and may run
     /// more than once.
     pub(crate) fn get(&self, number: InodeNr, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
         loop {
@@ -120,22 +123,22 @@ impl InodeTable {
         }
     }
 
-    /// Notes that the file's data became dirty at `seconds` by the writer's clock. The file is
-    /// written back after all files that have a position already. If it has one itself, it keeps
-    /// position and time.
+    /// Notes that the file's data became dirty at `seconds` by the writer's clock. The file gets a
+    /// position in the order of write-back, after all files that have one. If it has a position
+    /// already, it keeps that and its time.
     pub(crate) fn note_dirty_data(&self, inode: &Inode, seconds: i64) {
         if inode.dirty_since.get().is_none() {
             self.dirty_files.add(inode, seconds);
         }
     }
 
-    /// Notes that the file was written back in its turn: it loses its position. The caller holds
+    /// Notes that the file was written back in its turn, which ends its position. The caller holds
     /// its content lock.
     pub(crate) fn note_clean_data(&self, inode: &Inode) {
         self.dirty_files.remove(inode);
     }
 
-    /// Files with a position in the order of write-back.
+    /// How many files have a position in the order of write-back.
     pub(crate) fn dirty_files_len(&self) -> u64 {
         self.dirty_files.len()
     }
@@ -148,7 +151,7 @@ impl InodeTable {
                 let (order, number) = self.dirty_files.first_in(places.clone())?;
                 places = order + 1..=*places.end();
                 let inode = self.shard(number).lock().map.get(&number.raw()).cloned();
-                // A file that was written or dropped meanwhile is passed over.
+                // Passes over a file that was written back or dropped meanwhile.
                 let is_there =
                     |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(at, _)| at == order);
                 if let Some(inode) = inode.filter(is_there) {
@@ -163,8 +166,8 @@ impl InodeTable {
         self.dirty[slot.index(self.dirty.len())].lock().push_back(Arc::clone(inode));
     }
 
-    /// If too many inodes wait to be encoded, takes from the list the first one that nobody holds.
-    /// Looks at no more than [`STEPS`]. The caller, inside a handle, encodes it.
+    /// If too many inodes wait to be encoded, takes from the list the first one that is not in use.
+    /// Looks at no more than [`STEPS`] inodes. The caller, inside a handle, encodes it.
     pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
         let mut list = self.dirty[slot.index(self.dirty.len())].lock();
         for _ in 0..STEPS {
@@ -172,7 +175,7 @@ impl InodeTable {
                 break;
             }
             let inode = list.pop_front()?;
-            // The two references are the list's and the table's.
+            // Two references belong to the list and the table.
             if Arc::strong_count(&inode) <= 2 {
                 return Some(inode);
             }
@@ -181,7 +184,7 @@ impl InodeTable {
         None
     }
 
-    /// Takes the inodes to encode. The gate is closed.
+    /// Takes all inodes to encode. The gate must be closed.
     pub(crate) fn take_dirty(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for list in &self.dirty {
@@ -223,9 +226,9 @@ impl Shard {
         }
     }
 
-    /// Moves the hand over one inode. The inode is dropped if nobody holds it, nobody accessed it
-    /// since the hand passed last, and it is idle ([`Inode::is_idle`]). Otherwise it goes to the
-    /// end of the ring.
+    /// Moves the hand over one inode. The inode is dropped if nobody has a reference to it, nobody
+    /// accessed it since the hand last passed, and it is idle ([`Inode::is_idle`]). Otherwise it
+    /// goes to the end of the ring.
     fn pass_hand(&mut self, number: u32, dirty_files: &DirtyFiles) {
         let Some(inode) = self.map.get(&number) else { return };
         if Arc::strong_count(inode) > 1 || inode.was_touched() || !inode.is_idle() {
@@ -255,7 +258,8 @@ impl Shard {
     fn remove(&mut self, number: u32) -> Option<Arc<Inode>> {
         self.note_removed(number);
         let removed = self.map.remove(&number);
-        // The ring keeps the number until the hand reaches it, unless it holds many removed ones.
+        // The ring keeps the number until the hand reaches it, unless the ring has many numbers of
+        // removed inodes.
         if self.ring.len() > 2 * self.map.len() + STEPS {
             self.ring.retain(|number| self.map.contains_key(number));
         }
@@ -266,7 +270,7 @@ impl Shard {
 impl Inode {
     /// Notes an access to the inode.
     fn touch(&self) {
-        // A load first, so that the line stays shared between CPU caches.
+        // Loads first, so that the cache line stays shared between CPUs if nothing changes.
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
         }
@@ -277,7 +281,7 @@ impl Inode {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the table may forget the inode.
+    /// Whether the table may drop the inode: it has no change, data, error, or other work left.
     fn is_idle(&self) -> bool {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)

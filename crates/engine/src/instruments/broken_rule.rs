@@ -1,23 +1,23 @@
-//! Rules of durability that tests can break, to show that they would notice.
+//! Rules of durability that tests can break, to show that the crash tests would notice.
 
-/// A rule of durability that an instance does not keep. Only for tests of crash tests: each of
-/// these loses or mixes data if the power fails at the wrong moment.
+/// A way in which an instance breaks a rule of durability. Only for tests of the crash tests: each
+/// of these can lose or corrupt data if the power fails at the wrong moment.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenRule {
-    /// The commit record is written without first flushing what it covers.
+    /// The commit record is written without first flushing the blocks that it covers.
     NoPreflush,
-    /// The tail of the log moves before the blocks that left the log are flushed at home.
+    /// The tail of the log moves before the blocks that a checkpoint wrote home are flushed.
     TailBeforeFlush,
     /// Freed metadata blocks are not revoked.
     RevokeOmitted,
-    /// A revoke stays in force when its block is metadata again.
+    /// A block's revoke is not cancelled when the block becomes metadata again.
     RevokeNotCancelled,
     /// Freed clusters are handed out again before the transaction that freed them has committed.
     EarlyRelease,
     /// A deleted inode leaves the orphan list before its blocks are freed.
     EarlyOrphanRemoval,
-    /// Tags carry wrong checksums.
+    /// The tags in descriptor blocks carry wrong checksums.
     BadTagChecksum,
     /// The size on disk rises before the data is written.
     SizeBeforeData,

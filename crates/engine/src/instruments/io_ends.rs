@@ -1,4 +1,4 @@
-//! When the I/O of write-back ended, as an observer of a kernel reports it.
+//! When the I/O of write-back has ended, as an observer of a kernel reports it.
 
 use blockyard_disk::InodeNr;
 use blockyard_sync::CpuSlot;
@@ -9,34 +9,35 @@ use std::sync::Arc;
 /// A run of written-back blocks whose I/O has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoEnd {
-    /// Its file.
+    /// The file.
     pub inode: InodeNr,
-    /// Its logical blocks.
+    /// The run's logical blocks.
     pub blocks: Range<u32>,
-    /// The CPU slot that converts it. What the conversion takes and frees affects how far this
-    /// slot's counters lag.
+    /// The CPU slot on which the run is converted to written extents. Blocks that the conversion
+    /// allocates or frees are counted in this slot's share of the lagging free-space counters.
     pub cpu: CpuSlot,
 }
 
-/// Tells when the I/O of runs of written-back blocks ended, as an observer saw it.
+/// Tells when the I/O of runs of written-back blocks has ended, as an observer saw it.
 pub trait IoEndSource: Send + Sync {
     /// The next run whose I/O has ended by now and that was not returned yet. Called repeatedly,
     /// until it returns `None`, at least before write-back and `fallocate` choose blocks. A file's
     /// content lock may be held, so this must not call the engine.
     fn next(&self) -> Option<IoEnd>;
 
-    /// Write-back has mapped a run of blocks, perhaps without any decision of the allocator.
+    /// Called when write-back has mapped a run of blocks, perhaps without calling the allocator.
     fn mapped(&self);
 
-    /// A write that cannot delay a block has allocated it, or failed to.
+    /// Called when a write could not delay the allocation of a block, and has allocated it or
+    /// failed to.
     fn allocated(&self) {}
 
-    /// A request that found no space has ended the transaction, to try again. For observers that
-    /// follow transactions.
+    /// Called when a request that found no space has ended the transaction, before it tries again.
+    /// For observers that follow transactions.
     fn committed(&self) {}
 
-    /// A write-back that found no space looks again for what to write. For observers that follow
-    /// transactions.
+    /// Called when a write-back that found no space starts again to look for dirty data. For
+    /// observers that follow transactions.
     fn walks_again(&self) {}
 }
 
