@@ -1,25 +1,26 @@
-//! Writing the jbd2 journal: transactions go into a ring of log blocks, and home later.
+//! Writing the jbd2 journal: a transaction's blocks are first written into a ring of log blocks,
+//! and later to their homes.
 //!
-//! A commit writes revoke records, descriptors and block images into the ring as they come,
-//! flushes, and writes the commit record durably. From then on the transaction survives a crash.
-//! Its images are only in the log until a *checkpoint* brings them home. Their positions are kept
-//! in memory ([`Committed`]), and meanwhile a reader of a block gets the committed image
-//! ([`HomeView`]). A checkpoint reads the newest committed image of each block of the oldest
-//! transactions from the log, writes it home, flushes, and only then moves the tail. After that the
-//! ring space before the tail may be overwritten.
+//! A commit writes revoke records, descriptors and *images* (copies of the changed blocks) into the
+//! ring, flushes, and writes the commit record durably. From then on the transaction survives a
+//! crash. Its images are only in the log until a *checkpoint* writes them home. Until then their
+//! positions are kept in memory ([`Committed`]), and a reader of a block gets the committed image
+//! ([`HomeView`]). A checkpoint takes the oldest transactions in the log. For each of their blocks
+//! it reads the newest committed image from the log and writes it home. Then it flushes, and only
+//! then moves the tail. After that the ring space before the tail may be overwritten.
 //!
-//! Order of writes (what stands before a `|` is complete before the rest begins), and what each
-//! order protects:
-//! * file data, log blocks | flush | commit record, durable: a commit record implies everything it
-//!   covers.
-//! * commit record | home: nothing at home is ahead of the log.
-//! * home | flush | tail, durable | reuse of ring space: what left the log is at home.
-//! * log marked in use, durable | first commit record: no committed transaction is overlooked.
+//! Order of writes (each step is complete before the step after the `|` begins), and why:
+//! * file data, log blocks | flush | commit record, durable: if a commit record is on the device,
+//!   so is everything that it covers.
+//! * commit record | home: no block at home is newer than the log.
+//! * home | flush | tail, durable | reuse of ring space: a block leaves the log only when it is
+//!   durable at home.
+//! * log marked in use, durable | first commit record: recovery overlooks no committed transaction.
 //!
-//! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block
-//! is always free. [`Committed`] holds the newest image of each block of the logged transactions
-//! until it is home, unless the block was revoked since. While it holds an image, the image's log
-//! block is not overwritten.
+//! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and at least one
+//! ring block is free. [`Committed`] holds the position of the newest image of each block of the
+//! logged transactions until that image is home, unless the block was revoked since. While it holds
+//! a position, that log block is not overwritten.
 
 mod blocks;
 mod committed;
@@ -42,7 +43,7 @@ use log::Log;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The error that an aborted journal records: EIO, which Linux writes as a negative number.
+/// The error that an aborted journal records: EIO, as a negative number like in Linux.
 const ERRNO: u32 = 5_u32.wrapping_neg();
 
 /// Where a journal writes.
@@ -65,12 +66,13 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     ring: Mutex<RingState, B>,
 }
 
-/// The fewest blocks of a log: those of the smallest journal without its superblock. As in Linux, a
-/// log that begins later or ends earlier in such a journal is not used.
+/// The fewest blocks that a log may have: those of the smallest journal, less its superblock. As in
+/// Linux, a journal is not used if `s_first` and `s_maxlen` leave its log fewer.
 const LOG_MIN: u32 = jbd2::BLOCKS_MIN - 1;
 
-/// The least that `blocks_max` can be set to: more than an operation that cannot be split really
-/// changes. One that asks for more credits, such as a rename, gets the whole transaction.
+/// The least that an instrument can set [`LogJournal::blocks_max`] to. An operation that cannot be
+/// split never changes as many blocks. If it asks for more credits, as a rename may, it gets the
+/// whole transaction.
 const TRANSACTION_MIN: usize = 64;
 
 /// How far the log is written before it starts over: this many times the largest size that the next
@@ -80,18 +82,18 @@ const FAR: usize = 3;
 
 /// Bounds of a transaction.
 pub(crate) struct Limits {
-    /// Blocks that may be dirty in memory.
+    /// The most blocks that may be dirty in memory.
     pub(crate) dirty_max: usize,
-    /// The most blocks of a transaction, if an instrument sets this.
+    /// The most blocks that a transaction may change, if an instrument sets this.
     pub(crate) transaction: Option<usize>,
 }
 
-/// The log and its content. One commit at a time, so nobody waits for this lock.
+/// The log and its content. Commits run one at a time, so nobody waits for the lock of this state.
 struct RingState {
     log: Log,
     /// From the oldest to the newest.
     logged: VecDeque<Transaction>,
-    /// Ring blocks of all of `logged`.
+    /// How many ring blocks the transactions in `logged` occupy.
     used: u32,
     /// The next log block to be written.
     head: u32,
@@ -122,11 +124,11 @@ struct Open {
     /// The next log block.
     at: u32,
     blocks: u32,
-    /// Free ring blocks for it.
+    /// How many ring blocks the transaction may occupy.
     room: u32,
     images: Vec<(BlockNr, Logged)>,
     revoked: Vec<BlockNr>,
-    /// A descriptor and its images.
+    /// Buffer in which a descriptor and its images are encoded.
     piece: Vec<u8>,
 }
 
@@ -153,8 +155,9 @@ impl<B: Backend> LogJournal<B> {
             return Err(Error::Refused(Refusal::LogTooShort { blocks, least: LOG_MIN }));
         }
         let len = usize_from_u32(blocks);
-        // As in Linux, a transaction may change as many blocks as a third of the log has. Until it
-        // commits, the clusters that it freed cannot be reused.
+        // As in Linux, a transaction may change a third as many blocks as the log has. The limit
+        // also affects allocation: clusters that a transaction freed cannot be reused before it
+        // commits.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
         let blocks_max = in_log.min(limits.dirty_max);
         assert!(0 < blocks_max && blocks_max < len, "transactions of {blocks_max} in a log of {len}");
@@ -181,10 +184,10 @@ impl<B: Backend> LogJournal<B> {
     }
 
     /// Makes sure that `needed` ring blocks are free. If they are not, a checkpoint of the oldest
-    /// transactions frees them, and leaves at most half of the ring in use. When the head has gone
-    /// far ([`FAR`]), a checkpoint of all transactions makes the log start over, so that it
-    /// occupies only a part of its device. Returns [`Prepared::Unreadable`] if the blocks cannot be
-    /// freed because the log cannot be read.
+    /// transactions frees them, and leaves at most half of the ring in use. When the head is far
+    /// from the ring's start ([`FAR`]), a checkpoint of all transactions makes the log start over,
+    /// so that only a part of its blocks is ever written. Returns [`Prepared::Unreadable`] if ring
+    /// blocks cannot be freed because the log cannot be read.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();
         let has_gone_far = self.has_gone_far(ring);
@@ -203,7 +206,8 @@ impl<B: Backend> LogJournal<B> {
         }
         let prepared = self.checkpoint(ring, count)?;
         if ring.used + needed < len {
-            // Unreadable blocks are tried again when they are needed.
+            // There is room even if the checkpoint failed to read the log. A later checkpoint tries
+            // again.
             return Ok(Prepared::Ready);
         }
         if matches!(prepared, Prepared::Unreadable(_)) {
@@ -212,16 +216,16 @@ impl<B: Backend> LogJournal<B> {
         Err(Error::Refused(Refusal::TransactionTooLarge { blocks: needed, log: len }))
     }
 
-    /// Whether the log's next block is so far from its first that it should start over.
+    /// Whether the head is so far from the ring's start that the log should start over.
     fn has_gone_far(&self, ring: &RingState) -> bool {
         let all = ring.log.ring();
         debug_assert!(all.contains(ring.head), "the head {} lies outside of the ring", ring.head);
         usize_from_u32(ring.head - all.first()) > (FAR * ring.blocks).max(usize_from_u32(all.len() / 8))
     }
 
-    /// Brings the oldest `count` transactions home and forgets them in the log. If those were all
-    /// and the head has gone far, the log starts over: the old content at the ring's start is older
-    /// than what recovery asks for.
+    /// Writes the oldest `count` transactions home and removes them from the log. If the log is
+    /// then empty and the head is far from the ring's start, the log starts over. Recovery does not
+    /// mistake the old content there for part of the log, because its transaction ids are too low.
     fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<Prepared> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
         else {
@@ -290,8 +294,8 @@ impl<B: Backend> Journal for LogJournal<B> {
         debug_assert!(blocks <= self.blocks_max, "{blocks} blocks in a transaction of {}", self.blocks_max);
         let ring = &mut *self.ring.lock();
         ring.blocks = blocks;
-        // The surplus is for what operations do not count (log descriptors, the commit record, the
-        // superblock), and for what they change beyond their credits.
+        // The surplus is for blocks that operations do not count (log descriptors, the commit
+        // record, the superblock), and for blocks that they change beyond their credits.
         self.make_room(ring, u32_from_usize(blocks + blocks / 8 + 8))
     }
 
@@ -355,7 +359,8 @@ impl<B: Backend> Journal for LogJournal<B> {
     fn commit(&self, now: Timestamp) -> Result<()> {
         let ring = &mut *self.ring.lock();
         let time = CommitTime { seconds: now.seconds.max(0).unsigned_abs(), nanoseconds: now.nanoseconds };
-        // Recovery takes a commit record for a leftover if its time is before the previous one's.
+        // Recovery takes a commit record for a leftover of older transactions if its time is before
+        // that of the previous commit record.
         ring.last_time = ring.last_time.max(time);
         let (tid, at) = (ring.open.tid, ring.open.at);
         let blocks = ring.log.blocks();

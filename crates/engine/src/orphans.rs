@@ -1,13 +1,14 @@
 //! Orphans: inodes whose removal or truncation must survive a crash.
 //!
-//! Two kinds of inodes are recorded on disk: one without a name, until it is deleted or named, and
-//! a file whose truncation needs more than one handle, or fails midway. The record is made in the
-//! transaction that makes the inode an orphan, and removed in the one that finishes it. Records go
-//! into the orphan file if the image has one with a free slot. Otherwise they go on the list that
-//! starts in the superblock and runs through `i_dtime`. Opening for writing finishes the recorded
-//! orphans; read-only opens leave them.
+//! Two kinds of inodes are recorded on disk: inodes without a name, until they are deleted or get a
+//! name, and files whose truncation needs more than one handle or fails midway. The record is added
+//! in the transaction that makes the inode an orphan, and removed in the transaction that ends this
+//! state. Records go into the orphan file if the image has one with a free slot. Otherwise they go
+//! on the list that starts in the superblock and is linked through `i_dtime`. When an image is
+//! opened for writing, the recorded deletions and truncations are finished; a read-only open leaves
+//! them.
 //!
-//! As in Linux, images without a journal keep no records: after a crash the records could be wrong.
+//! As in Linux, no records are kept without a journal, because after a crash they could be wrong.
 //!
 //! A record always names an inode in use. It is added after the inode is marked as used, and
 //! removed before the inode is freed, in the same handle. Adding and removing need no reading and
@@ -33,8 +34,8 @@ pub(crate) struct Orphans {
     file: Option<OrphanFile>,
 }
 
-/// An inode of the list. Inode and table block stay in memory while the inode is in the list:
-/// if the next older inode leaves the list, this inode's `i_dtime` must name another.
+/// An inode of the list. The inode and its table block stay in memory while the inode is on the
+/// list: if the next older inode leaves the list, this inode's `i_dtime` must change.
 #[derive(Clone)]
 struct Listed {
     inode: Arc<Inode>,
@@ -52,8 +53,8 @@ impl Orphans {
         Self { kept, list: Mutex::new(rank::ORPHANS, List::default()), file: None }
     }
 
-    /// Takes over a record from the list of the image. The caller begins with the oldest one.
-    /// `table` is the inode's slot in its table.
+    /// Takes over a record from the list on disk. The caller begins with the oldest one. `table` is
+    /// the inode's table block and the byte offset in it.
     pub(crate) fn note_listed(&self, inode: &Arc<Inode>, table: (Arc<Buffer>, usize)) {
         let entry = Listed { inode: Arc::clone(inode), table };
         let (key, _) = self.list.lock().push(inode.number(), entry);
@@ -105,8 +106,8 @@ impl Orphans {
         }
     }
 
-    /// Stores the list's changed links in the inodes, and returns its head. The gate must be
-    /// closed.
+    /// Stores the list's changed links in the inodes, and returns the head of the list. The gate
+    /// must be closed.
     pub(crate) fn freeze_orphans(&self, inodes: &Inodes) -> Option<InodeNr> {
         let (head, relinked) = {
             let mut list = self.list.lock();

@@ -1,18 +1,18 @@
-//! Whose clusters an allocation may take.
+//! Which clusters an allocation may take.
 
-/// Whose clusters may be taken when space is short.
+/// Which clusters an allocation may take when space is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
     /// Clusters that are not reserved.
     Ordinary,
-    /// Ordinary clusters and the file system's own reserve. For blocks that a mapping needs so that
-    /// space can be freed, or so that data that was already accepted can be written.
+    /// Ordinary clusters and the file system's own reserve. For tree blocks without which space
+    /// could not be freed, or accepted data could not be written.
     Reserve,
     /// Clusters reserved when the data was written, and the file system's own reserve.
     Reserved,
     /// As [`Pool::Reserved`], but without the file system's own reserve. Linux requests blocks like
-    /// this when it preallocates where data is delayed, and for the indirect blocks above delayed
-    /// data (observed on 6.18).
+    /// this when `fallocate` covers delayed data, and for the indirect blocks above delayed data
+    /// (observed on 6.18).
     Delayed,
 }
 

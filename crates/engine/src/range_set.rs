@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Numbers in ranges; no two ranges touch.
+/// A set of numbers. No two of its ranges overlap or adjoin.
 #[derive(Debug, Default)]
 pub(crate) struct RangeSet {
     ends: BTreeMap<u32, u32>,
@@ -38,7 +38,7 @@ impl RangeSet {
         before.into_iter().chain(inside).map(move |(&start, &end)| start.max(range.start)..end.min(range.end))
     }
 
-    /// Adds a range, and joins it with those that it touches.
+    /// Adds a range, and merges it with the ranges that it overlaps or adjoins.
     pub(crate) fn insert(&mut self, mut range: Range<u32>) {
         if range.is_empty() {
             return;

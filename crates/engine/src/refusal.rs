@@ -3,7 +3,8 @@
 
 use blockyard_disk::GroupNr;
 
-/// Why an image is refused. If the reason does not show what to do, the text often says it.
+/// Why an image is refused. Where the reason alone does not show what to do, the message usually
+/// says it.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// A size or revision that the format allows but this version does not support.
@@ -41,8 +42,8 @@ pub enum Refusal {
     /// The log has transactions and is not replayed here.
     #[error("the journal is not empty: it must be recovered first")]
     LogInUse,
-    /// The log has fewer blocks than the smallest journal; the rest of it was given to something
-    /// else. Linux does not mount it either.
+    /// The journal's superblock leaves the log fewer blocks than the log of the smallest journal
+    /// has. Linux does not mount such an image either.
     #[error(
         "the log of the journal has {blocks} blocks and needs at least {least}: make the journal again \
          (tune2fs -O ^has_journal, then tune2fs -j), or open the image read-only"
@@ -50,13 +51,13 @@ pub enum Refusal {
     LogTooShort {
         /// Blocks of the log.
         blocks: u32,
-        /// The fewest that a log has.
+        /// The fewest blocks that a log may have.
         least: u32,
     },
     /// The journal cannot be read or replayed as it is.
     #[error(transparent)]
     Journal(blockyard_recovery::Error),
-    /// The log is smaller than one transaction.
+    /// The log is too small for the transaction.
     #[error("a transaction of {blocks} blocks does not fit a log of {log}")]
     TransactionTooLarge {
         /// Blocks that the transaction takes in the log.

@@ -1,15 +1,16 @@
 //! The blocks that no inode may map: superblocks, descriptors, bitmaps, inode tables, and an
 //! internal journal that is in use.
 //!
-//! A damaged mapping that names one of them would overwrite it with file data, or free it.
+//! If a damaged inode maps such a block, a write to the file would overwrite it, and a truncation
+//! would free it.
 
 use blockyard_disk::{BlockNr, Geometry};
 use std::ops::Range;
 
-/// Blocks of the file system itself.
+/// The blocks that no inode may map.
 #[derive(Debug)]
 pub(crate) struct SystemZones {
-    /// The blocks of the file system.
+    /// All blocks of the file system, mappable or not.
     all: Range<u64>,
     /// In ascending order. They neither overlap nor touch.
     zones: Box<[Range<u64>]>,
@@ -43,7 +44,7 @@ impl SystemZones {
 
 #[cfg(test)]
 impl SystemZones {
-    /// A file system of this many blocks without blocks of its own.
+    /// The zones of a file system of this many blocks, all of which may be mapped.
     pub(crate) fn none(blocks: u64) -> Self {
         Self { all: 0..blocks, zones: Box::default() }
     }

@@ -1,21 +1,22 @@
 //! The transaction seam: handles, the running transaction, commit points.
 //!
 //! Operations run inside a [`Handle`]: everything they change belongs to the transaction that was
-//! running when the handle began. Handles join by a sharded count ([`gate`]) and draw their credits
-//! from sharded pools ([`credits`]), so operations on different CPU slots share no lock here,
-//! except for revokes. A commit closes the gate, waits for the open handles, takes the lists of
-//! what changed ([`Taken`]) and opens the gate to the next transaction. Only then does it encode
-//! and copy. A thread that changes something the commit has not copied yet makes the copy for it:
-//! see [`Epoch`].
+//! running when the handle began. Handles are counted per CPU slot ([`gate`]) and draw their
+//! credits from pools per CPU slot ([`credits`]), so operations on different CPU slots share no
+//! lock here, except for revokes. A commit closes the gate, waits for the open handles, takes the
+//! lists of what changed ([`Taken`]) and opens the gate to the next transaction. Only then does it
+//! encode inodes and copy blocks. A thread that changes an object before the commit has copied it
+//! makes the copy for the commit: see [`Epoch`].
 //!
-//! A *commit point* ends a transaction: after every N handles of a CPU slot, by the callers' clock,
-//! or on demand. With a durable journal it is a commit. Without one the clock causes none, and only
-//! a transaction that is full, or must be durable, is written when it ends. Any other commit point
-//! just releases the transaction's frees to the allocator.
+//! A *commit point* ends a transaction. Commit points come after every N handles of a CPU slot, by
+//! the callers' clock, or on demand. With a durable journal, each is a commit. Without one, the
+//! clock causes no commit points, and a transaction is written at its end only if it is full or
+//! must be durable. Otherwise the commit point just releases the clusters that the transaction
+//! freed to the allocator.
 //!
-//! Lock order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit
-//! inside a handle. Every operation first reserves, then applies: what can fail comes before the
-//! first change.
+//! Lock order: inode content, handle, inode core, group, buffer. No thread waits for a commit
+//! inside a handle. Every operation first reserves, then applies: all steps that can fail come
+//! before the first change.
 
 mod credits;
 mod flushes;
@@ -54,25 +55,29 @@ pub(crate) struct Transactions<B: Backend = Native> {
     running: B::AtomicU64,
     dirty: Box<[DirtyList<B>]>,
     revoked: Mutex<BTreeSet<BlockNr>, B>,
-    /// Length of `revoked`. Relaxed: a block is reused only after its owner has revoked it.
+    /// Length of `revoked`, to be read without its lock. Relaxed: a block is allocated again only
+    /// after its former owner has revoked it, so the new owner sees that revoke counted.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
-    /// The last transaction that was written at its end, or is being written. Release at its end
-    /// pairs with the acquire of a thread that finds a block taken by its commit.
+    /// The last transaction that was written at its end, or is being written. The release store in
+    /// [`Self::switch`] pairs with the acquire load of a thread that finds that this transaction's
+    /// commit has taken a block.
     written: B::AtomicU32,
-    /// The last durable transaction. Release at the end of a commit pairs with the acquire of a
-    /// thread that asks.
+    /// The last durable transaction. The release store at the end of a commit pairs with the
+    /// acquire load in [`Self::is_durable`].
     durable: B::AtomicU32,
-    /// An operation panicked inside its handle: its changes must not be written. Release before its
-    /// handle leaves the gate pairs with the acquire of the commit that has closed it.
+    /// An operation panicked inside its handle, so its changes must not be written. The release
+    /// store before the handle leaves the gate pairs with the acquire load of the commit that has
+    /// closed the gate.
     abandoned: B::AtomicBool,
-    /// One commit at a time.
+    /// Lets only one commit run at a time.
     pub(crate) turn: Turn<B>,
 }
 
 /// What a transaction changed in the cache.
 pub(crate) struct Taken<B: Backend = Native> {
-    /// In no order. Held until readers can find the copies: a buffer in use is not evicted.
+    /// In no order. The commit holds these references until readers can find the committed copies,
+    /// because the cache does not evict a buffer in use.
     pub(crate) buffers: Vec<Arc<Buffer<B>>>,
     /// Sorted.
     pub(crate) revoked: Vec<BlockNr>,
@@ -98,7 +103,7 @@ impl<B: Backend> Transactions<B> {
         }
     }
 
-    /// Whether an operation panicked midway.
+    /// Whether an operation panicked inside its handle.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
@@ -139,7 +144,8 @@ impl<B: Backend> Transactions<B> {
         usize_from_u64(self.credits.budget())
     }
 
-    /// Gives back all credits. The gate must be closed, and nothing may have changed.
+    /// Gives back all credits. The gate must be closed, and the running transaction must have no
+    /// changes.
     pub(crate) fn restock(&self) {
         debug_assert!(!self.has_changes(), "changes hold credits");
         self.credits.reset();
@@ -177,14 +183,14 @@ impl<B: Backend> Transactions<B> {
         Some(kind)
     }
 
-    /// Whether a buffer or a revoke is in the running transaction. A hint unless the gate is
-    /// closed.
+    /// Whether the running transaction contains a buffer or a revoke. Only a hint unless the gate
+    /// is closed.
     pub(crate) fn has_changes(&self) -> bool {
         self.revoked_count.load(Ordering::Relaxed) > 0
             || self.dirty.iter().any(|list| !list.lock().is_empty())
     }
 
-    /// Takes what changed. The gate must be closed.
+    /// Takes the lists of what the transaction changed. The gate must be closed.
     pub(crate) fn take(&self) -> Taken<B> {
         let mut buffers = Vec::new();
         for list in &self.dirty {
@@ -196,8 +202,9 @@ impl<B: Backend> Transactions<B> {
         Taken { buffers, revoked: revoked.into_iter().collect() }
     }
 
-    /// Notes that no older logged copy of `block` may be replayed. True if that is new; always
-    /// false if the journal is not durable, because nothing is replayed then.
+    /// Revokes `block`: notes that no older logged copy of it may be replayed. Returns whether that
+    /// is a new revoke; always false if the journal is not durable, because nothing is replayed
+    /// then.
     fn revoke(&self, block: BlockNr) -> bool {
         let is_new = self.keeps_revokes && self.revoked.lock().insert(block);
         if is_new {

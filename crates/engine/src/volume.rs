@@ -37,7 +37,7 @@ use super_block::SuperBlock;
 /// The parts of an image that a commit brings together.
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// The superblock as of open; what changes is in `super_block`.
+    /// The superblock as it was at open; its fields that change are kept in `super_block`.
     pub(crate) sb: Arc<Superblock>,
     super_block: Mutex<SuperBlock>,
     pub(crate) cache: Arc<MetaCache>,
@@ -52,15 +52,16 @@ pub(crate) struct Volume {
     pub(crate) rules: Rules,
     read_only: bool,
     pub(crate) orphans: Orphans,
-    /// When the running transaction began, in Unix seconds (an i64's bits). Relaxed: a threshold.
+    /// When the running transaction began, in Unix seconds (the bits of an `i64`). Relaxed: only
+    /// compared with a threshold.
     started: AtomicU64,
     pub(crate) flushes: Arc<Flushes>,
     /// A thread has recorded the failure on the device, or is about to. Relaxed: the swap lets only
     /// one thread do it.
     failure_noted: AtomicBool,
     /// An operation failed or panicked midway, or found damage that must make the instance
-    /// read-only. From then on only this failure is written. Relaxed: a late reader writes into
-    /// memory only.
+    /// read-only. From then on nothing but a record of this failure is written to the device.
+    /// Relaxed: a thread that sees the flag late changes only memory.
     failed: AtomicBool,
     /// The damage that was logged.
     damage_logged: Mutex<Vec<Corruption>>,
@@ -71,7 +72,7 @@ pub(crate) struct Volume {
     inodes_created: AtomicU64,
 }
 
-/// The watch over an operation in progress: a panic while it lives makes the instance read-only.
+/// Watches over an operation in progress: a panic while this lives makes the instance read-only.
 #[must_use = "it watches while it lives"]
 pub(crate) struct Operation<'a> {
     volume: &'a Volume,
@@ -118,7 +119,7 @@ impl Volume {
         &self.options
     }
 
-    /// Whether it was opened read-only.
+    /// Whether the instance was opened read-only.
     pub(crate) const fn is_opened_read_only(&self) -> bool {
         self.read_only
     }
@@ -128,7 +129,7 @@ impl Volume {
         self.super_block.lock().overhead_blocks()
     }
 
-    /// Makes the instance read-only after something that cannot be undone in memory.
+    /// Makes the instance read-only, after a failure that left changes in memory incomplete.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -152,7 +153,8 @@ impl Volume {
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Returns the result of an operation's apply part. An error makes the instance read-only.
+    /// Passes on the result of the part of an operation that makes changes. An error makes the
+    /// instance read-only.
     pub(crate) fn apply<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.fail();
@@ -160,10 +162,10 @@ impl Volume {
         result
     }
 
-    /// Begins an operation that changes at most about `credits` blocks. May first commit. For the
-    /// end of another thread's commit it waits only if the running transaction has no room;
-    /// otherwise it waits at most until that commit has opened the gate. Call it without a handle
-    /// and without locks of mappings, groups or buffers.
+    /// Begins a handle for an operation that changes at most about `credits` blocks. May commit
+    /// first. If another thread commits, it waits for the end of that commit only if the running
+    /// transaction has no room; otherwise it waits only until that commit has opened the gate. The
+    /// caller must not have a handle, or hold the lock of a mapping, group or buffer.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         if self.has_failed() {
             self.note_failure(ctx);
@@ -207,7 +209,7 @@ impl Volume {
         first + (((block - first) >> geometry.cluster_ratio_bits()) << geometry.cluster_ratio_bits())
     }
 
-    /// Bytes of a block.
+    /// The size of a block in bytes.
     pub(crate) fn block_size(&self) -> usize {
         usize_from_u64(1 << self.geometry().block_bits())
     }

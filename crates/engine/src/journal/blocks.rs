@@ -17,9 +17,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The features that Linux sets at each read-write mount, and REVOKE from the start: otherwise
-    /// a crash before the next superblock write would leave revoke records in a log that does not
-    /// announce them.
+    /// The features that Linux sets at each read-write mount, and also REVOKE. If REVOKE were set
+    /// only with the first revoke record, a crash before the next superblock write would leave
+    /// revoke records in a log that does not announce them.
     fn features(self) -> JournalFeatures {
         let mut incompat = JournalIncompat::REVOKE;
         incompat.set(JournalIncompat::BIT64, self.is_64bit);
@@ -84,15 +84,15 @@ impl LogBlocks {
         self.block_size
     }
 
-    /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as
-    /// their positions allow. Returns the log block behind them.
+    /// Writes blocks from log block `start` on, wrapping around at the end of the ring, with as few
+    /// device calls as their positions allow. Returns the log block that follows them in the ring.
     pub(super) fn write(&self, start: u32, bytes: &[u8]) -> Result<u32> {
         self.runs(start, bytes.len())
             .try_for_each(|(offset, part)| self.device.write_at(offset, &bytes[part]))?;
         Ok(self.ring.advance(start, u32_from_usize(bytes.len() / self.block_size)))
     }
 
-    /// Reads blocks from log block `start` on, as [`Self::write`] writes them.
+    /// Reads blocks from log block `start` on, wrapping around like [`Self::write`].
     pub(super) fn read(&self, start: u32, bytes: &mut [u8]) -> Result<()> {
         self.runs(start, bytes.len())
             .try_for_each(|(offset, part)| self.device.read_at(offset, &mut bytes[part]))

@@ -1,10 +1,10 @@
-//! Where the log has the images of committed transactions that are not home yet, and a device that
-//! shows them.
+//! Where in the log the images of committed transactions are that are not home yet, and a device
+//! that shows these images to readers.
 //!
 //! The images themselves are only on the log's device, so pending checkpoints take almost no
-//! memory. A reader of the metadata cache that finds a block here never waits for a checkpoint.
-//! Unless its block is revoked, an entry leaves only after its home write has returned. Its log
-//! block is not overwritten before it has left.
+//! memory. Reading a block whose image is here never waits for a checkpoint. An entry is replaced
+//! by a newer image of its block, and removed if the block is revoked. Otherwise it is removed only
+//! after its image was written home. While an entry is here, its log block is not overwritten.
 
 use super::blocks::LogBlocks;
 use crate::txn::Prepared;
@@ -16,10 +16,10 @@ use blockyard_sync::{Backend, Native, RwLock, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most bytes brought home at once.
+/// The most bytes of images that a checkpoint reads and writes home at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// The newest committed image of each block that is not home.
+/// The position of the newest committed image of each block whose image is not home yet.
 pub(crate) struct Committed<B: Backend = Native> {
     log: Arc<LogBlocks>,
     images: RwLock<BTreeMap<BlockNr, Logged>, B>,
@@ -28,13 +28,14 @@ pub(crate) struct Committed<B: Backend = Native> {
 /// An image in the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Logged {
-    /// Its transaction.
+    /// The image's transaction.
     pub(super) tid: TxnId,
-    /// Its log block.
+    /// The image's log block.
     pub(super) at: u32,
-    /// The checksum of what was written there, if the log has checksums.
+    /// The checksum of the image as logged, if the log has checksums.
     pub(super) checksum: u32,
-    /// Whether its first word is 0 in the log, because it was the magic number of log records.
+    /// Whether the image's first word was replaced by 0 in the log, because it was the magic number
+    /// of log records.
     pub(super) is_escaped: bool,
 }
 
@@ -49,8 +50,8 @@ impl<B: Backend> Committed<B> {
         &self.log
     }
 
-    /// Records a committed transaction. Revoked blocks never go home: they may belong to another
-    /// owner now.
+    /// Records a committed transaction. Older images of revoked blocks are dropped and never go
+    /// home: the blocks may belong to another owner now.
     pub(super) fn insert(&self, images: &[(BlockNr, Logged)], revoked: &[BlockNr]) {
         debug_assert!(
             images.iter().all(|(block, _)| !revoked.contains(block)),
@@ -66,8 +67,8 @@ impl<B: Backend> Committed<B> {
     /// Writes the images of `last` and earlier transactions home, in ascending order of block.
     ///
     /// # Errors
-    /// Those of the home device. An unreadable image is reported in the result: others may be
-    /// home then, and all are still in the log.
+    /// Errors of writing to the home device. If an image cannot be read from the log, the result
+    /// says so instead: some images may have been written home then, but all are still in the log.
     pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<Prepared> {
         let images: Vec<(BlockNr, Logged)> = {
             let all = self.images.read();
@@ -93,8 +94,8 @@ impl<B: Backend> Committed<B> {
         Ok(Prepared::Ready)
     }
 
-    /// Reads images, consecutive ones by one call. Returns an error if a checksum shows that the
-    /// content is not what was written: it must not go home.
+    /// Reads images from the log, adjacent ones in one call. Returns an error if a checksum shows
+    /// that the content is not what was written, because such content must not go home.
     fn read(&self, images: &[(BlockNr, Logged)], bytes: &mut [u8]) -> Result<()> {
         let size = self.log.block_size();
         debug_assert_eq!(bytes.len(), images.len() * size, "a block for each image");
@@ -129,7 +130,7 @@ impl<B: Backend> Committed<B> {
         })
     }
 
-    /// Forgets what [`Self::bring_home`] wrote.
+    /// Removes the entries of `last` and earlier transactions, after [`Self::bring_home`].
     pub(super) fn remove_up_to(&self, last: TxnId) {
         self.images.write().retain(|_, image| image.tid.is_after(last));
     }
@@ -138,13 +139,13 @@ impl<B: Backend> Committed<B> {
         self.images.read().get(&block).copied()
     }
 
-    /// Reads the committed image of a block from the log. False if the block at home is current, so
-    /// the log is not needed; `bytes` then hold nothing of use.
+    /// Reads the committed image of a block from the log. Returns false if there is none, so the
+    /// block at home is current; the content of `bytes` is then undefined.
     fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
         while let Some(image) = self.find(block) {
             let read = self.read(&[(block, image)], bytes);
-            // While the entry is here its log block is not overwritten. So what was read is the
-            // image, unless the entry has left meanwhile.
+            // The log block is not overwritten while the entry is here. So if the entry is still
+            // here, the image was read intact.
             if self.find(block) == Some(image) {
                 return read.map(|()| true);
             }
@@ -153,8 +154,8 @@ impl<B: Backend> Committed<B> {
     }
 }
 
-/// The file system's device. Reads of one block show it as it will be once everything committed is
-/// home.
+/// The file system's device. Reads of one block show the block as it will be once all committed
+/// images are home.
 pub(crate) struct HomeView<B: Backend = Native> {
     home: Arc<dyn BlockDevice>,
     committed: Arc<Committed<B>>,
@@ -178,7 +179,8 @@ impl<B: Backend> BlockDevice for HomeView<B> {
         self.home.is_read_only()
     }
 
-    /// Shows committed images to reads of exactly one block. Others get what is at home now.
+    /// A read of exactly one aligned block gets its committed image, if there is one. Other reads
+    /// get the bytes that are at home now.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if buf.len() == self.block_size && usize_from_u64(offset).is_multiple_of(self.block_size) {
             let block = BlockNr::new(offset / u64_from_usize(self.block_size));
@@ -219,7 +221,7 @@ mod tests {
 
     const BLOCK: BlockNr = BlockNr::new(14_000);
 
-    /// Something that happens once, between finding an image and reading it.
+    /// What happens after a reader has found an image's position, and before it reads the image.
     type Meanwhile = Box<dyn FnOnce(&MemoryDevice) + Send>;
 
     /// A device that does something before its first read.
@@ -258,8 +260,8 @@ mod tests {
         [with; 1024]
     }
 
-    /// While a reader is about to read an image from the log, the image goes home and the log
-    /// overwrites its block; or another transaction commits the block.
+    /// When a reader is about to read an image from the log, the log block is overwritten, because
+    /// either the image was written home, or a later transaction has committed a newer image.
     #[test]
     fn who_reads_from_the_log_gets_the_newest_image_of_the_block() {
         for goes_home in [true, false] {

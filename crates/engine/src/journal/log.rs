@@ -15,7 +15,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log in these blocks. Its superblock gets the features of `blocks`, in memory only.
+    /// The log in these blocks. Sets the features of `blocks` in the superblock, in memory only.
     pub(super) fn open(blocks: Arc<LogBlocks>) -> Self {
         let mut raw = *blocks.place().superblock().raw();
         if raw.s_header.h_blocktype.get() != BlockKind::SuperblockV2.raw() {
@@ -43,7 +43,7 @@ impl Log {
         self.blocks.ring()
     }
 
-    /// Where an empty log continues.
+    /// The log block at which an empty log continues.
     pub(super) fn first_block(&self) -> u32 {
         let head = self.raw.s_head.get();
         if self.ring().contains(head) { head } else { self.ring().first() }
@@ -54,8 +54,8 @@ impl Log {
         self.raw.s_start.get() == 0
     }
 
-    /// Writes the tail: the oldest transaction needed is `tid`, beginning at log block `start`. If
-    /// `start` is 0, the log is empty and `tid` comes next. Durable.
+    /// Writes the tail: the oldest transaction that recovery needs is `tid`, which begins at log
+    /// block `start`. If `start` is 0, the log is empty and `tid` comes next. Durable.
     pub(super) fn write_tail(&mut self, start: u32, tid: TxnId) -> Result<()> {
         assert!(start == 0 || self.ring().contains(start), "the tail {start} lies outside of the ring");
         self.raw.s_start = U32::new(start);

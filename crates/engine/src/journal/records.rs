@@ -1,9 +1,10 @@
 //! A transaction as log blocks: revoke records, then descriptors with the images that they
 //! describe, then zeroes at the position of the commit record, which is written after a flush.
 //!
-//! The zeroes guard against a commit record of which only some sectors arrive. The record fills one
-//! sector, but its checksum covers the block. Over the log's old content, e2fsck 1.47 takes half a
-//! record for a corrupt transaction. Over zeroes the record is whole or absent.
+//! The zeroes guard against a torn write of the commit record. The record fills only the first
+//! sector of its block, but its checksum covers the whole block. If only that sector were written,
+//! over old log content, the checksum would be wrong, and e2fsck 1.47 would report a corrupt
+//! transaction. Over zeroes, the record is either complete or absent.
 
 use crate::txn::Image;
 use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBlock, RevokeBuilder, descriptor, escape};
@@ -47,10 +48,11 @@ fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
     parsed.map_or_else(Vec::new, |record| record.blocks().collect())
 }
 
-/// Encodes a descriptor and the images that it describes into `piece`. Images that look like a
-/// record are escaped. Calls `note` with each image's block, its checksum (0 if the log has none)
-/// and whether it was escaped. The checksum covers what is logged: the escaped image. `flipped`
-/// holds the bits to get wrong in the tags' checksums, and is 0 outside tests.
+/// Encodes a descriptor and the images that it describes into `piece`. Images that begin with the
+/// magic number of log records are escaped. Calls `note` with each image's block, its checksum (0
+/// if the log has none) and whether it was escaped. The checksum covers the image as logged, so
+/// after escaping. The bits of `flipped` are inverted in the tags' checksums; it is 0 outside
+/// tests.
 pub(super) fn describe(
     format: LogFormat,
     tid: TxnId,

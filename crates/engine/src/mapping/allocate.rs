@@ -1,4 +1,5 @@
-//! Chooses blocks for a hole, by goals, implied clusters and requests, and maps them.
+//! Chooses blocks for a hole and maps them. With bigalloc, the file may already own the cluster.
+//! Otherwise the allocator gets a request with a goal.
 
 use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
 use crate::inode::{Inode, InodeCore};
@@ -20,7 +21,7 @@ use blockyard_disk::{BlockNr, LogicalBlock};
 pub(crate) struct How {
     /// Whether the extent reads as zeroes until it is converted.
     pub(crate) unwritten: bool,
-    /// Whose clusters to take when space is short.
+    /// Which clusters may be taken when space is short.
     pub(crate) pool: Pool,
     /// Whether to ask for exactly the requested length, without preallocation.
     pub(crate) exact: bool,
@@ -36,13 +37,13 @@ pub(crate) struct Plan<'a> {
     claim: Option<Claim<'a>>,
     /// Claims for the missing indirect blocks above the extent, from the top.
     branch: Vec<Claim<'a>>,
-    /// Whether the extent stays an entry of its own, to be converted later.
+    /// Whether the extent is not merged with its neighbours, because it will be converted later.
     pub(crate) apart: bool,
 }
 
 impl Mapping {
-    /// Chooses blocks for the hole at `logical`, at most `len` blocks. `here` is the lookup of
-    /// `logical`.
+    /// Chooses blocks for the hole at `logical`, at most `len` blocks. `here` is the result of
+    /// looking up `logical`.
     pub(crate) fn plan_blocks(
         &self,
         ctx: &OpContext,
@@ -83,7 +84,7 @@ impl Mapping {
                 .right
                 .filter(|_| core.map == InodeMap::Extents)
                 .map(|e| (e.logical, BlockNr::new(e.physical))),
-            // Without delayed allocation, blocks are chosen before the size covers what is written.
+            // Without delayed allocation, blocks are chosen before the write raises the size.
             file_size: if self.volume.delays_allocation() { core.size } else { core.slot.raw().size() },
             pool: how.pool,
             exact: how.exact,
@@ -102,9 +103,9 @@ impl Mapping {
         Ok(Plan { extent, claim: Some(claim), branch, apart: false })
     }
 
-    /// Claims the missing indirect blocks above a block. They are claimed before the data, so that
-    /// reading a file that was written in order meets them on the way. Each is the goal of the
-    /// next.
+    /// Claims the missing indirect blocks above a block. They are claimed before the data block, so
+    /// that in a file written sequentially each indirect block precedes the data that it maps. Each
+    /// claimed block is the goal of the next.
     fn plan_branch(
         &self,
         ctx: &OpContext,
@@ -149,7 +150,7 @@ impl Mapping {
         Some(Extent { logical, len, physical, unwritten })
     }
 
-    /// The goal (docs/behaviour/block-allocation.md, "Requests").
+    /// The goal of a request for `logical` (docs/behaviour/block-allocation.md, "Requests").
     fn goal(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, logical: u32) -> BlockNr {
         match (here.left.or(here.first_in_leaf), here.leaf) {
             (Some(e), _) if logical >= e.logical => BlockNr::new(e.physical + u64::from(logical - e.logical)),
@@ -171,8 +172,9 @@ impl Mapping {
         first_goal(&self.volume.options().policy, self.volume.geometry(), &block)
     }
 
-    /// Takes and maps what was planned. If it cannot be mapped, the claim is released. But if the
-    /// mapping found no space and the rule is [`FailedClaim::Freed`], the claim is taken and freed.
+    /// Takes the planned blocks and maps them. If they cannot be mapped, the claim is released. But
+    /// if there was no space for the mapping's own blocks, and the rule is [`FailedClaim::Freed`],
+    /// the claimed blocks are taken and freed.
     pub(crate) fn apply_plan(
         &self,
         ctx: &OpContext,
@@ -207,8 +209,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Takes and frees, in the transaction, blocks for which the mapping has no room. Discards the
-    /// inode's preallocations first.
+    /// Takes and frees, in the transaction, the blocks of a claim that could not be mapped.
+    /// Discards the inode's preallocations first.
     fn free_claim(
         &self,
         ctx: &OpContext,

@@ -1,9 +1,9 @@
 //! Inodes with block maps (ext2 and ext3): 12 direct pointers, then trees of one, two and three
 //! levels.
 //!
-//! A lookup reads only the pointer arrays on the path to its logical block. Runs and holes that it
-//! finds end with the lowest array at the latest, as the kernel's requests do. If an indirect block
-//! is missing, the hole ends with the blocks that belong below the missing one.
+//! A lookup reads only the pointer arrays on the path to its logical block. A run or hole that it
+//! finds ends at the end of the lowest array at the latest, as the kernel's requests do. But if an
+//! indirect block is missing, the hole extends over all blocks that the missing one would map.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// The most blocks that one handle unmaps: 16 pointer arrays of 1 KiB.
 const REMOVAL_MAX: u32 = 1 << 12;
-/// Blocks searched at once for mapped ones.
+/// How many logical blocks are searched at a time for mapped ones.
 const WINDOW: u32 = 1 << 16;
 
 /// The array that holds the pointer of a logical block.
@@ -37,7 +37,7 @@ struct Array {
 
 /// Where a walk to a logical block ended.
 enum Walk {
-    /// At the array that holds its pointer.
+    /// At the array that holds the block's pointer.
     Found(Array),
     /// At a missing indirect block.
     Missing(Missing),
@@ -49,21 +49,22 @@ struct Missing {
     hole: u64,
     /// Number of missing levels of indirect blocks.
     levels: usize,
-    /// The goal of the first missing block: the target of the nearest pointer before its own in the
-    /// same array, else the block that holds this array; `None` if the inode holds it.
+    /// The goal for the first missing indirect block. This is the target of the nearest pointer
+    /// before its own pointer in the same array, or else the block that holds this array. `None` if
+    /// the inode holds the array and has no such pointer.
     near: Option<BlockNr>,
 }
 
-/// Blocks to map in one array.
+/// Blocks to map by pointers in one array.
 pub(super) struct Run<'a> {
     pub(super) extent: Extent,
-    /// Claims for the missing indirect blocks above them, from the top. Indirect blocks without a
-    /// claim here are claimed when they are made.
+    /// Claims for the missing indirect blocks above these blocks, from the top. A missing indirect
+    /// block without a claim here is claimed when it is needed.
     pub(super) branch: Vec<Claim<'a>>,
 }
 
-/// The path to an array: its first indirect block if that exists, claims for the missing ones, and
-/// the index in each.
+/// The path to an array: the topmost indirect block if it exists, claims for missing indirect
+/// blocks, and the index in each block of the path.
 struct Way<'a> {
     root: Option<BlockNr>,
     branch: Vec<Claim<'a>>,
@@ -97,7 +98,7 @@ impl Mapping {
         Ok(Lookup { right: Some(border(at(next))), leaf: goal, ..nothing })
     }
 
-    /// The block that a word of a block map names; `None` for a hole.
+    /// The block to which a pointer points; `None` for a hole.
     fn target(&self, word: u32) -> Result<Option<BlockNr>> {
         let block = pointer(self.volume.geometry(), word)?;
         block.map_or(Ok(()), |block| self.check_target(block, 1))?;
@@ -141,7 +142,7 @@ impl Mapping {
         Ok(None)
     }
 
-    /// Number of missing levels of indirect blocks above a block.
+    /// How many indirect blocks are missing above a block.
     pub(crate) fn missing_indirect(&self, core: &InodeCore, logical: u32) -> Result<usize> {
         Ok(match self.walk(core, logical)? {
             Some(Walk::Missing(missing)) => missing.levels,
@@ -188,8 +189,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// The indirect blocks on the path, joined to the transaction. Missing ones are made, all or
-    /// none, but no pointer names them yet. Also returns the number made.
+    /// The indirect blocks on the path, joined to the transaction. Missing ones are allocated, all
+    /// or none, but no pointer to them is stored yet. Also returns how many were allocated.
     fn chain(
         &self,
         ctx: &OpContext,
@@ -237,7 +238,7 @@ impl Mapping {
         Ok((chain, fresh))
     }
 
-    /// Claims an indirect block that was not planned.
+    /// Claims an indirect block for which there is no claim yet.
     fn claim_indirect(
         &self,
         ctx: &OpContext,
@@ -251,8 +252,9 @@ impl Mapping {
         self.volume.space.claim(ctx, &wanted, &inode.space)
     }
 
-    /// Loads the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] of its mapped
-    /// blocks. Returns where that end starts, or `None` if nothing is left to free.
+    /// Loads the bitmaps that are needed to free the last part of a range, with at most
+    /// [`REMOVAL_MAX`] mapped blocks. Returns where that part starts, or `None` if nothing is left
+    /// to free.
     pub(crate) fn reserve_indirect_removal(
         &self,
         handle: &Handle<'_>,
@@ -272,7 +274,7 @@ impl Mapping {
             let start = range.start.max(end.saturating_sub(WINDOW));
             let mapped = self.mapped_runs(core, start..end)?;
             if let Some(last) = mapped.last() {
-                // The last run may extend beyond the range.
+                // The last run may end beyond the range.
                 let start = start.max(last.end().min(end).saturating_sub(REMOVAL_MAX));
                 for run in mapped.iter().filter(|run| run.end() > start) {
                     self.volume.groups.reserve_bitmaps(
@@ -290,7 +292,7 @@ impl Mapping {
         Ok(hollow.then_some(0))
     }
 
-    /// The mapped runs of a range, in ascending order. The last may end behind the range.
+    /// The mapped runs of a range, in ascending order. The last may end beyond the range.
     fn mapped_runs(&self, core: &InodeCore, range: Range<u32>) -> Result<Vec<Extent>> {
         let mut runs = Vec::new();
         let mut at = range.start;
@@ -307,8 +309,8 @@ impl Mapping {
         Ok(runs)
     }
 
-    /// Unmaps a range. Reports each unmapped block to `freed`, from right to left; the caller frees
-    /// them. Indirect blocks that become empty are freed here.
+    /// Unmaps a range. Reports each unmapped block to `freed`, in descending logical order; the
+    /// caller frees these blocks. Indirect blocks that become empty are freed here.
     pub(crate) fn remove_indirect(
         &self,
         handle: &Handle<'_>,
@@ -341,7 +343,8 @@ impl Mapping {
                     break;
                 }
             }
-            // Written at once: a later error must not bring freed blocks back.
+            // Stored at once, so that the inode keeps no pointer to a freed block if an error
+            // follows.
             core.slot.raw_mut().set_block_words(words);
         }
         for index in (0..DIRECT).rev() {
@@ -363,8 +366,9 @@ impl Mapping {
         failed
     }
 
-    /// Clears the part of `range` below an indirect block. If nothing is left in the block, frees
-    /// it and returns true. The recursion is at most `levels` deep, so at most 3.
+    /// Clears the pointers of `range` below an indirect block, whose first logical block is
+    /// `first`. If no pointer is left in the block, frees it and returns true. The recursion is at
+    /// most `levels` deep, so at most 3.
     #[expect(clippy::too_many_arguments, reason = "the state of one walk; a struct would only rename it")]
     fn clear_subtree(
         &self,
@@ -440,9 +444,9 @@ const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
 }
 
-/// An upper bound on the indirect blocks that the blocks `new` need. For each of their pointer
-/// arrays it counts all blocks on its path, even if they exist or are shared with another array.
-/// Leaves out arrays for which something is reserved already.
+/// An upper bound on the number of indirect blocks that mapping the blocks `new` needs. For each
+/// lowest pointer array it counts all indirect blocks on the path, even if they exist or are shared
+/// with another array. Leaves out arrays below which `data` has a reservation already.
 pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u32>]) -> u64 {
     let mut last = 0..0;
     let mut wanted = 0;

@@ -1,4 +1,4 @@
-//! One view of a file's blocks, whatever kind of mapping it has.
+//! Looks up, maps and unmaps the blocks of an inode, whatever kind of mapping it has.
 
 use super::indirect::Run;
 use super::removal::Gone;
@@ -17,14 +17,14 @@ use std::ops::Range;
 pub(crate) struct Mapped {
     /// Number of blocks that this covers, at least 1.
     pub(crate) len: u32,
-    /// The position of the first block; `None` is a hole.
+    /// The first physical block; `None` for a hole.
     pub(crate) physical: Option<u64>,
     /// Whether the blocks are allocated but read as zeroes.
     pub(crate) unwritten: bool,
 }
 
 impl Mapping {
-    /// Looks up a logical block with its neighbours.
+    /// Looks up a logical block and its neighbouring extents.
     pub(crate) fn lookup_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Lookup> {
         match core.map {
             InodeMap::Extents => {
@@ -82,8 +82,8 @@ impl Mapping {
             {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
             }
-            // This extent is converted when all of the write-back is mapped. Until then Linux does
-            // not join it to anything.
+            // This extent is converted once all extents of the write-back are mapped. Until then
+            // Linux does not merge it with its neighbours.
             InodeMap::Extents if handle.is_write_back() && extent.unwritten => {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(extent))
             }
@@ -95,8 +95,9 @@ impl Mapping {
         }
     }
 
-    /// Unmaps a range. Records each piece in `gone`, from right to left. Blocks of an extent tree
-    /// that become empty are recorded there too; indirect blocks are freed at once.
+    /// Unmaps a range. Records each unmapped piece in `gone`, the last one first. Blocks of an
+    /// extent tree that become empty are recorded there too; indirect blocks that become empty are
+    /// freed at once.
     pub(crate) fn remove_mapping(
         &self,
         ctx: &OpContext,
@@ -118,8 +119,8 @@ impl Mapping {
         }
     }
 
-    /// Runs `edit` on the inode's extent tree and corrects the inode's block count by the tree
-    /// blocks gained and lost, even if `edit` fails.
+    /// Runs `edit` on the inode's extent tree. Then corrects the inode's block count by the tree
+    /// blocks gained and lost, even if `edit` failed.
     pub(crate) fn edit_tree<T>(
         &self,
         ctx: &OpContext,

@@ -1,9 +1,9 @@
-//! Frees unmapped blocks in Linux's order. Each CPU counts frees by itself for a while, so the
-//! order affects how far the counter of free clusters is behind. When space gets short, that
-//! counter decides whether writes use delayed allocation.
+//! Frees unmapped blocks in Linux's order. Each CPU counts frees separately and adds them to the
+//! counter of free clusters in batches, so the order affects how far that counter lags. When space
+//! gets short, the counter decides whether writes use delayed allocation.
 //!
-//! Extents go from right to left, each tree block after the extents that it held (observed on
-//! 6.18). See [`Mapping::free_piece`] for clusters that several extents share.
+//! Extents are freed in descending logical order, and each tree block after the extents that it
+//! held (observed on 6.18). See [`Mapping::free_piece`] for clusters that several extents share.
 
 use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};
@@ -22,16 +22,16 @@ pub(crate) enum Gone {
     Node(BlockNr),
 }
 
-/// A cluster that waits to be freed: an unmapped extent began in the middle of it, and nothing maps
-/// it any more.
+/// A cluster that waits to be freed: an unmapped extent began in the middle of it, and none of its
+/// blocks is mapped any more.
 struct FirstCluster {
     logical: u32,
     place: BlockNr,
 }
 
 impl Mapping {
-    /// Unmaps a range and frees clusters that no block uses any more. The caller has loaded the
-    /// bitmaps.
+    /// Unmaps a range and frees the clusters in which no block is mapped any more. The caller has
+    /// loaded the bitmaps.
     pub(crate) fn remove_and_free(
         &self,
         ctx: &OpContext,
@@ -58,10 +58,11 @@ impl Mapping {
         removed
     }
 
-    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md). Pieces come from
-    /// right to left. As in Linux, a last cluster that the piece does not fill is freed before the
-    /// others. A partial first cluster is freed separately after them: it waits for the next piece,
-    /// which may share it. So the counter of free clusters lags as far as Linux's.
+    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md). Pieces come in
+    /// descending logical order. As in Linux, a last cluster that the piece does not fill is freed
+    /// before the others. A partial first cluster is freed separately after them: it is kept in
+    /// `waiting` for the next piece, which may share it. So the counter of free clusters lags as
+    /// far as Linux's.
     fn free_piece(
         &self,
         handle: &Handle<'_>,
@@ -100,8 +101,8 @@ impl Mapping {
             }
         }
         if self.holds_metadata(inode, core) {
-            // Directories, symbolic links and logged data are metadata: the cache must not write
-            // them to the device over their next owner.
+            // Blocks of directories and symbolic links, and logged data, are metadata. The cache
+            // must not write them to the device after the blocks have a new owner.
             for block in 0..u64::from(piece.len) {
                 handle.forget(BlockNr::new(piece.physical + block));
             }
@@ -113,7 +114,7 @@ impl Mapping {
         }
     }
 
-    /// Frees clusters that hold nothing of an inode any more.
+    /// Frees clusters that an inode no longer uses.
     fn free_clusters_of(
         &self,
         handle: &Handle<'_>,

@@ -1,5 +1,5 @@
-//! The tree blocks of one inode: read through the cache, changed in the transaction, taken from the
-//! allocator.
+//! The blocks of an inode's extent tree: read through the cache, changed in the transaction,
+//! allocated and freed.
 
 use super::removal::Gone;
 use crate::cache::{BlockKind, Buffer};
@@ -19,7 +19,7 @@ pub(crate) struct ExtentStore<'a> {
     mapping: &'a Mapping,
     inode: &'a Inode,
     seed: Option<u32>,
-    /// What a change needs; `None` for lookups.
+    /// The context and handle of a change; `None` for lookups.
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
     clusters: Cell<i64>,
     /// Where freed blocks are recorded, for the caller to free; `None` frees them at once.
@@ -43,12 +43,13 @@ impl<'a> ExtentStore<'a> {
         Self { change: Some((ctx, handle)), ..Self::reader(mapping, inode, seed) }
     }
 
-    /// The same store, recording the blocks that the tree frees; the caller frees them.
+    /// The same store, but blocks that the tree frees are only recorded in `gone`; the caller frees
+    /// them.
     pub(crate) fn noting(self, gone: &'a RefCell<Vec<Gone>>) -> Self {
         Self { gone: Some(gone), ..self }
     }
 
-    /// Blocks (whole clusters) that the tree gained, less those that it lost.
+    /// How many blocks, in whole clusters, the tree gained, less those that it lost.
     pub(crate) fn blocks_gained(&self) -> i64 {
         self.clusters.get() << self.mapping.volume.geometry().cluster_ratio_bits()
     }

@@ -30,8 +30,8 @@ struct Slots {
 }
 
 impl OrphanFile {
-    /// Records an inode in a free slot, in the block of the handle's CPU slot or the next block
-    /// that has one; `None` if all are full.
+    /// Records an inode in a free slot. Looks in the block of the handle's CPU slot first, then in
+    /// the blocks after it. `None` if all blocks are full.
     pub(super) fn add(&self, handle: &Handle<'_>, inode: InodeNr) -> Option<OrphanNote> {
         debug_assert!(inode != InodeNr::ZERO, "inode 0 marks an empty slot");
         let first = handle.slot().index(self.blocks.len());
@@ -66,8 +66,8 @@ impl OrphanFile {
         slots.free += 1;
     }
 
-    /// Reads and verifies every block of the orphan file; `place` maps a logical block, `None` is a
-    /// hole.
+    /// Reads and verifies every block of the orphan file. `place` returns the physical block of a
+    /// logical block, `None` for a hole.
     pub(crate) fn load(
         inode: &Inode,
         cache: &MetaCache,
@@ -95,7 +95,7 @@ impl OrphanFile {
         Ok(Self { blocks: blocks.into_boxed_slice() })
     }
 
-    /// The slots in use.
+    /// The recorded inodes, each with its slot.
     pub(crate) fn notes(&self) -> Vec<(InodeNr, OrphanNote)> {
         let mut notes = Vec::new();
         for (block, slots) in self.blocks.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! The order of the orphan list, newest first, and which links changed.
 //!
-//! Invariant: with every entry linked to the next older one (0 for the oldest), walking from
-//! [`List::head`] visits every entry once. An entry's link is set when the entry is pushed, and the
-//! caller stores that link. It changes when the older neighbour is removed; [`List::take_relinked`]
-//! collects those changes.
+//! Every entry has a link to the next older one (0 for the oldest). So following the links from
+//! [`List::head`] visits every entry once. The caller stores the links: [`List::push`] returns the
+//! link of the new entry. A link changes when the older neighbour is removed;
+//! [`List::take_relinked`] returns those changes.
 
 use blockyard_disk::InodeNr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +37,8 @@ impl<T: Clone> List<T> {
         (key, older)
     }
 
-    /// Removes an inode. Returns the newer neighbour, whose link changes; `None` for the head,
-    /// where the superblock changes.
+    /// Removes an inode. Returns the payload of its newer neighbour, whose link changes. `None` if
+    /// the inode was the head: then the superblock must change.
     pub(super) fn remove(&mut self, key: u64) -> Option<T> {
         let gone = self.entries.remove(&key);
         debug_assert!(gone.is_some(), "note {key} is struck off twice");
@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// The inodes in the order in which the head and the links on disk lead through them.
+    /// The inodes in the order in which one visits them from the head by the stored links.
     fn walk(head: Option<InodeNr>, links: &BTreeMap<u32, u32>) -> Vec<u32> {
         let mut seen = Vec::new();
         let mut at = head.map_or(0, InodeNr::raw);

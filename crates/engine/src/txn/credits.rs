@@ -3,23 +3,23 @@
 //!
 //! A handle takes its credits when it begins and gives back the unused ones when it ends. So
 //! changed blocks and outstanding credits together do not exceed what one transaction may hold,
-//! unless a handle changes more than it took. The budget is handed out in portions to CPU slots:
-//! most handles take from their slot's pool and give back to it, and share no cache line. A pool
-//! draws at most its share of half the budget at once, unless a handle needs more. What handles
-//! give back stays in their slot's pool. A handle that finds too little has the transaction
-//! committed, which gives everything back.
+//! unless a handle changes more blocks than it has credits. Each CPU slot has a pool, which draws
+//! portions of the budget. Most handles take from their slot's pool, and so share no cache line
+//! with other slots. A portion is half the budget divided by the number of pools, or more if a
+//! handle needs more. Credits that a handle gives back stay in its slot's pool. If a handle cannot
+//! get enough credits, the transaction is committed, which restores the whole budget.
 
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};
 
-/// Credits of one transaction. All accesses are relaxed. The gate orders what the numbers guard:
-/// they change inside it, and are reset while it is closed.
+/// Credits of one transaction. All accesses are relaxed, because the gate orders them: handles
+/// change the numbers while they are inside the gate, and a reset happens while it is closed.
 pub(super) struct Credits<B: Backend = Native> {
     /// The budget of a whole transaction.
     budget: u64,
     left: CachePadded<B::AtomicU64>,
     pools: Box<[CachePadded<B::AtomicU64>]>,
-    /// Used beyond what handles had asked for; deducted from the budget.
+    /// Blocks that handles changed beyond their credits; deducted from the budget.
     overdrawn: CachePadded<B::AtomicU64>,
 }
 
@@ -41,7 +41,8 @@ impl<B: Backend> Credits<B> {
         self.budget
     }
 
-    /// Takes credits. False if neither the slot's pool nor what is left of the budget has enough.
+    /// Takes credits. Returns false if neither the slot's pool nor the rest of the budget has
+    /// enough.
     pub(super) fn take(&self, slot: CpuSlot, credits: u64) -> bool {
         let pool = &self.pools[slot.index(self.pools.len())];
         let from = |left: &B::AtomicU64, n| {

@@ -1,5 +1,5 @@
-//! Numbered flushes of the file system's device, so that one can ask later whether a write is
-//! durable.
+//! Numbered flushes of the file system's device, by which one can ask later whether a write has
+//! become durable.
 
 use crate::Result;
 use blockyard_device::BlockDevice;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// The flushes of one device.
 pub(crate) struct Flushes<B: Backend = Native> {
     device: Arc<dyn BlockDevice>,
-    /// Number of the last flush that began. Sequentially consistent, as is `done`: a ticket orders
-    /// a write before every flush with its number or a higher one.
+    /// Number of the last flush that began. Sequentially consistent, as is `done`: a write happens
+    /// before every flush whose number is the write's ticket or higher.
     begun: B::AtomicU64,
-    /// Highest number of a successful flush.
+    /// Highest number of all successful flushes.
     done: B::AtomicU64,
 }
 

@@ -1,10 +1,10 @@
-//! The gate: counts the handles inside the running transaction per CPU slot, and waits for all to
-//! leave.
+//! The gate counts the open handles of the running transaction per CPU slot. When it is closed, no
+//! handle can enter, and the closing thread waits until all have left.
 //!
-//! Entering adds to the caller's own line and reads `closed`. Closing sets `closed` and sums the
-//! lines. Both sides are sequentially consistent, so of an entering and a closing thread at least
-//! one sees the other: either the count is seen and waited for, or the flag is seen and the entry
-//! is taken back.
+//! An entering thread adds to the count of its slot, on a cache line of its own, and then reads
+//! `closed`. A closing thread sets `closed` and then sums the counts. Both sides are sequentially
+//! consistent, so at least one of the two threads sees the other: either the closing thread sees
+//! the count and waits, or the entering thread sees `closed` and takes its entry back.
 
 use blockyard_sync::{
     Atomic, AtomicInt, Backend, CachePadded, Condvar, CpuSlot, Mutex, Native, Ordering, rank,
@@ -64,9 +64,9 @@ impl<B: Backend> Gate<B> {
         let before = self.inside[slot.index(self.inside.len())].inside.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "slot {slot:?} is left more often than entered");
         if self.closed.load(Ordering::SeqCst) {
-            // Taking the lock orders this notification after the closer's look at the counts. If
-            // several threads leave at once, or enter and turn back, the last to look sees that all
-            // have gone.
+            // Taking the lock makes sure that the closing thread is not between its look at the
+            // counts and its wait, where it would miss the notification. If several threads leave
+            // at once, or enter and turn back, the last to count sees 0.
             let state = self.state.lock();
             let is_last = self.count() == 0;
             drop(state);

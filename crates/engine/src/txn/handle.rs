@@ -11,11 +11,12 @@ use blockyard_sync::{Atomic, Backend, CpuSlot, Native, Ordering};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Revoke records charged as one block: a 1 KiB block holds 125.
+/// How many revokes are charged as one block. A log block of 1 KiB, the smallest, holds at least
+/// 125.
 pub(crate) const REVOKES_PER_CREDIT: usize = 100;
 
-/// A handle: everything changed through it lands in one transaction. Dropping it ends the
-/// operation.
+/// A handle: everything changed through it belongs to one transaction. Dropping it ends the
+/// operation's part in the transaction.
 ///
 /// A handle belongs to one thread. It may wait for reads of metadata, never for a commit.
 pub(crate) struct Handle<'a, B: Backend = Native> {
@@ -25,13 +26,13 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
     epoch: Epoch,
     slot: CpuSlot,
     credits: Cell<u64>,
-    /// Blocks that this handle was the first to change in its transaction, each bitmap counted
-    /// twice, and blocks for its revoke records.
+    /// How many blocks this handle was the first to change in its transaction, each bitmap counted
+    /// twice, plus the blocks for its revoke records.
     used: Cell<u64>,
     revokes: Cell<u64>,
     pool: Cell<Pool>,
-    /// Whether the thread was already unwinding when the handle began. If so, that panic did not
-    /// interrupt what the handle does.
+    /// Whether the thread was already unwinding when the handle began. If so, the panic did not
+    /// interrupt the operation of this handle.
     began_in_panic: bool,
 }
 
@@ -83,12 +84,12 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.slot
     }
 
-    /// Sets the pool for blocks of the operation's mappings.
+    /// Sets the pool from which blocks for the operation's mappings are allocated.
     pub(crate) fn set_pool(&self, pool: Pool) {
         self.pool.set(pool);
     }
 
-    /// The pool for blocks of the operation's mappings.
+    /// The pool from which blocks for the operation's mappings are allocated.
     pub(crate) fn pool(&self) -> Pool {
         self.pool.get()
     }
@@ -131,7 +132,8 @@ impl<'a, B: Backend> Handle<'a, B> {
     }
 
     fn charge(&self, kind: BlockKind) {
-        // A bitmap changes with its group's descriptor, whose block is not a buffer.
+        // A bitmap changes together with its group's descriptor. Descriptor blocks are not buffers,
+        // so they are charged here.
         let blocks = if kind.is_bitmap() { 2 } else { 1 };
         self.used.set(self.used.get() + blocks);
     }
@@ -149,8 +151,8 @@ impl<'a, B: Backend> Handle<'a, B> {
         buffer
     }
 
-    /// Forgets a freed metadata block: its content is dropped and no older logged copy may be
-    /// replayed.
+    /// Forgets a freed metadata block: drops its content and revokes it, so that no older logged
+    /// copy is replayed.
     pub(crate) fn forget(&self, block: BlockNr) {
         self.cache.forget(block, self.epoch);
         if self.transactions.revoke(block) {

@@ -1,4 +1,4 @@
-//! What happens to a transaction when it ends.
+//! The destination of transactions when they end: a journal, or the blocks' homes without one.
 
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The content of a block at the end of a transaction, with its checksum.
 pub(crate) struct Image {
-    /// Its home block.
+    /// The block's number, which is its home.
     pub(crate) block: BlockNr,
     /// The bytes of one block.
     pub(crate) bytes: Box<[u8]>,
@@ -27,7 +27,7 @@ impl Prepared {
     /// Turns this into an error, for callers that cannot wait.
     ///
     /// # Errors
-    /// Why it is not ready.
+    /// The error of reading, if not ready.
     pub(crate) fn or_fail(self) -> Result<()> {
         match self {
             Self::Ready => Ok(()),
@@ -38,14 +38,16 @@ impl Prepared {
 
 /// Destination of committed transactions.
 ///
-/// Called by one thread at a time. Nobody waits for it inside a handle. An operation waits only if
-/// it needs the result, if the running transaction has no room for it, or if it commits itself.
+/// Called by one thread at a time. No thread waits for a journal inside a handle. An operation
+/// waits for a commit only if it needs the result, if the running transaction has no room for it,
+/// or if it runs the commit itself.
 pub(crate) trait Journal: Send + Sync {
     /// Whether a committed transaction survives a crash. If not, a transaction may end without
     /// [`commit`](Self::commit) and count as committed.
     fn is_durable(&self) -> bool;
 
-    /// The first write, before the first transaction. Does nothing if the journal is not durable.
+    /// Makes the journal's first write, before the first transaction. Does nothing if the journal
+    /// is not durable.
     ///
     /// # Errors
     /// Errors of the device.
@@ -60,11 +62,11 @@ pub(crate) trait Journal: Send + Sync {
     fn blocks_max(&self) -> usize;
 
     /// How many images to pass to [`write`](Self::write) at once: few enough to need little memory,
-    /// and enough for one call of the device.
+    /// and enough to fill one write to the device.
     fn images_at_once(&self) -> usize;
 
-    /// Makes room for a transaction of `blocks` blocks. Called before a transaction ends, while an
-    /// unreadable block does no harm yet.
+    /// Makes room for a transaction of `blocks` blocks. Called before the transaction ends, when a
+    /// failure to read the log does no harm yet.
     ///
     /// # Errors
     /// Errors of writing to the device; the instance then becomes read-only.
@@ -72,9 +74,9 @@ pub(crate) trait Journal: Send + Sync {
         Ok(Prepared::Ready)
     }
 
-    /// Begins writing a transaction: at most `images_max` images will come, and no older copy of
-    /// the blocks `revoked` may be replayed. In a durable journal the ids follow each other without
-    /// gaps.
+    /// Begins writing transaction `tid`: at most `images_max` images will follow, and no older copy
+    /// of the blocks in `revoked` may be replayed. With a durable journal, each `tid` is the
+    /// successor of the previous one.
     ///
     /// # Errors
     /// Errors of the device; the instance then becomes read-only.
@@ -94,13 +96,14 @@ pub(crate) trait Journal: Send + Sync {
     /// As [`begin`](Self::begin).
     fn commit(&self, now: Timestamp) -> Result<()>;
 
-    /// Records in the journal that this instance failed. What was committed stays.
+    /// Records in the journal that this instance failed. Committed transactions stay in the
+    /// journal.
     ///
     /// # Errors
     /// Errors of the device.
     fn abort(&self) -> Result<()>;
 
-    /// Brings everything home and marks the log empty. The last call.
+    /// Writes everything home and marks the log empty. No other call follows.
     ///
     /// # Errors
     /// Errors of the device.
@@ -114,7 +117,7 @@ const RUN_MAX: usize = 64;
 /// No journal: images go straight home.
 pub(crate) struct NullJournal {
     device: Arc<dyn BlockDevice>,
-    /// Blocks that may be dirty in memory.
+    /// The most blocks that may be dirty in memory.
     dirty_max: usize,
 }
 

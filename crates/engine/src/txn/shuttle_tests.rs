@@ -1,6 +1,7 @@
-//! Handles, commits, checkpoints and frees under a systematic scheduler. Transactions, cache, ring
-//! and committed images are the real ones; a commit does what `Volume` does with buffers. (The
-//! allocator's tests cover that clusters wait for their commit.)
+//! Handles, commits, checkpoints and frees of blocks under the scheduler of shuttle, which tries
+//! many interleavings. Transactions, cache, ring and committed images are the real ones; only the
+//! commit is a model of what `Volume` does with buffers. (That freed clusters wait for the commit
+//! is tested with the allocator.)
 
 #![allow(clippy::as_conversions, clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +23,7 @@ const BLOCK_SIZE: usize = 1024;
 const A: BlockNr = BlockNr::new(14_000);
 const B: BlockNr = BlockNr::new(14_001);
 
-/// Runs half of the schedules at random, half by changing priorities.
+/// Runs the scenario under many schedules: half of them random, half by random priorities (PCT).
 fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let schedules = if blockyard_testkit::full_matrix() { schedules * 20 } else { schedules };
     shuttle::check_random(scenario, schedules / 2);
@@ -118,7 +119,7 @@ impl World {
         }
     }
 
-    /// Sets a number in a block.
+    /// Sets the byte at `at` in a block to `number`.
     fn put(handle: &Handle<'_, Shuttle>, block: BlockNr, at: usize, number: u8) {
         let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(())).unwrap();
         buffer.write(|bytes| bytes[at] = number);
@@ -215,8 +216,8 @@ fn a_commit_is_a_moment() {
     });
 }
 
-/// A block is changed and then freed, during commits. A commit that ended before the free holds the
-/// block's content. A commit with the free holds the revoke and not the block.
+/// Block `A` is changed and then freed while commits run. A commit of the change without the free
+/// holds the content of `A`. A commit of the free holds the revoke and not the content.
 #[test]
 fn a_freed_block_is_logged_or_revoked() {
     explore(2000, || {
@@ -245,7 +246,8 @@ fn a_freed_block_is_logged_or_revoked() {
     });
 }
 
-/// A reader between commits and checkpoints never sees a block go back in time.
+/// A reader that runs during commits and checkpoints never gets an older version of a block after a
+/// newer one.
 #[test]
 fn a_checkpoint_hides_nothing() {
     explore(1500, || {
@@ -268,7 +270,8 @@ fn a_checkpoint_hides_nothing() {
     });
 }
 
-/// Threads that sync: each one's changes are durable when it returns, and none waits for ever.
+/// Several threads make a change and sync. When the sync of a thread returns, its change is
+/// durable, and no thread waits for ever.
 #[test]
 fn who_syncs_is_durable() {
     explore(1500, || {
@@ -289,8 +292,9 @@ fn who_syncs_is_durable() {
     });
 }
 
-/// While one thread has the turn, a thread that does not need it continues. Here the first thread
-/// even waits for the second one's end. A thread that needs the turn gets it afterwards.
+/// While one thread has the turn, a thread that takes it only if it is free does not wait. The test
+/// would deadlock if it did, because the first thread waits for its end. A thread that needs the
+/// turn gets it afterwards.
 #[test]
 fn who_needs_no_turn_goes_on() {
     explore(1500, || {

@@ -1,8 +1,8 @@
-//! Whose turn it is to commit: one thread's at a time. All threads that a commit serves continue
-//! together.
+//! The turn to commit, which one thread has at a time. All threads that wait for the same commit
+//! continue together when it ends.
 //!
-//! With only a lock, the threads that were served would leave one after the other, with other
-//! commits in between.
+//! With only a mutex, these threads would continue one after the other, and other commits could run
+//! in between.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Condvar, Mutex, MutexGuard, Native, Ordering, rank};
 
@@ -12,8 +12,8 @@ pub(crate) struct Turn<B: Backend = Native> {
     changed: Condvar<B>,
     /// Held by the thread that has the turn.
     held: Mutex<(), B>,
-    /// Commits so far, changed only by the thread that has the turn. Relaxed: waiting for a commit,
-    /// or finding it durable, already orders a thread after it.
+    /// The number of commits so far, changed only by the thread that has the turn. Relaxed: a
+    /// thread that has waited for a commit, or found it durable, has already synchronised with it.
     commits: B::AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl<B: Backend> Turn<B> {
         }
     }
 
-    /// Waits for the turn as long as it is `needed`; `None` once it is not.
+    /// Waits for the turn and takes it. Stops waiting and returns `None` once `needed` is false.
     pub(crate) fn wait(&self, needed: impl Fn() -> bool) -> Option<MyTurn<'_, B>> {
         let taken = self.taken.lock();
         let taken = self.changed.wait_while(taken, |taken| *taken && needed());
@@ -45,7 +45,7 @@ impl<B: Backend> Turn<B> {
         Some(self.take(taken))
     }
 
-    /// The turn if nobody has it. Never waits for a commit, which may hang on the device.
+    /// Takes the turn if nobody has it. Never waits for a commit, which may hang on the device.
     pub(crate) fn take_if_free(&self) -> Option<MyTurn<'_, B>> {
         let taken = self.taken.lock();
         if *taken { None } else { Some(self.take(taken)) }
@@ -58,7 +58,7 @@ impl<B: Backend> Turn<B> {
         MyTurn { turn: self, held: Some(self.held.lock()) }
     }
 
-    /// Commits so far, without one in progress.
+    /// The number of commits so far, not counting one in progress.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }

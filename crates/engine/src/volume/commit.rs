@@ -10,7 +10,7 @@ use blockyard_disk::{GroupNr, InodeNr, TxnId};
 use blockyard_sync::Ordering;
 use std::sync::Arc;
 
-/// What a commit takes while the gate is closed: lists, no copies.
+/// What a commit takes while the gate is closed: lists of what changed, but no copies.
 struct Snapshot {
     inodes: Vec<Arc<Inode>>,
     groups: Vec<GroupNr>,
@@ -18,7 +18,7 @@ struct Snapshot {
     newest_orphan: Option<InodeNr>,
 }
 
-/// Whether a transaction's frees can be allocated as soon as it is committed.
+/// Whether the clusters that a transaction freed can be allocated as soon as it has committed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Frees {
     Usable,
@@ -26,8 +26,8 @@ enum Frees {
 }
 
 impl Volume {
-    /// Ends the running transaction; its frees become available. Without a journal nothing is
-    /// written.
+    /// Ends the running transaction; the clusters that it freed can then be allocated. Without a
+    /// journal, nothing is written.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
         self.end_running(ctx, Frees::Usable)
     }
@@ -44,8 +44,8 @@ impl Volume {
         self.end_transaction(ctx, true, Frees::Usable, turn)
     }
 
-    /// As [`Self::commit_point`], if it is `needed` and nobody commits now. Never waits for a
-    /// running commit, which may hang on a device that does not answer.
+    /// As [`Self::commit_point`], if it is `needed` and no other commit is running. Never waits for
+    /// a running commit, which may hang on a device that does not answer.
     pub(crate) fn commit_in_passing(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
         let Some(turn) = self.txns.turn.take_if_free() else { return Ok(()) };
         if !needed() {
@@ -59,9 +59,9 @@ impl Volume {
         self.commit_if(ctx, || true)
     }
 
-    /// Makes a transaction durable unless it is already. One commit serves everybody who waits for
-    /// it or an earlier one. Without a journal this always commits, because a transaction may have
-    /// ended without being written.
+    /// Makes a transaction durable unless it is already. One commit serves all threads that wait
+    /// for this transaction or an earlier one. Without a journal this always commits, because a
+    /// transaction may have ended without being written.
     pub(crate) fn commit_through(&self, ctx: &OpContext, tid: TxnId) -> Result<()> {
         if !self.journal.is_durable() {
             return self.commit_now(ctx);
@@ -87,8 +87,8 @@ impl Volume {
         self.check_writable()?;
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
         if durable && !self.has_changes() {
-            // Handles that changed nothing left their credits with their CPU slots. A thread that
-            // came here for credits gets them now.
+            // Handles that changed nothing have left credits in the pools of their CPU slots. A
+            // thread that came here for credits gets them now.
             self.txns.restock();
             drop(closed);
             if frees == Frees::Usable {
@@ -140,9 +140,9 @@ impl Volume {
         }
     }
 
-    /// Encodes, copies and seals what changed in `epoch`, and passes it to the journal. Handles of
-    /// the next epoch continue meanwhile. Before they change something that is not copied yet, they
-    /// set a copy aside for this commit.
+    /// Encodes the changed inodes, copies the blocks that changed in `epoch`, sets their checksums,
+    /// and passes the copies to the journal. Handles of the next epoch run meanwhile. Before they
+    /// change a block that is not copied yet, they set a copy aside for this commit.
     fn write_transaction(
         &self,
         ctx: &OpContext,
@@ -168,8 +168,8 @@ impl Volume {
             if images.len() == at_once {
                 self.journal.write(&images)?;
                 spare.extend(images.drain(..).map(|image| image.bytes));
-                // Copies that handles had set aside did not come from `spare`, which would grow by
-                // them.
+                // Some images are copies that handles had set aside. Their memory did not come from
+                // `spare`, so `spare` would grow without this.
                 spare.truncate(at_once);
             }
             let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
@@ -204,7 +204,7 @@ impl Volume {
         Some(super_block.image(&totals))
     }
 
-    /// Commits, and waits until the device has stored everything.
+    /// Commits, and makes sure that all data written before is durable.
     pub(crate) fn sync(&self, ctx: &OpContext) -> Result<()> {
         let ticket = self.flushes.ticket();
         self.commit_now(ctx)?;
@@ -250,9 +250,9 @@ mod tests {
     use blockyard_sync::CpuSlot;
     use std::sync::Arc;
 
-    /// On full file systems operations begin and change nothing. Once, all credits lay with other
-    /// CPU slots and there was nothing to commit that would have brought them back. A thread that
-    /// needed some then asked for a commit for ever.
+    /// On a full file system, handles begin and change nothing. All credits may then be in the
+    /// pools of other CPU slots, while there is nothing to commit. A thread that needs credits asks
+    /// for a commit; it must get the credits, and not ask again for ever.
     #[test]
     fn credits_of_handles_that_changed_nothing_come_back() {
         let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -265,7 +265,8 @@ mod tests {
         fs.close(&on_slot(0)).unwrap();
     }
 
-    /// Held frees become usable when they are released, or with the next commit.
+    /// Freed clusters that a commit held back can be allocated when they are released, or after the
+    /// next commit.
     #[test]
     fn held_frees_wait_for_their_release_or_the_next_commit() {
         let ctx = OpContext::system();
@@ -278,7 +279,7 @@ mod tests {
             fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap();
             fs.rmdir(&ctx, InodeNr::ROOT, name).unwrap();
         };
-        // The next commit releases them even if it has nothing to write.
+        // The next commit releases held clusters even if it has nothing to write.
         free_one(b"first");
         fs.instrumented().commit_holding_frees(&ctx).unwrap();
         assert_eq!(pending(), 1);
@@ -337,7 +338,8 @@ mod tests {
         assert!(matches!(fs.lookup(InodeNr::ROOT, b"lost"), Err(Error::NotFound)));
     }
 
-    /// `/proc/fs/jbd2/*/info` of Linux 6.18 says the same of these logs ("each up to N blocks").
+    /// `/proc/fs/jbd2/*/info` of Linux 6.18 shows the same numbers for logs of these sizes ("each up
+    /// to N blocks").
     #[test]
     fn a_transaction_may_change_a_third_of_the_log() {
         for (mib, most) in [(4, 1365), (16, 5461), (64, 21845)] {
@@ -351,8 +353,8 @@ mod tests {
         }
     }
 
-    /// No operation may be too large for the smallest transaction, and the largest must fit the
-    /// log.
+    /// No operation may be too large for the smallest transaction size that an instrument can set,
+    /// and the largest must fit the log.
     #[test]
     fn a_wanted_size_of_transactions_stays_within_what_works() {
         let ctx = OpContext::system();
@@ -423,8 +425,8 @@ mod tests {
         }
     }
 
-    /// A checkpoint reads the log. If it cannot read it, a caller that wanted a commit gets the
-    /// error, and nothing is lost. Once the device works again, everything continues.
+    /// A checkpoint reads the log. If the log cannot be read, a caller that wanted a commit gets
+    /// the error, and no change is lost. Once the device can be read again, commits succeed.
     #[test]
     fn a_log_that_can_not_be_read_ends_nothing() {
         let ctx = OpContext::system();
@@ -461,8 +463,8 @@ mod tests {
         assert!(report.is_clean(), "{:?}", report.findings);
     }
 
-    /// Damaged images in the log are not brought home, where nothing would show that they are
-    /// wrong.
+    /// Damaged images in the log are not written home, where nothing might show that they are
+    /// damaged.
     #[test]
     fn damage_in_the_log_is_not_brought_home() {
         let ctx = OpContext::system();
