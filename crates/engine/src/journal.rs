@@ -70,9 +70,9 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 /// Linux, a journal is not used if `s_first` and `s_maxlen` leave its log fewer.
 const LOG_MIN: u32 = jbd2::BLOCKS_MIN - 1;
 
-/// The least that an instrument can set [`LogJournal::blocks_max`] to. An operation that cannot be
-/// split never changes as many blocks. If it asks for more credits, as a rename may, it gets the
-/// whole transaction.
+/// The least that an instrument can set `blocks_max` to. An operation that cannot be split never
+/// changes as many blocks. If it asks for more credits, as a rename may, it gets the whole
+/// transaction.
 const TRANSACTION_MIN: usize = 64;
 
 /// How far the log is written before it starts over: this many times the largest size that the next

@@ -1,10 +1,10 @@
-//! Makes file systems with the layout of mke2fs 1.47 for the same parameters: identical to the byte
-//! where inputs are equal.
+//! Makes file systems with the layout that mke2fs 1.47 makes for the same parameters. If all inputs
+//! are equal (also UUID, time and hash seed), the images are identical to the byte.
 //!
-//! Two steps. Planning is pure: [`Options`] become checked parameters, then a shape (groups,
-//! inodes), then a layout (every position). Writing then clears the device and puts each block on
-//! it at most once. Everything that can be refused is refused before the first write, so a refusal
-//! leaves the device as it was.
+//! There are two steps. Planning does no I/O: [`Options`] become checked parameters, then a shape
+//! (groups, inodes), then a layout (every position). Writing then clears the device and writes each
+//! block at most once. Everything that can be refused is refused before the first write, so a
+//! refusal leaves the device as it was.
 //!
 //! ```
 //! use blockyard_device::MemoryDevice;
@@ -53,7 +53,7 @@ use blockyard_disk::FeatureSet;
 
 use layout::Layout;
 
-/// What was made, or would be.
+/// The figures of a file system that was made or planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of one block.
@@ -74,7 +74,7 @@ pub struct Summary {
     pub journal_blocks: u64,
     /// UUID of the file system.
     pub uuid: [u8; 16],
-    /// Its features.
+    /// Features of the file system.
     pub features: FeatureSet,
     /// Blocks with copies of the superblock.
     pub backup_superblocks: Vec<u64>,

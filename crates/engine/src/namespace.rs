@@ -21,19 +21,20 @@ use crate::xattr::Xattrs;
 use blockyard_sync::{Mutex, rank};
 use std::sync::Arc;
 
-/// The names of a file system.
+/// The operations on the names of a file system, and the parts of the engine that they need.
 pub(crate) struct Namespace {
     volume: Arc<Volume>,
     mapping: Arc<Mapping>,
     files: Arc<Files>,
     directories: Directories,
     xattrs: Arc<Xattrs>,
-    /// Held by renames between directories, so the tree does not change under the walk to the root.
+    /// Held by renames between two directories, so that the tree does not change while one of them
+    /// walks to the root.
     renames: Mutex<()>,
 }
 
 impl Namespace {
-    /// The names of a volume.
+    /// The operations on the names of a volume.
     pub(crate) fn new(
         volume: &Arc<Volume>,
         mapping: &Arc<Mapping>,

@@ -10,9 +10,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Shards of in-memory data, each with its own lock: enough that 64 threads seldom collide.
 pub(crate) const SHARDS: usize = 64;
 
-/// The shard of a number. Numbers a group apart go to different shards, and so do neighbours. The
-/// factor differs from that of [`NumberHash`]: a map takes its tags from the upper bits of that
-/// hash, which would otherwise be alike in a shard.
+/// The shard of a number. Numbers a block group apart go to different shards, and so do neighbours.
+/// The factor differs from that of [`NumberHash`]: a hash map takes the tags of its entries from
+/// the upper bits of the hash, and with the same factor these bits would be equal within a shard.
 pub(crate) fn shard_of(number: u64) -> usize {
     usize_from_u64(number.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 58)
 }

@@ -23,8 +23,8 @@ pub enum JournalUse {
     /// Yes, if the image has a journal.
     #[default]
     Journaled,
-    /// No: they go straight home and the journal stays empty. A crash leaves an image that must be
-    /// checked. For images that are discarded after a crash.
+    /// No: changes are written straight home, and the journal stays empty. After a crash, the image
+    /// must be checked. For images that are discarded after a crash.
     Ignored,
 }
 
@@ -35,11 +35,11 @@ pub enum DataMode {
     /// reads a block's old content.
     #[default]
     Ordered,
-    /// As ordered, but freed data blocks may be reused at once. After a crash a file whose removal
-    /// was not committed can show another file's data.
+    /// As ordered, but freed data blocks may be reused at once. After a crash, a file whose removal
+    /// was not committed can contain another file's data.
     Writeback,
-    /// Data goes through the log, like metadata. In every mode this applies to inodes with the flag
-    /// `j`.
+    /// Data goes through the log, like metadata. In the other modes, this applies only to files
+    /// with the flag `j` (chattr(1)).
     Journal,
 }
 
@@ -49,7 +49,7 @@ pub enum OnDamage {
     /// Only the caller learns of it, by the error that it gets.
     #[default]
     Tell,
-    /// As the superblock says (`s_errors`, set by tune2fs), as for a mount.
+    /// As the superblock says (`s_errors`, set by tune2fs), as when Linux mounts the image.
     AsSuperblock,
     /// This policy, whatever the superblock says. `Panic` stops no machine: it makes the instance
     /// read-only.
@@ -59,7 +59,7 @@ pub enum OnDamage {
 /// How to open an image.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Refuse changes and write nothing.
+    /// Refuse changes, and write nothing to the device.
     pub read_only: bool,
     /// With `read_only`: open even if somebody writes to the device meanwhile. What is read can
     /// then be inconsistent.
@@ -74,37 +74,43 @@ pub struct OpenOptions {
     pub cpus: u32,
     /// The allocation policy.
     pub policy: Policy,
-    /// Whether the device has seek times. If so, walks over groups have a linear prefix.
+    /// Whether the device is a rotating disk, with seek times. If so, searches look at some groups
+    /// in order before they use the group indexes (`mb_max_linear_groups`).
     pub rotational: bool,
     /// Bytes of metadata to keep in memory, dirty blocks included. While a commit writes, copies of
-    /// blocks that change again come on top: at most three quarters of this.
+    /// blocks that change again need more memory, at most three quarters of this.
     pub cache_bytes: usize,
     /// Bytes for the dentry cache: the names in directories larger than a block, with their inode
     /// numbers. It saves lookups from reading blocks. 0 keeps none.
     pub name_cache_bytes: usize,
-    /// Bytes of file data that may be dirty. From half of it on, a heavy writer of one file is held
-    /// up by writing that file back; at the limit every writer is.
+    /// Bytes of file data that may be dirty. From half of this on, a write to a file with much
+    /// dirty data also writes that file back; at the limit, every write waits for write-back.
     pub dirty_data_bytes: usize,
-    /// Called by each write that leaves more than half of `dirty_data_bytes` dirty. A thread that
-    /// then calls [`FileSystem::write_back_excess`](crate::FileSystem::write_back_excess) keeps
-    /// others from being held up.
+    /// Called by each write that leaves more than half of `dirty_data_bytes` dirty. If another
+    /// thread then calls [`FileSystem::write_back_excess`](crate::FileSystem::write_back_excess),
+    /// writes need not do the write-back themselves.
     pub on_much_dirty_data: Option<DataNotice>,
-    /// Bytes of clean file data to keep in memory. Saves reads, and allows read-ahead of files read
-    /// in order. 0 keeps none: best for images in memory, and for image files, which the operating
-    /// system caches.
+    /// Bytes of clean file data to keep in memory. Saves reads, and allows read-ahead for files
+    /// that are read sequentially. 0 keeps none, which is best for images in memory, and for image
+    /// files, which the operating system caches.
     pub clean_data_bytes: usize,
-    /// Age in seconds at which [`FileSystem::tick`] writes dirty data back.
+    /// Age in seconds at which [`FileSystem::tick`](crate::FileSystem::tick) writes dirty data
+    /// back.
     pub data_expires_seconds: u32,
-    /// Inodes to keep in memory. Those in use or not written yet may exceed this.
+    /// How many inodes to keep in memory. Inodes that are in use or not written yet may exceed
+    /// this.
     pub inodes_max: usize,
-    /// Handles on one CPU slot between two commit points. Clusters freed meanwhile stay pending.
+    /// How many handles may begin on one CPU slot between two commit points. Clusters freed between
+    /// them cannot be allocated before the next commit point.
     pub commit_point_handles: u64,
-    /// Age of a transaction, by the callers' clock, at which the next operation or
-    /// [`FileSystem::tick`] commits it. Without a journal, age causes no commit.
+    /// Age of a transaction in seconds, by the callers' clock, at which the next operation or
+    /// [`FileSystem::tick`](crate::FileSystem::tick) commits it. Without a journal, age causes no
+    /// commit.
     pub commit_interval_seconds: i64,
-    /// Whether the caller runs [`FileSystem::commit_aged`] in time. Then operations leave aged
-    /// transactions to that call. Otherwise the first operation after
-    /// [`Self::commit_interval_seconds`] commits, and has to wait for the device.
+    /// Whether the caller regularly calls
+    /// [`FileSystem::commit_aged`](crate::FileSystem::commit_aged). If so, operations leave it to
+    /// that call to commit a transaction that is old enough. Otherwise the first operation after
+    /// [`Self::commit_interval_seconds`] commits, and waits for the device.
     pub has_timer: bool,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,

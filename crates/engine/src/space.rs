@@ -1,5 +1,5 @@
-//! Takes blocks and inode numbers from the allocators into the journaled bitmaps, and gives them
-//! back. [`Space`] owns both allocators.
+//! Passes requests for blocks and inode numbers to the allocators, marks the claimed blocks in the
+//! journaled bitmaps, and frees them. [`Space`] owns both allocators.
 //!
 //! The allocator makes a claim in core. Then the claim is marked in the on-disk bitmap inside a
 //! handle ([`Space::take`]), or released by dropping it. Freed clusters become free in the on-disk
@@ -30,19 +30,19 @@ pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
     groups: Arc<Groups>,
-    /// Whether data that is freed can be allocated at once. Metadata always waits for the commit: a
-    /// commit in progress may still write it.
+    /// Whether freed data clusters can be allocated again at once. Freed metadata clusters always
+    /// wait for the commit, because a commit in progress may still write them.
     frees_data_at_once: bool,
     broken_rule: Option<BrokenRule>,
-    /// The transaction whose frees are held although it is committed; [`NONE_HELD`] for none.
-    /// Relaxed: used only by the thread whose turn it is to commit.
+    /// The committed transaction whose freed clusters are still held back; [`NONE_HELD`] for none.
+    /// Relaxed: used only by the thread that has the turn to commit.
     held: AtomicU64,
 }
 
 /// No frees are held.
 const NONE_HELD: u64 = u64::MAX;
 
-/// A request for clusters, as mapping code fills it.
+/// A request for clusters, as the code of mappings states it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) inode: InodeNr,
@@ -59,7 +59,7 @@ pub(crate) struct Wanted {
     pub(crate) writer_open: bool,
     pub(crate) kind: WantedFor,
     pub(crate) pool: Pool,
-    /// Whether to take no more than this length, without preallocation.
+    /// Whether to take no more than `clusters`, without preallocation.
     pub(crate) exact: bool,
     /// Whether to try the goal block itself.
     pub(crate) try_goal: bool,
@@ -131,25 +131,26 @@ impl Wanted {
 }
 
 impl Space {
-    /// Clusters reserved by delayed allocation.
+    /// How many clusters are reserved by delayed allocation.
     pub(crate) fn delayed_clusters(&self) -> u64 {
         self.blocks.free_clusters().delayed
     }
 
-    /// Releases the transaction's frees, and those of an earlier one that were held.
+    /// Releases the clusters that the committed transaction `txn` freed, and those that were held
+    /// back after an earlier one, so that they can be allocated.
     pub(crate) fn committed(&self, txn: TxnId, slot: CpuSlot) {
         self.release_held(slot);
         self.blocks.commit(txn, slot);
     }
 
-    /// Notes that the transaction is committed, but holds its frees until [`Self::release_held`] or
-    /// the next commit. Releases those of an earlier one that were held.
+    /// Notes that transaction `txn` is committed, but holds back the clusters that it freed until
+    /// [`Self::release_held`] or the next commit. Releases those that were held back before.
     pub(crate) fn hold(&self, txn: TxnId, slot: CpuSlot) {
         self.release_held(slot);
         self.held.store(u64_from_u32(txn.raw()), Ordering::Relaxed);
     }
 
-    /// Releases held frees.
+    /// Releases the freed clusters that are held back.
     pub(crate) fn release_held(&self, slot: CpuSlot) {
         if let Ok(txn) = u32::try_from(self.held.swap(NONE_HELD, Ordering::Relaxed)) {
             self.blocks.commit(TxnId::new(txn), slot);
@@ -161,13 +162,13 @@ impl Space {
         &self.blocks
     }
 
-    /// Takes clusters in core.
+    /// Claims clusters in core.
     pub(crate) fn claim(&self, ctx: &OpContext, wanted: &Wanted, space: &InodeAlloc) -> Result<Claim<'_>> {
         Ok(self.blocks.allocate(&wanted.request(ctx), space)?)
     }
 
-    /// Gives back a file's preallocations after its last writer has closed it, unless it has data
-    /// without blocks.
+    /// Gives back a file's preallocations after its last writer has closed it, unless the file has
+    /// data that waits for its blocks.
     pub(crate) fn last_writer_closed(&self, ctx: &OpContext, inode: &Inode) {
         let data = inode.write();
         if data.reserved_len() == 0 {
@@ -187,8 +188,8 @@ impl Space {
         Ok(())
     }
 
-    /// Frees whole clusters: on disk now, in the allocator after the commit. If
-    /// `frees_data_at_once` is set, data becomes free in the allocator at once.
+    /// Frees whole clusters: on disk now, and in core after the commit. If `frees_data_at_once` is
+    /// set, data clusters become free in core at once.
     pub(crate) fn free_clusters(
         &self,
         handle: &Handle<'_>,
@@ -293,7 +294,7 @@ impl From<AllocError> for Error {
     }
 }
 
-/// Which reserves the caller may use.
+/// The request flags for the reserves that the caller may use.
 pub(crate) fn privileges(ctx: &OpContext) -> RequestFlags {
     if ctx.privileged { RequestFlags::USE_ROOT } else { RequestFlags::empty() }
 }

@@ -63,12 +63,13 @@ pub(crate) struct Volume {
     /// read-only. From then on nothing but a record of this failure is written to the device.
     /// Relaxed: a thread that sees the flag late changes only memory.
     failed: AtomicBool,
-    /// The damage that was logged.
+    /// The damage that was already logged, so that it is not logged again.
     damage_logged: Mutex<Vec<Corruption>>,
     /// Keep others from writing to the devices. Released last.
     _claims: Vec<Claim>,
-    /// Inodes created by this instance. The count starts with the number of mounts in its high
-    /// half. Relaxed: only the number matters.
+    /// Counts the inodes created by this instance; input to their generations. The count starts
+    /// with the image's mount count in its high half, so that instances differ. Relaxed: only its
+    /// uniqueness matters.
     inodes_created: AtomicU64,
 }
 

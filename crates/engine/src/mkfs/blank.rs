@@ -1,5 +1,5 @@
-//! A file system that is made around its content: planned, then filled by the caller, then
-//! completed.
+//! A file system that is made around its content: it is planned, then the caller fills it, and then
+//! it is completed.
 //!
 //! The caller takes blocks from [`Blank::free`] and inodes from [`Blank::first_inode`] on, and
 //! writes data, directories and inode tables itself. Then [`Filled::finish`] writes everything
@@ -52,7 +52,7 @@ impl Blank {
         Ok(Self { layout, options: options.clone() })
     }
 
-    /// What would be made, without content.
+    /// The figures of the planned file system, without content.
     #[must_use]
     pub fn summary(&self) -> Summary {
         summary(&self.layout, &self.options)
@@ -64,7 +64,7 @@ impl Blank {
         &self.layout.geometry
     }
 
-    /// Its features.
+    /// The features of the planned file system.
     #[must_use]
     pub const fn features(&self) -> FeatureSet {
         self.layout.params.features
@@ -130,25 +130,25 @@ impl Filled {
         self
     }
 
-    /// What will be made.
+    /// The figures of the file system that will be made.
     #[must_use]
     pub fn summary(&self) -> Summary {
         summary(&self.layout, &self.options)
     }
 
-    /// Its superblock, without the checksum.
+    /// The superblock, without its checksum.
     #[must_use]
     pub const fn superblock(&self) -> &RawSuperblock {
         &self.sb
     }
 
-    /// Blocks of all inode tables.
+    /// How many blocks all inode tables have together.
     #[must_use]
     pub fn inode_table_blocks(&self) -> u64 {
         u64::from(self.layout.geometry.groups()) * self.layout.geometry.inode_table_blocks()
     }
 
-    /// The checksums of its metadata.
+    /// Computes the checksums of the metadata.
     #[must_use]
     pub const fn checksums(&self) -> &Checksums {
         &self.checksums
@@ -160,8 +160,8 @@ impl Filled {
         self.layout.inode_table(group)
     }
 
-    /// The inodes before the content's first one, as in a new file system. The caller must replace
-    /// the root directory's inode: the block that it names is free here.
+    /// The raw inodes before [`Blank::first_inode`], as in a file system without content. The
+    /// caller must replace the root directory's inode, because the block that it maps is free here.
     #[must_use]
     pub fn own_inodes(&self) -> Vec<u8> {
         inodes::table(&self.layout, &self.options, &self.checksums)

@@ -8,9 +8,10 @@ use std::ops::Range;
 pub struct Content {
     /// Blocks taken from the free ones, whole clusters.
     pub blocks: Vec<Range<u64>>,
-    /// Inodes taken, from the first one on.
+    /// How many inodes the content takes, from [`super::Blank::first_inode`] on.
     pub inodes: u32,
-    /// Directories among them, by group; the root directory and lost+found are counted already.
+    /// How many of these inodes are directories, by group. The root directory and lost+found are
+    /// not counted here.
     pub directories: Vec<u32>,
     /// Whether a file has 2 GiB or more.
     pub has_large_file: bool,

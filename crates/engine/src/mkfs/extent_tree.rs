@@ -1,8 +1,8 @@
 //! The extent tree of a file that never changes, as it results from adding extents one by one in
 //! order.
 //!
-//! A full node is split when the next entry comes: its last entry goes to a new node. So all nodes
-//! of a level but the last hold one entry less than they could.
+//! When an entry is added to a full node, the node is split: its last entry moves to a new node. So
+//! in each level, all nodes but the last hold one entry less than they could.
 //!
 //! Invariants: level 0 holds the extents; each higher level has one entry per node below. The
 //! highest level has at most four entries and is the root, in the inode. Depth is at most 3: with
@@ -36,7 +36,7 @@ pub struct ExtentTree {
     levels: Vec<Vec<u64>>,
 }
 
-/// Size in bytes: the header and each entry have the same.
+/// The size in bytes of the header, and also of each entry.
 const ENTRY: usize = RawExtentHeader::SIZE;
 
 fn capacity(block_size: u64) -> usize {
@@ -49,11 +49,11 @@ fn nodes_for(entries: usize, capacity: usize) -> usize {
 }
 
 impl ExtentTree {
-    /// A tree of these extents whose nodes lie in the blocks `nodes`: as many as
-    /// [`Self::nodes_for`] says.
+    /// A tree of these extents. `nodes` are the blocks for its nodes, as many as
+    /// [`Self::nodes_for`] returns.
     ///
     /// # Panics
-    /// When `nodes` has more or fewer.
+    /// When `nodes` has more or fewer blocks.
     #[must_use]
     pub fn of(runs: Vec<Run>, nodes: &[u64], block_size: u64) -> Self {
         let mut tree = Self { runs, levels: Vec::new() };
@@ -77,7 +77,7 @@ impl ExtentTree {
         nodes
     }
 
-    /// The level that lacks a node, the highest first; `None` if no level does.
+    /// The highest level that lacks a node; `None` if none does.
     pub(super) fn lacking(&self, block_size: u64) -> Option<usize> {
         let mut needed = Vec::new();
         let mut entries = self.runs.len();
@@ -97,8 +97,8 @@ impl ExtentTree {
         self.levels[level].push(block);
     }
 
-    /// `i_block`. Entries that stood in the root before the tree grew remain behind the used ones,
-    /// as mke2fs leaves them.
+    /// The content of `i_block`. Entries that were in the root before the tree grew are left after
+    /// the used ones, as by mke2fs.
     #[must_use]
     pub fn root(&self, block_size: u64) -> [u8; 60] {
         let mut bytes = [0; 60];
@@ -128,8 +128,8 @@ impl ExtentTree {
                 let end = |all: usize| if is_last { all } else { first + capacity - 1 };
                 let used = if level == 0 {
                     let runs = &self.runs[first..end(self.runs.len())];
-                    // The entry that moved to the new node at the split still stands behind the
-                    // used ones.
+                    // After a split, the entry that moved to the new node is still in this node,
+                    // after the used entries.
                     put_extents(&mut bytes[ENTRY..capacity * ENTRY + ENTRY], &self.runs[first..]);
                     runs.len()
                 } else {
@@ -148,7 +148,8 @@ impl ExtentTree {
         blocks
     }
 
-    /// Puts entries for `nodes` of a level. The first of them is node `first` of that level.
+    /// Writes an index entry for each of `nodes`. These are the nodes of `level` from number
+    /// `first` on.
     fn put_indexes(&self, bytes: &mut [u8], level: usize, nodes: &[u64], first: usize, block_size: u64) {
         let level = u32_from_usize(level) + 1;
         let extents_per_node = (capacity(block_size) - 1).pow(level);

@@ -1,8 +1,8 @@
 //! The feature flags that mkfs can switch, by the names mke2fs gives them.
 //!
 //! Key decision: only the two tables below say which names can be requested, and why others cannot.
-//! The error for a known name that is refused gives the reason; that for an unknown name lists the
-//! supported ones.
+//! For a known name that is refused, the error gives the reason. For an unknown name, it lists the
+//! supported names.
 
 use blockyard_disk::features::{Compat, Feature, FeatureSet, Incompat, RoCompat};
 
@@ -44,7 +44,7 @@ pub(super) fn set_of(features: &[Feature]) -> FeatureSet {
     set
 }
 
-/// Names of the flags that can be requested, in the order of the superblock's words.
+/// Names of the flags that can be requested, in the order of their bits in the superblock.
 const SUPPORTED: &[(&str, Feature)] = &[
     ("has_journal", HAS_JOURNAL),
     ("ext_attr", EXT_ATTR),

@@ -1,9 +1,9 @@
 //! Blocks of the files that every new file system has: root, lost+found, resize inode, journal,
 //! orphan file.
 //!
-//! Pure. Blocks are taken first-fit from a goal, in whole clusters. Extent-mapped files get one
-//! extent per free run, or several if the run is longer than 32768 blocks. Block-mapped files get
-//! their indirect blocks from the same sequence, each before its data.
+//! Does no I/O. Blocks are taken first-fit from a goal on, in whole clusters. Extent-mapped files
+//! get one extent per free run, or several if the run is longer than 32768 blocks. Block-mapped
+//! files get their indirect blocks from the same sequence, each before the data that it maps.
 
 use blockyard_disk::extent::WRITTEN_LEN_MAX;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -27,12 +27,12 @@ pub(super) struct FileBlocks {
     pub(super) mapping: Mapping,
     /// Data blocks in logical order.
     pub(super) runs: Vec<Run>,
-    /// Blocks taken, for data and for the mapping; clusters count as a whole.
+    /// Number of blocks taken, for data and for the mapping, in whole clusters.
     pub(super) allocated: u64,
 }
 
 impl FileBlocks {
-    /// Data blocks.
+    /// Number of data blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.runs.iter().map(|run| run.len).sum()
     }
@@ -48,7 +48,8 @@ pub(super) struct Allocator<'a> {
 }
 
 impl Allocator<'_> {
-    /// Makes a file of `len` blocks, at or after `goal` as long as blocks are free there.
+    /// Takes the blocks of a file of `len` blocks, at or after `goal` as long as blocks are free
+    /// there.
     pub(super) fn file(&mut self, len: u64, goal: u64) -> Result<FileBlocks> {
         if self.extents { self.extent_file(len, goal) } else { self.block_file(len, goal) }
     }
@@ -82,8 +83,8 @@ impl Allocator<'_> {
             allocated += got;
             push_extents(&mut tree.runs, Run { logical, physical: start, len: got.min(len - logical) });
             while let Some(level) = tree.lacking(self.block_size) {
-                // The tree grows when an extent finds no room. Its new block should be right before
-                // the first extent.
+                // The tree has no room for this extent, so it gets a new node. The goal of the node
+                // is the block before the first extent.
                 let before = tree.runs[0].physical.saturating_sub(1);
                 let node = self.block(before)?;
                 allocated += self.step;
@@ -108,7 +109,8 @@ impl Allocator<'_> {
     }
 }
 
-/// Appends a run, cut into extents. If it continues the last extent, that one is filled first.
+/// Appends a run, split into extents. If it continues the last extent, that extent is first filled
+/// up to the greatest length.
 fn push_extents(runs: &mut Vec<Run>, mut run: Run) {
     let longest = u64::from(WRITTEN_LEN_MAX);
     if let Some(last) = runs.last_mut()
@@ -195,7 +197,7 @@ impl BlockMap<'_, '_> {
         Ok((block, self.indirect.len() - 1))
     }
 
-    /// The index of the indirect block with this number, which is among the last few.
+    /// The index of the indirect block at `block`, which is among the last few.
     fn node_at(&self, block: u32) -> usize {
         self.indirect
             .iter()
@@ -212,7 +214,7 @@ impl BlockMap<'_, '_> {
     }
 }
 
-/// A block number in the form of a block map.
+/// A block number as a 32-bit pointer of a block map.
 fn word(block: u64) -> Result<u32> {
     u32::try_from(block).map_err(|_| {
         Error::Size(format!(

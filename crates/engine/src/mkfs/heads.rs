@@ -1,10 +1,10 @@
 //! The head of each group: superblock copy, descriptor blocks, blocks reserved for more
 //! descriptors.
 //!
-//! There are two ways to keep descriptors. Classic: every group with a superblock copy has the
-//! whole table behind it. meta_bg: each meta group keeps its own descriptor block in its first,
-//! second and last group. Invariant: a head occupies consecutive blocks from the first block of its
-//! group (block 1 in group 0 with 1 KiB blocks, even with bigalloc).
+//! There are two ways to keep descriptors. In the classic way, every superblock copy is followed by
+//! the whole descriptor table. With meta_bg, each meta group keeps its own descriptor block in its
+//! first, second and last group. Invariant: a head occupies consecutive blocks from the first block
+//! of its group (block 1 in group 0 with 1 KiB blocks, even with bigalloc).
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use super::error::Result;
 use super::feature::{META_BG, RESIZE_INODE, SPARSE_SUPER, SPARSE_SUPER2};
 use super::params::Params;
 
-/// Where superblock copies and descriptors lie.
+/// Where superblock copies and descriptors are.
 #[derive(Clone, Debug)]
 pub(super) struct Heads {
     rule: BackupRule,
-    /// Blocks of the descriptor table.
+    /// Number of blocks of the descriptor table.
     desc_blocks: u64,
-    /// Descriptor blocks kept the classic way: all, or 0 with meta_bg.
+    /// Number of descriptor blocks kept in the classic way: all, or 0 with meta_bg.
     classic_desc_blocks: u64,
     reserved_gdt: u64,
     /// `s_reserved_gdt_blocks`.
@@ -41,8 +41,8 @@ enum BackupRule {
 }
 
 impl Heads {
-    /// Plans the heads. If table and reserve would take more than three quarters of a group,
-    /// switches to meta_bg and drops the resize inode.
+    /// Plans the heads. If the descriptor table and the blocks reserved for its growth would take
+    /// more than three quarters of a group, switches to meta_bg and drops the resize inode.
     pub(super) fn plan(params: &mut Params, geometry: &Geometry) -> Result<Self> {
         let descs_per_block = params.descs_per_block();
         let desc_blocks = u64::from(geometry.groups()).div_ceil(descs_per_block);
@@ -54,7 +54,8 @@ impl Heads {
         if desc_blocks + reserved_gdt > geometry.blocks_per_group() * 3 / 4 {
             params.features.set(META_BG, true);
             params.features.set(RESIZE_INODE, false);
-            // The superblock keeps the requested number, as mke2fs leaves it; no block is reserved.
+            // As in mke2fs, `s_reserved_gdt_blocks` keeps the requested number, although no block
+            // is reserved.
             reserved_gdt = 0;
         }
         Ok(Self {
@@ -69,30 +70,31 @@ impl Heads {
         })
     }
 
-    /// Blocks of the descriptor table.
+    /// Number of blocks of the descriptor table.
     pub(super) const fn desc_blocks(&self) -> u64 {
         self.desc_blocks
     }
 
-    /// Descriptor blocks kept in reserve.
+    /// Number of blocks reserved for the growth of the descriptor table.
     pub(super) const fn reserved_gdt(&self) -> u64 {
         self.reserved_gdt
     }
 
-    /// `s_reserved_gdt_blocks`: the blocks in reserve, or the requested number even if none is
-    /// reserved.
+    /// `s_reserved_gdt_blocks`: the number of reserved blocks, or the requested number even if none
+    /// is reserved.
     pub(super) const fn reserved_gdt_field(&self) -> u64 {
         self.reserved_gdt_field
     }
 
-    /// Blocks of the longest head: superblock, descriptors, and as many blocks as
-    /// `s_reserved_gdt_blocks` says, even if none are reserved.
+    /// Number of blocks of the longest head: superblock, descriptors, and as many blocks as
+    /// `s_reserved_gdt_blocks` says, even if none is reserved.
     pub(super) const fn full_head_blocks(&self) -> u64 {
         let desc = if self.classic_desc_blocks == 0 { 1 } else { self.classic_desc_blocks };
         1 + desc + self.reserved_gdt_field
     }
 
-    /// Blocks behind a superblock copy: the classic table and the reserve.
+    /// Number of blocks after a superblock copy: the classic table and the blocks reserved for its
+    /// growth.
     pub(super) const fn classic_blocks(&self) -> u64 {
         self.classic_desc_blocks + self.reserved_gdt
     }
@@ -105,7 +107,7 @@ impl Heads {
         }
     }
 
-    /// Whether a group holds a copy of the superblock (group 0: the superblock).
+    /// Whether a group holds a copy of the superblock, or in group 0 the superblock itself.
     pub(super) fn has_backup(&self, group: GroupNr) -> bool {
         match (group.raw(), self.rule) {
             (0, _) | (_, BackupRule::All) | (1, BackupRule::PowersOf357) => true,
@@ -125,8 +127,8 @@ impl Heads {
         self.has_backup(group).then_some(at)
     }
 
-    /// The block behind a group's superblock copy, where a classic descriptor table begins; `None`
-    /// without a superblock copy.
+    /// The block after a group's superblock copy, where a classic descriptor table begins; `None`
+    /// if the group has no superblock copy.
     pub(super) fn classic_table(&self, geometry: &Geometry, group: GroupNr) -> Option<u64> {
         self.superblock(geometry, group).map(|at| at + 1)
     }
@@ -144,8 +146,8 @@ impl Heads {
         keeps.then_some((after, number))
     }
 
-    /// The blocks of a group's head, with the boot block before it if the group has that; empty
-    /// when there is no head.
+    /// The blocks of a group's head, and the boot block before it if the group contains it; empty
+    /// if the group has no head.
     pub(super) fn range(&self, geometry: &Geometry, group: GroupNr) -> Range<u64> {
         let first = geometry.group_first_block(group).raw();
         let mut end = match self.superblock(geometry, group) {
@@ -164,7 +166,7 @@ impl BackupRule {
         if params.features.contains(SPARSE_SUPER2) {
             match (params.backup_superblocks, groups) {
                 (0, _) | (_, 1) => Self::Named([0, 0]),
-                // A single backup stands in the second field.
+                // The group of a single backup is in the second field.
                 (1, _) | (_, 2) => Self::Named([0, 1]),
                 _ => Self::Named([1, groups - 1]),
             }
@@ -176,8 +178,9 @@ impl BackupRule {
     }
 }
 
-/// Descriptor blocks to reserve for growth to 1024 times the size, or to 2^32 - 1 blocks if that is
-/// less, but no more than one double-indirect block can own.
+/// How many blocks to reserve for the descriptor table to grow, so that the file system can grow to
+/// 1024 times its size, or to 2^32 - 1 blocks if that is less. No more than the pointers of one
+/// double-indirect block.
 fn default_reserve(params: &Params, geometry: &Geometry, desc_blocks: u64) -> u64 {
     let most_blocks = geometry.blocks_count().raw().saturating_mul(1024).min(u64::from(u32::MAX));
     let most_groups = (most_blocks - params.first_block).div_ceil(geometry.blocks_per_group());

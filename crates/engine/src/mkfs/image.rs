@@ -1,9 +1,10 @@
 //! Writes a planned file system: its metadata in ascending order, then the primary superblock, then
 //! one flush.
 //!
-//! The device is cleared first (its storage given back), so unused blocks are holes. All-zero
-//! pieces are then not written. With `no_discard` only old signatures are cleared, and tables and
-//! journal if the options request that; all-zero pieces are written, too.
+//! The device is cleared first, which gives its storage back, so unused blocks are holes. Pieces
+//! that are all zeroes are then not written. With `no_discard`, only old signatures are cleared,
+//! and also inode tables and journal if the options request that; pieces that are all zeroes are
+//! then written too.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;
@@ -21,7 +22,7 @@ use super::options::Options;
 use super::reserved::{LOST_FOUND, ORPHAN_FILE};
 use super::{groups, inodes, journal, superblock};
 
-/// Bytes gathered before they are written.
+/// The most bytes gathered for one write.
 const BATCH: usize = 1 << 20;
 /// Bytes cleared at the end of the file system: RAID keeps superblocks at the end of a device.
 const TAIL: u64 = 64 << 10;
@@ -81,7 +82,7 @@ impl<'a> Writer<'a> {
             self.device.write_zeroes(0, self.device.size())?;
             return Ok(());
         }
-        // The old superblock and remains of RAID must not be found again.
+        // Nobody must find the old superblock or an old RAID superblock again.
         self.device.write_zeroes(0, (4096).min(size))?;
         let tail = TAIL.min(size);
         self.device.write_zeroes(size - tail, tail)?;

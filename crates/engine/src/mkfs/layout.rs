@@ -1,9 +1,9 @@
 //! Every position of a future file system, without any I/O.
 //!
-//! The order decides who gets which block: heads of all groups, bitmaps and tables, root directory,
-//! lost+found, resize inode, journal, MMP block, orphan file. With bigalloc everything up to the
-//! tables is placed block by block. Then all clusters touched count as taken, and files take whole
-//! clusters.
+//! Blocks are given out in this order: heads of all groups, bitmaps and inode tables, root
+//! directory, lost+found, resize inode, journal, MMP block, orphan file. With bigalloc, everything
+//! up to the inode tables is placed block by block. Then every cluster with a used block counts as
+//! used, and files take whole clusters.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
@@ -34,12 +34,12 @@ pub(super) struct Layout {
     pub(super) places: Vec<GroupPlaces>,
     /// Blocks in use, whole clusters.
     pub(super) space: Space,
-    /// Blocks in use before any file was placed.
+    /// Blocks in use before any file was placed: heads, bitmaps and inode tables.
     pub(super) static_space: Space,
     pub(super) files: Files,
-    /// The content besides these files.
+    /// The content besides `files`.
     pub(super) content: Content,
-    /// Whether tables of several groups are packed together.
+    /// Whether bitmaps and inode tables of several groups are packed together.
     is_flexed: bool,
 }
 
@@ -56,7 +56,7 @@ impl Layout {
             )));
         }
         let mut space = Space::new(geometry.blocks_count().raw());
-        // With blocks of 1 KiB and without bigalloc the boot block lies before group 0.
+        // With blocks of 1 KiB and without bigalloc, the boot block is before group 0.
         space.mark(0..params.first_block);
         for group in geometry.all_groups() {
             space.mark(heads.range(&geometry, group));
@@ -87,13 +87,13 @@ impl Layout {
         })
     }
 
-    /// First block of a group, and the block behind its last.
+    /// The blocks of a group.
     pub(super) fn group_range(&self, group: GroupNr) -> std::ops::Range<u64> {
         let first = self.geometry.group_first_block(group).raw();
         first..first + self.geometry.blocks_in_group(group)
     }
 
-    /// Free clusters of a group.
+    /// Number of free clusters in a group.
     pub(super) fn free_clusters(&self, group: GroupNr) -> u32 {
         let used = self.used_clusters(&self.space, group);
         assert!(used <= self.geometry.clusters_in_group(group), "group {group} uses more than it has");
@@ -113,26 +113,27 @@ impl Layout {
         reserved::count(self.files.orphan.is_some())
     }
 
-    /// Inodes in use: [`Self::own_inodes`], and the content's behind them.
+    /// Number of inodes in use: [`Self::own_inodes`], followed by those of the content.
     pub(super) fn used_inodes(&self) -> u32 {
         self.own_inodes() + self.content.inodes
     }
 
-    /// Inodes in use in a group.
+    /// Number of inodes in use in a group.
     pub(super) fn used_inodes_of(&self, group: GroupNr) -> u32 {
         let per_group = self.geometry.inodes_per_group();
         self.used_inodes().saturating_sub(group.raw() * per_group).min(per_group)
     }
 
-    /// Free blocks of the file system, whole clusters.
+    /// Number of free blocks of the file system, in whole clusters.
     pub(super) fn free_blocks(&self) -> u64 {
         let free = self.geometry.all_groups().map(|group| u64_from_u32(self.free_clusters(group)));
         free.sum::<u64>() * self.params.cluster_ratio()
     }
 
-    /// Whether a group's block bitmap is left uninitialised. That needs group checksums, and a
-    /// group that is not the last, has no inode in use, and holds only what a reader can tell
-    /// without the bitmap (a head; without flex groups its own bitmaps and table too).
+    /// Whether a group's block bitmap is left uninitialised. That needs group checksums. The group
+    /// must not be the last one and must have no inode in use. Its used blocks must be only those
+    /// that a reader can derive without the bitmap: the head and, without flex groups, the group's
+    /// own bitmaps and inode table.
     pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
         let is_last = group.raw() + 1 == self.geometry.groups();
         let has_inodes = self.used_inodes_of(group) > 0;
@@ -159,12 +160,13 @@ impl Layout {
         self.heads.backup_groups().filter(|group| group.raw() != 0).collect()
     }
 
-    /// The block that the superblock lies in (with 1 KiB blocks it fills block 1).
+    /// The block that contains the superblock (with 1 KiB blocks it fills block 1).
     pub(super) fn superblock_at(&self) -> u64 {
         self.heads.superblock(&self.geometry, GroupNr::ZERO).expect("group 0 always has the superblock")
     }
 
-    /// Clusters that hold static metadata and the journal, without the journal's own map blocks.
+    /// Number of clusters that hold static metadata and the journal, without the blocks of the
+    /// journal's mapping.
     pub(super) fn overhead_clusters(&self) -> u64 {
         let ratio = self.params.cluster_ratio();
         let fixed = self.static_space.used_in(self.params.first_block..self.geometry.blocks_count().raw());
@@ -249,7 +251,8 @@ fn rules(options: &Options, params: &Params, geometry: &Geometry) -> Rules {
     Rules { flex, stride: u64::from(stride.unwrap_or(0)) }
 }
 
-/// Blocks of lost+found: one less with inline_data, where its content begins in the inode.
+/// Number of blocks of lost+found: one less with inline_data, where its content begins in the
+/// inode.
 const fn lost_found_len(params: &Params) -> u64 {
     lost_found_blocks(1 << params.block_bits) - if params.features.contains(INLINE_DATA) { 1 } else { 0 }
 }
@@ -267,8 +270,8 @@ const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64
     params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
 }
 
-/// Checks that a journal of a given size takes at most half of what the heads leave; without flex
-/// groups, half of what heads, bitmaps and tables leave.
+/// Checks that a journal of the requested size takes at most half of the blocks that the heads
+/// leave free. Without flex groups, bitmaps and inode tables are subtracted too.
 fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Result<()> {
     let Some(JournalSize { total, .. }) = params.journal else { return Ok(()) };
     let tables = if params.features.contains(FLEX_BG) { 0 } else { 2 + geometry.inode_table_blocks() };
@@ -319,7 +322,7 @@ fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     geometry.group_first_block(GroupNr::new(best)).raw()
 }
 
-/// The group before the last candidate.
+/// The group before the last one that [`middle_goal`] compares.
 const fn middle_or(first: u32, middle: u32, flex: u32) -> u32 {
     if flex > 1 && middle > flex { first } else { middle }
 }
@@ -409,8 +412,8 @@ mod tests {
     fn a_short_last_group_is_dropped() {
         let ext2 = Options::ext2().block_size(4096).inodes(2000);
         let blocks = |more: u64| plan((65536 + more) << 12, &ext2).geometry.blocks_count().raw();
-        // The third group needs 42 blocks for its inode table, two for bitmaps, and 50 more; as
-        // mke2fs has it.
+        // As in mke2fs, the third group needs 42 blocks for its inode table, two for bitmaps, and
+        // 50 more.
         assert_eq!((blocks(93), blocks(94)), (65536, 65630));
     }
 

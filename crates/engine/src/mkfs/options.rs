@@ -2,8 +2,8 @@
 //! size.
 //!
 //! Key decision: plain public fields, with builder methods for the common ones. Nothing is checked
-//! here. [`super::params`] checks the options, so combinations are judged in one place. Options
-//! hold all inputs: the same options on a device of the same size give the same bytes.
+//! here; [`super::params`] checks all options and their combinations in one place. Options hold all
+//! inputs: the same options on a device of the same size give the same bytes.
 
 use blockyard_disk::superblock::ErrorPolicy;
 
@@ -65,7 +65,7 @@ pub struct Options {
     pub flex_groups: Option<u32>,
     /// `-g`: blocks (with bigalloc: clusters) per group, a multiple of 8.
     pub blocks_per_group: Option<u32>,
-    /// `-N`: fewest inodes wanted.
+    /// `-N`: the least number of inodes wanted.
     pub inodes: Option<u32>,
     /// `-i`: bytes per inode.
     pub bytes_per_inode: Option<u32>,
@@ -91,11 +91,11 @@ pub struct Options {
     pub journal_location: Option<Amount>,
     /// `-J fast_commit_size=`: fast-commit area in KiB.
     pub fast_commit_kib: Option<u32>,
-    /// `-E resize=`: largest size that online growth must reach.
+    /// `-E resize=`: the size up to which online growth must be possible.
     pub resize: Option<Amount>,
     /// `-E stride=`: RAID stride in blocks.
     pub stride: Option<u32>,
-    /// `-E stripe_width=`: RAID stripe in blocks.
+    /// `-E stripe_width=`: RAID stripe width in blocks.
     pub stripe_width: Option<u32>,
     /// `-E lazy_itable_init=`: leave inode tables to be zeroed by the kernel; default yes. Matters
     /// only with `no_discard`: otherwise the whole device is zeroed.

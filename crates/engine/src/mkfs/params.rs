@@ -1,9 +1,10 @@
 //! From options to checked parameters: one block size, one feature set, all values in range and
 //! possible together.
 //!
-//! Pure. Key decision: whatever can be refused by the options and the size of the device alone is
-//! refused here, in one line that usually names the option. Invariant of [`Params`]: sizes are
-//! powers of two in their ranges and `blocks` is a multiple of the cluster ratio.
+//! Does no I/O. Key decision: whatever can be refused by the options and the size of the device
+//! alone is refused here, with an error of one line that usually names the option. Invariant of
+//! [`Params`]: sizes are powers of two in their ranges, and `blocks` is a multiple of the cluster
+//! ratio.
 
 use super::error::{Error, Result, bad_value};
 use super::feature::{
@@ -16,11 +17,12 @@ use blockyard_disk::Timestamp;
 use blockyard_disk::features::FeatureSet;
 use blockyard_disk::jbd2;
 
-/// Fewest bits of a group's bitmap that mke2fs accepts.
+/// The fewest bits of a group's block bitmap that mke2fs accepts.
 const CLUSTERS_PER_GROUP_MIN: u32 = 256;
-/// Bounds of bytes per inode.
+/// The allowed numbers of bytes per inode (`-i`).
 const RATIO_RANGE: std::ops::RangeInclusive<u32> = 1024..=64 << 20;
-/// The most bits that a group's bitmap may have: free counts of 32-byte descriptors have 16 bits.
+/// The most bits that a group's block bitmap may have: the free counts in 32-byte descriptors have
+/// 16 bits.
 pub(super) const CLUSTERS_PER_GROUP_MAX: u32 = (1 << 16) - 8;
 
 /// Checked parameters of one file system.
@@ -64,7 +66,7 @@ const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
 pub(super) struct JournalSize {
     /// Blocks of the whole file.
     pub(super) total: u64,
-    /// Blocks at its end kept for fast commits.
+    /// Blocks at the end of the file that are kept for fast commits.
     pub(super) fast_commit: u64,
 }
 
@@ -157,7 +159,8 @@ impl Params {
         };
         let inodes = match (options.inodes, bytes / ratio) {
             (Some(asked), _) => u64::from(asked),
-            // If the ratio gives none: one per 4 KiB, or one per block if blocks are larger.
+            // If the ratio results in no inode: one per 4 KiB, or one per block if blocks are
+            // larger.
             (None, 0) => bytes / self.block_size().max(4096),
             (None, several) => several,
         };
@@ -186,8 +189,8 @@ impl Params {
                 format!("{wanted} blocks are not more than the file system's {}; ask for more", self.blocks),
             ));
         }
-        // mke2fs counts groups of `-g` blocks, or else of as many blocks as a block has bits, even
-        // if groups are longer (clusters) or shorter (large blocks).
+        // mke2fs counts groups of `-g` blocks. Without `-g`, it counts groups of as many blocks as
+        // a block has bits, even if groups are longer (clusters) or shorter (large blocks).
         let per_group = options.blocks_per_group.map_or(self.block_size() * 8, u64::from);
         let desc_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(self.descs_per_block());
         let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks_asked)).min(self.block_size() / 4);
@@ -239,8 +242,8 @@ impl Params {
             return Ok(None);
         }
         let Some(default) = jbd2::default_blocks(self.blocks) else {
-            // Too small for a journal, whatever was asked for: mke2fs continues without a journal,
-            // and says so.
+            // The file system is too small for a journal. As in mke2fs, this is no error, even if a
+            // journal was requested: the file system gets none.
             return Ok(None);
         };
         let location = options.journal_location.map_or(0, |place| place.in_blocks(self.block_size()));
@@ -274,7 +277,7 @@ impl Params {
         }
         match options.fast_commit_kib {
             Some(kib) => (u64::from(kib) << 10) / self.block_size(),
-            // By the size of the file system, even if the journal was given another size.
+            // Follows from the size of the file system, even if a journal size was requested.
             None => jbd2::default_blocks(self.blocks).unwrap_or(0) / 64,
         }
     }
@@ -303,8 +306,8 @@ fn default_orphan_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
 }
 
-/// The combined overrides of the requested usage types, or of the one for the size if none is
-/// requested.
+/// The combined overrides of the requested usage types. If none is requested, the overrides of the
+/// usage type that fits the size.
 fn size_class(options: &Options, device_bytes: u64) -> Overrides {
     let assumed = options.block_size.unwrap_or(1024);
     let bytes = options.size.map_or(device_bytes, |size| match size {
@@ -384,8 +387,8 @@ fn cluster_ratio_bits(options: &Options, features: &FeatureSet, block_size: u32)
     Ok(size.trailing_zeros() - block_size.trailing_zeros())
 }
 
-/// Refuses a number of blocks that the features or the format cannot count. Clears resize_inode
-/// above 2^32 - 1 blocks, because the resize inode cannot name them.
+/// Refuses a number of blocks that the features or the format cannot express. Clears resize_inode
+/// above 2^32 - 1 blocks, because the resize inode's block map has 32-bit pointers.
 fn check_block_count(features: &mut FeatureSet, blocks: u64, block_size: u32) -> Result<()> {
     if blocks == 0 {
         return Err(Error::Size("0 blocks are too few for a file system; ask for more".to_owned()));
@@ -410,7 +413,7 @@ fn inode_size(options: &Options, defaults: &Overrides, block_size: u32) -> Resul
         return Ok(128);
     }
     let size = options.inode_size.or(defaults.inode_size).unwrap_or(DEFAULTS.2);
-    // The superblock has 16 bits for it.
+    // The superblock's field for the inode size has 16 bits.
     let most = block_size.min(1 << 15);
     if !size.is_power_of_two() || !(128..=most).contains(&size) {
         return Err(bad_value(
@@ -463,7 +466,8 @@ fn reserved_percent(options: &Options) -> Result<f64> {
     }
 }
 
-/// Inodes without extra words have 32 signed bits for a time, others two more.
+/// Checks that inodes can store the creation time: without extra fields they have 32 signed bits
+/// for a time, otherwise two bits more.
 fn check_time(options: &Options, inode_size: u32) -> Result<()> {
     let most = if inode_size == 128 { Timestamp::SECONDS_MAX_SHORT } else { Timestamp::SECONDS_MAX };
     if options.time > most.unsigned_abs() {

@@ -155,8 +155,8 @@ impl Usage {
             Self::Big => ratio(32768),
             Self::Huge => ratio(65536),
             Self::News => ratio(4096),
-            // The configuration says "heuristic" here, which results in 4 KiB on files and common
-            // disks.
+            // mke2fs.conf leaves the block size to a heuristic here, which results in 4 KiB for
+            // files and common disks.
             Self::Largefile => with_blocks(4096, 1 << 20),
             Self::Largefile4 => with_blocks(4096, 4 << 20),
             Self::Hurd => Overrides { block_size: Some(4096), bytes_per_inode: None, inode_size: Some(128) },

@@ -1,4 +1,4 @@
-//! The inodes that mkfs itself makes, and figures of inodes that several parts of mkfs need.
+//! The inodes that mkfs itself makes, and constants of inodes that several parts of mkfs need.
 
 use blockyard_disk::InodeNr;
 
@@ -9,11 +9,11 @@ pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
 /// The orphan file, which follows lost+found.
 pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
 
-/// `i_extra_isize` of inodes above 128 bytes: bytes behind the first 128 that hold fields.
+/// `i_extra_isize` of inodes larger than 128 bytes: how many bytes after the first 128 hold fields.
 pub(super) const EXTRA_ISIZE: u16 = 32;
 
-/// Inodes that a new file system uses: the reserved ones, lost+found, and the orphan file if it has
-/// one.
+/// How many inodes a new file system uses: the reserved ones, lost+found, and the orphan file if
+/// there is one.
 pub(super) fn count(with_orphan_file: bool) -> u32 {
     LOST_FOUND.raw() + u32::from(with_orphan_file)
 }

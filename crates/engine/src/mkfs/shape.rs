@@ -1,10 +1,10 @@
 //! The shape of the file system: the number and size of its groups, and their inodes and descriptor
 //! blocks.
 //!
-//! Pure. The wanted inodes are spread over the groups. Each group gets whole table blocks, and a
-//! number of inodes that is a multiple of eight. If a group's bitmap cannot hold its share, groups
-//! are made smaller, eight blocks at a time. A last group too short for its own metadata and 50
-//! blocks is dropped.
+//! Does no I/O. The wanted inodes are spread evenly over the groups. Each group gets whole blocks
+//! of inode table, and a number of inodes that is a multiple of eight. If a group's inode bitmap
+//! cannot hold its share, groups are made smaller, eight blocks at a time. A last group that is too
+//! short for its own metadata and 50 more blocks is dropped.
 
 use blockyard_disk::num::u32_from_u64;
 use blockyard_disk::{BlockCount, BlockNr, Geometry, geometry::GeometryFields};
@@ -14,7 +14,7 @@ use super::feature::BIGALLOC;
 use super::heads::Heads;
 use super::params::{CLUSTERS_PER_GROUP_MAX as COUNTED_MAX, Params};
 
-/// Blocks that a last group must have beyond its metadata.
+/// How many blocks a last group must have beyond its metadata.
 const LAST_GROUP_FREE_MIN: u64 = 50;
 
 /// Geometry and what follows directly from it.
@@ -27,8 +27,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Finds the shape. If descriptors and their reserve need more than three quarters of a group,
-    /// adds meta_bg to the features and removes resize_inode.
+    /// Finds the shape. If the descriptor table and the blocks reserved for its growth need more
+    /// than three quarters of a group, adds meta_bg to the features and removes resize_inode.
     pub(super) fn find(params: &mut Params) -> Result<Self> {
         let reserved_at_first = percent_of(params.blocks_asked, params.reserved_percent);
         let mut reserved_blocks = reserved_at_first;
@@ -65,7 +65,7 @@ impl Shape {
     }
 }
 
-/// Checks that a group can hold its own tables beside a full head.
+/// Checks that a group can hold the longest head and its own bitmaps and inode table.
 fn check_room(geometry: &Geometry, heads: &Heads) -> Result<()> {
     let own = heads.full_head_blocks() + 2 + geometry.inode_table_blocks();
     if own <= geometry.blocks_per_group() {
@@ -77,7 +77,7 @@ fn check_room(geometry: &Geometry, heads: &Heads) -> Result<()> {
     )))
 }
 
-/// Blocks that the last group needs to be worth keeping.
+/// How many blocks the last group must have, so that it is not dropped.
 fn last_group_need(geometry: &Geometry, heads: &Heads) -> u64 {
     let last = blockyard_disk::GroupNr::new(geometry.groups() - 1);
     // mke2fs counts a whole table of descriptors even with meta_bg.
@@ -120,7 +120,7 @@ fn spread_inodes(params: &Params, blocks: u64, clusters: u32) -> Result<Option<G
     Geometry::new(fields).map(Some).map_err(|error| Error::Size(format!("{error}; ask for another size")))
 }
 
-/// `part` of `whole`, scaled to `now`, rounded down.
+/// `part * now / whole`, rounded down.
 fn scaled(part: u64, now: u64, whole: u64) -> u64 {
     let scaled = u128::from(part) * u128::from(now) / u128::from(whole);
     u64::try_from(scaled).expect("now is at most whole, so the result is at most part")

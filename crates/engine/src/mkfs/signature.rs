@@ -2,8 +2,8 @@
 //! managers.
 //!
 //! Looks only for well-known magic numbers at fixed positions. A device without any may still hold
-//! data. An ext file system is also recognised by the first backup of its superblock: a repair can
-//! save a file system whose first superblock is damaged, if nothing overwrites it.
+//! data. An ext file system is also recognised by the first backup of its superblock, because a
+//! file system whose first superblock is damaged can be repaired if it is not overwritten.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -32,16 +32,16 @@ const SIGNATURES: &[Signature] = &[
     ("a DOS partition table", 510, &[0x55, 0xAA]),
 ];
 
-/// Bytes from the start that contain all signatures.
+/// How many bytes from the start of the device contain all signatures.
 const WINDOW: usize = 0x1_0048;
 
-/// log2 of the block sizes for which a backup is looked for: the usual ones.
+/// log2 of the block sizes for which a backup is searched: the usual ones.
 const BACKUP_BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=12;
 /// Bytes of a superblock.
 const SUPERBLOCK: usize = 1024;
 
-/// Names what the device holds: `an ext4 file system labelled "x"`, or `None` if nothing is
-/// recognised.
+/// Describes what the device holds, such as `an ext4 file system labelled "x"`; `None` if nothing
+/// is recognised.
 ///
 /// # Errors
 /// Those of reading the device.
@@ -59,8 +59,8 @@ pub fn find_signature(device: &dyn BlockDevice) -> Result<Option<String>> {
     }
 }
 
-/// Names an ext file system by the backup of its superblock in group 1, where groups of the usual
-/// size put it.
+/// Describes an ext file system by the backup of its superblock in group 1. Looks where that backup
+/// is with groups of the default size.
 fn find_backup(device: &dyn BlockDevice) -> Result<Option<String>> {
     let mut sb = [0; SUPERBLOCK];
     for bits in BACKUP_BLOCK_BITS {
@@ -80,12 +80,13 @@ fn find_backup(device: &dyn BlockDevice) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether these bytes are group 1's superblock of a file system with blocks of 2^`bits` bytes.
+/// Whether these bytes are the superblock copy in group 1 of a file system with blocks of 2^`bits`
+/// bytes.
 fn is_first_backup(sb: &[u8; SUPERBLOCK], bits: u32) -> bool {
     sb[0x38..0x3A] == [0x53, 0xEF] && sb[0x18..0x1C] == (bits - 10).to_le_bytes() && sb[0x5A..0x5C] == [1, 0]
 }
 
-/// Names the generation and the label of an ext file system.
+/// Describes an ext file system by its kind (ext2, ext3 or ext4) and label.
 fn describe_ext(sb: &[u8]) -> String {
     let word = |at: usize| sb.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let (compat, incompat) = (word(0x5C), word(0x60));

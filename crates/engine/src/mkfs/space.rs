@@ -2,7 +2,7 @@
 //!
 //! Key decision: ranges in an ordered map instead of bitmaps. A fresh ext4 image of 16 TiB has
 //! about eight thousand used ranges, but its bitmaps would be 512 MiB. Invariants: ranges are not
-//! empty, do not overlap and do not touch.
+//! empty, do not overlap and do not adjoin.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -82,7 +82,7 @@ impl Space {
         next.min(self.end).saturating_sub(start).min(max)
     }
 
-    /// Used blocks of a range.
+    /// Number of used blocks in a range.
     pub(super) fn used_in(&self, range: Range<u64>) -> u64 {
         self.ranges_in(range).map(|used| used.end - used.start).sum()
     }

@@ -29,7 +29,7 @@ pub(super) fn build(layout: &Layout, options: &Options, identity: &Identity) -> 
     sb
 }
 
-/// One copy, sealed.
+/// The copy of the superblock in `group`, with its checksum.
 pub(super) fn copy_for(sb: &RawSuperblock, group: GroupNr, checksums: &Checksums) -> RawSuperblock {
     let mut copy = *sb;
     if group != GroupNr::ZERO {

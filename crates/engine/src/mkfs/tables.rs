@@ -1,10 +1,10 @@
 //! Positions of block bitmaps, inode bitmaps and inode tables.
 //!
-//! Without flex groups each group keeps its own, in the first free blocks behind its head, if they
-//! fit. (A RAID stride shifts the bitmaps a stride further in each group, so that they do not all
-//! end up on one disk.) With flex groups, the block bitmaps of all groups of a flex group are
-//! packed one behind the other, then their inode bitmaps, then their tables. Anything in the way
-//! (heads of later groups) is skipped.
+//! Without flex groups, each group holds its own bitmaps and inode table, in the first free blocks
+//! after its head, if they fit. (With a RAID stride, the bitmaps are shifted one stride further in
+//! each group, so that they are not all on one disk.) With flex groups, the block bitmaps of all
+//! groups of a flex group are packed one after the other, then their inode bitmaps, then their
+//! inode tables. Blocks that are used already (heads of later groups) are skipped.
 
 use std::ops::Range;
 
@@ -30,16 +30,16 @@ impl GroupPlaces {
     }
 }
 
-/// How tables are placed.
+/// How bitmaps and inode tables are placed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Groups whose tables are packed together; 1: none.
+    /// Number of groups whose bitmaps and inode tables are packed together; 1 for no packing.
     pub(super) flex: u64,
     /// RAID stride in blocks, 0 for none.
     pub(super) stride: u64,
 }
 
-/// Places the tables of all groups and takes their blocks.
+/// Places the bitmaps and inode tables of all groups and takes their blocks.
 pub(super) fn place_all(geometry: &Geometry, rules: Rules, space: &mut Space) -> Result<Vec<GroupPlaces>> {
     let mut placer = Placer { geometry, rules, space, done: Vec::new() };
     for group in geometry.all_groups() {
@@ -57,13 +57,13 @@ struct Placer<'a> {
     done: Vec<GroupPlaces>,
 }
 
-/// One of the three kinds that a flex group packs.
+/// One group's block bitmap, inode bitmap or inode table, to be packed in its flex group.
 #[derive(Clone, Copy)]
 struct Item {
-    /// Blocks per group.
+    /// Number of blocks.
     len: u64,
-    /// End of the previous group's item in the same flex group. For the first group, a goal; `None`
-    /// for its block bitmap.
+    /// Where to look first: the end of the previous group's item of this kind in the same flex
+    /// group. For the first group of a flex group, a goal; `None` for its block bitmap.
     hint: Option<u64>,
 }
 
@@ -87,8 +87,8 @@ impl Placer<'_> {
         })
     }
 
-    /// Where to look for a group's bitmaps: from the start of the group; with a stride, behind the
-    /// room for the table, and shifted, if the group has space there.
+    /// Where to look for a group's bitmaps: from the start of the group on. With a stride, looks
+    /// after the room for the inode table, shifted by the stride, if the group has space there.
     fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
         if self.rules.stride == 0 {
             return range.start;
@@ -128,7 +128,7 @@ impl Placer<'_> {
         let left =
             (self.rules.flex - number % self.rules.flex).min(u64_from_u32(self.geometry.groups()) - number);
         let is_first = number.is_multiple_of(self.rules.flex);
-        // A flex group of a single group leaves room as if it were whole.
+        // A flex group that has only one group leaves as much room as a full one.
         let span = if is_first && left == 1 { self.rules.flex } else { left };
         let previous = if is_first { None } else { self.done.last().copied() };
         let after = |place: fn(&GroupPlaces) -> BlockNr, len: u64| previous.map(|p| place(&p).raw() + len);

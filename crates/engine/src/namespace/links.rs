@@ -1,7 +1,7 @@
-//! Names of an inode: their maximum, hard links, and the link count of directories.
+//! Link counts: their maximum, hard links, and the link count of directories.
 //!
-//! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink`, a
-//! directory whose count would exceed 65,000 stores 1, "unknown", and keeps that.
+//! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink`,
+//! if the count would exceed 65,000, it becomes 1, which means "unknown", and stays 1.
 
 use super::rules::check_new_name;
 use crate::inode::{Inode, InodeCore};
@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 /// The most links that an inode may have.
 const LINKS_MAX: u16 = 65_000;
-/// A directory's link count that stands for "more than can be counted".
+/// A directory's link count that means "unknown": the directory has had too many subdirectories.
 const LINKS_UNKNOWN: u16 = 1;
-/// Metadata blocks that a new name may change.
+/// How many metadata blocks adding a name may change.
 const CREDITS: usize = 40;
 
 impl InodeCore {
-    /// Fails if the inode has lost its last name, perhaps while the caller waited for it.
+    /// Fails if the inode's last name was removed, perhaps while the caller waited for the lock.
     pub(crate) fn check_linked(&self) -> Result<()> {
         if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
@@ -47,7 +47,7 @@ impl InodeCore {
     }
 
     /// Fails if flags forbid removing the name of `child` from the directory. As in Linux, callers
-    /// check flags first, then types, then what is in the child.
+    /// check flags first, then types, then whether a child that is a directory is empty.
     pub(super) fn check_may_remove(&self, child: &Self) -> Result<()> {
         let fixed = self.flags().union(child.flags());
         if fixed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -97,8 +97,8 @@ impl Namespace {
         let inode = self.volume.inodes.inode(inode)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        // Not while the file is being truncated or deleted: a file without a name is an orphan
-        // until it gets one, and must stay an orphan until the truncation or deletion is done.
+        // Locks out truncation and deletion. A file without a name is an orphan until it gets one,
+        // and it must stay an orphan until a truncation or deletion of it is done.
         let _content = (inode.kind() != FileType::Directory).then(|| inode.write_child());
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
@@ -136,7 +136,7 @@ impl Namespace {
     }
 }
 
-/// Counts a removed subdirectory.
+/// Counts a removed subdirectory, unless the count is unknown.
 pub(super) fn drop_dir_link(core: &mut InodeCore) {
     let links = core.links();
     if links > 2 {

@@ -1,8 +1,8 @@
 //! The operations on names. Each takes the locks, checks the rules, and combines the parts of the
 //! engine.
 //!
-//! Locks: the content lock of a directory, exclusive for changes, comes before those of the inodes
-//! in it. Two directories are locked in ascending order of number.
+//! Locks: the content lock of a directory, exclusive for changes, is taken before the locks of the
+//! inodes in it. Two directories are locked in ascending order of number.
 
 use super::links::drop_dir_link;
 use super::rules::{check_name, check_new_name};
@@ -23,7 +23,7 @@ pub(super) struct New<'a> {
     pub(super) inode: &'a NewInode,
     /// The target of a symbolic link; `None` for other types.
     pub(super) target: Option<&'a [u8]>,
-    /// The open reference to begin with, if there is one.
+    /// The open reference that the new inode begins with, if any.
     pub(super) open: Option<Open>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Open {
     pub(super) write: bool,
 }
 
-/// Metadata blocks that creating or removing a name may change.
+/// How many metadata blocks creating or removing a name may change.
 const CREDITS: usize = 40;
 
 impl Namespace {
@@ -45,7 +45,7 @@ impl Namespace {
         self.number_of(&parent, name)
     }
 
-    /// The inode number of a name. The caller holds the directory's content.
+    /// The inode number of a name. The caller holds the directory's content lock.
     fn number_of(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<InodeNr> {
         match name {
             b"." => return Ok(parent.number()),
@@ -78,11 +78,12 @@ impl Namespace {
         Ok(Found { inode: inode.id(), kind: inode.kind() })
     }
 
-    /// The inode of a name other than `.` and `..`. The caller holds the directory's content, so
-    /// the name stays, and with it the inode. A number that is not in use is therefore damage;
-    /// Linux returns EUCLEAN as well. The number of the directory itself is damage too: the caller
-    /// holds its locks. So is the number of an inode that the file system keeps for itself: a
-    /// truncation of the journal, for example, would destroy it.
+    /// The inode of a name other than `.` and `..`. The caller holds the directory's content lock,
+    /// so neither the name nor the inode can go away. If the inode is not in use, that is therefore
+    /// damage; Linux returns EUCLEAN as well. A name for the directory itself is damage too, and
+    /// taking the lock that the caller holds would deadlock. A name for an inode that the file
+    /// system keeps for itself is also damage: truncating the journal, for example, would destroy
+    /// it.
     pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
         if self.volume.is_own_inode(number) || number == parent.number() {
             return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());
@@ -151,7 +152,7 @@ impl Namespace {
         let inherited = self.xattrs.inherit(ctx, &parent, new.inode)?;
         match self.create_in(ctx, &parent, name, &inherited, new.target) {
             Ok(inode) => {
-                // Nobody can remove the name while the directory's content is held.
+                // Nobody can remove the name while this thread holds the directory's content lock.
                 if let Some(Open { write }) = new.open {
                     inode.opens.open(write);
                 }
@@ -164,7 +165,7 @@ impl Namespace {
         }
     }
 
-    /// [`Self::create_with`] in one transaction. The caller holds the parent's content.
+    /// The part of [`Self::create_with`] in one handle. The caller holds the parent's content lock.
     fn create_in(
         &self,
         ctx: &OpContext,
@@ -329,8 +330,9 @@ impl Namespace {
         self.end_reference(ctx, inode)
     }
 
-    /// Ends a reference. If it was the last one and the inode has no name, deletes the inode, then
-    /// ends its reference to the directory that [`Self::keep_directory`] kept for it, if any.
+    /// Ends a reference. If it was the last one and the inode has no name, deletes the inode. Then
+    /// also ends the reference to the directory that [`Self::keep_directory`] kept for this inode,
+    /// if any.
     fn end_reference(&self, ctx: &OpContext, mut inode: Arc<Inode>) -> Result<()> {
         while inode.opens.end() && inode.core().links() == 0 {
             let imitates = self.volume.rules.imitates_memory();
@@ -342,10 +344,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Keeps `parent` until `child` is closed, if `child` is open and has just lost its last name
-    /// there, and Linux's memory is imitated. In Linux the dentry of an open file holds its
-    /// directory, even if both were removed (observed on 6.18). The caller holds the content of
-    /// `parent`.
+    /// Called after a name of `child` was removed from `parent`. If that was the last name, `child`
+    /// is open, and Linux's memory is imitated, keeps `parent` open until `child` is closed. In
+    /// Linux, the dentry of an open file holds a reference to its directory, even if both were
+    /// removed (observed on 6.18). The caller holds the content lock of `parent`.
     pub(super) fn keep_directory(&self, parent: &Inode, child: &Inode) {
         if self.volume.rules.imitates_memory()
             && child.opens.is_open()

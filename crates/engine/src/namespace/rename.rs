@@ -1,9 +1,10 @@
 //! Renaming: moves a name, replaces another, or exchanges two.
 //!
-//! Lock order: first [`blockyard_sync::rank::RENAME`], which serialises renames between two
-//! directories. So the walk to the root, which keeps a directory from moving into itself, sees no
-//! change of the tree. Then both parents by ascending number, then the handle, then the raw inodes,
-//! parents before children.
+//! Lock order: the first lock is that of renames ([`blockyard_sync::rank::RENAME`]), which
+//! serialises renames between two directories. It keeps the tree unchanged during the walk to the
+//! root that checks whether a directory would move into itself. Then come the content locks of both
+//! parents in ascending order of number, then the handle, then the core locks, parents before
+//! children.
 
 use super::links::{drop_dir_link, drop_name};
 use super::rules::check_new_name;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 /// What happens if the new name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RenameMode {
-    /// It is replaced.
+    /// The existing name is replaced.
     #[default]
     Replace,
     /// The rename is refused.
@@ -30,7 +31,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// Metadata blocks that a rename may change.
+/// How many metadata blocks a rename may change.
 const CREDITS: usize = 80;
 
 /// One side of a rename.
@@ -87,7 +88,8 @@ impl Namespace {
                     None
                 }
                 _ => {
-                    // The target contains the source, so it is not empty, whatever the source is.
+                    // `Invalid` means that the target contains the source, so the target is not
+                    // empty, whatever type the source has.
                     above.map_err(|error| {
                         if matches!(error, Error::Invalid(_)) { Error::NotEmpty } else { error }
                     })?;
@@ -131,21 +133,22 @@ impl Namespace {
             (Err(error), _) | (_, Err(error)) => Err(error),
         };
         match written {
-            // One of the names was removed meanwhile. The caller finds that out under the locks.
+            // One of the names was removed meanwhile. The caller looks again under the locks.
             Err(Error::StaleInode(_)) => Ok(()),
             other => other,
         }
     }
 
-    /// Fails if a directory would move into itself. The caller holds the content of both parents
-    /// and, if they differ, the lock of renames, so no directory gets another parent meanwhile.
+    /// Fails if a directory would move into itself. The caller holds the content locks of both
+    /// parents and, if they differ, the lock of renames, so no directory gets another parent
+    /// meanwhile.
     fn check_move(&self, side: &Side, into: &Arc<Inode>) -> Result<()> {
         if side.child.kind() != FileType::Directory || side.parent.number() == into.number() {
             return Ok(());
         }
         let mut at = into.number();
-        // In a damaged tree the walk may go round in a loop. It ends at the first directory seen
-        // twice.
+        // In a damaged tree, the walk may run into a loop. It ends at the first directory that it
+        // visits again.
         let mut seen = HashSet::new();
         while seen.insert(at) {
             if at == side.child.number() {
@@ -235,7 +238,7 @@ impl Namespace {
         }
     }
 
-    /// Makes the `..` of a moved directory name its new parent.
+    /// Points the `..` of a moved directory to its new parent.
     fn turn(
         &self,
         ctx: &OpContext,
@@ -327,8 +330,8 @@ impl Namespace {
     }
 }
 
-/// Checks the flags of all inodes involved, in Linux's order: first where a name is lost, then
-/// where one is added.
+/// Checks the flags of all inodes involved, in Linux's order: first for removing the old name, then
+/// for replacing or adding the new name.
 fn check_may_rename(parents: &mut Parents<'_>, children: &Children<'_>) -> Result<()> {
     parents.old.check_may_remove(&children.moved)?;
     match &children.other {
@@ -337,7 +340,7 @@ fn check_may_rename(parents: &mut Parents<'_>, children: &Children<'_>) -> Resul
     }
 }
 
-/// Enters a name, or changes the inode of an existing entry.
+/// Adds an entry, or changes the inode of an existing entry.
 fn enter(
     directory: &mut Directory<'_, DirBlocks<'_>>,
     name: &[u8],
@@ -349,7 +352,7 @@ fn enter(
 
 type CoreGuard<'a> = blockyard_sync::RwLockWriteGuard<'a, InodeCore>;
 
-/// The raw inodes of the parents; one if they are the same.
+/// The locked cores of the two parents, or of the one parent if they are the same.
 struct Parents<'a> {
     old: CoreGuard<'a>,
     new: Option<CoreGuard<'a>>,
@@ -385,7 +388,7 @@ impl<'a> Parents<'a> {
     }
 }
 
-/// The raw inodes of the moved inode and of the one that it replaces or changes places with, if
+/// The locked cores of the moved inode and of the inode that it replaces or is exchanged with, if
 /// there is one.
 struct Children<'a> {
     moved: CoreGuard<'a>,

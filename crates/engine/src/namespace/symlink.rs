@@ -12,9 +12,9 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat};
 use std::sync::Arc;
 
-/// The most bytes of a target in `i_block`: one is left for the final NUL.
+/// The most bytes of a target in `i_block`: its 60 bytes less one for the final NUL.
 const IN_INODE_MAX: usize = 59;
-/// The longest target that programs can follow.
+/// The longest target that programs can follow: `PATH_MAX` (4096) less one for the final NUL.
 const TARGET_MAX: usize = 4095;
 
 impl Namespace {

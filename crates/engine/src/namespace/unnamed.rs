@@ -1,5 +1,5 @@
-//! Files without a name (`O_TMPFILE`): orphans from the start, until [`crate::FileSystem::link`]
-//! names them.
+//! Files without a name (`O_TMPFILE`). They are orphans from the start, until
+//! [`crate::FileSystem::link`] gives them a name.
 
 use crate::inode::Inode;
 use crate::namespace::Namespace;
@@ -10,7 +10,7 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use std::sync::Arc;
 
-/// Metadata blocks that creating an inode may change.
+/// How many metadata blocks creating an inode without a name may change.
 const CREDITS: usize = 16;
 
 impl Namespace {
@@ -32,7 +32,8 @@ impl Namespace {
         made
     }
 
-    /// [`Self::create_unnamed`] in one transaction. The caller holds the parent's content.
+    /// The part of [`Self::create_unnamed`] in one handle. The caller holds the parent's content
+    /// lock.
     fn create_unnamed_in(
         &self,
         ctx: &OpContext,

@@ -14,7 +14,7 @@ use folios::Folios;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Commits that Linux's write-back makes to get space.
+/// How often Linux's write-back commits to get space, before it gives up.
 const RETRIES_MAX: u32 = 3;
 
 /// Linux's rules.
@@ -22,12 +22,13 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
     let delays = options.delays_allocation();
     Rules {
         reserves: if delays { Reserves::Data } else { Reserves::Nothing },
-        // Nothing is reserved for blocks allocated at write time, and the write itself retries.
+        // Without delayed allocation, nothing is reserved for the data, and the write retries
+        // itself.
         place: if delays { Pool::Reserved } else { Pool::Ordinary },
         // Linux requests blocks for a split like any others, with the file system's own reserve
         // (observed on 6.18). This affects how far its counters lag.
         convert: Pool::Reserve,
-        // Here Linux does not use that reserve (also observed).
+        // When it zeroes a range, Linux does not use that reserve (also observed).
         zero: Pool::Ordinary,
         ahead_of_data: Pool::Delayed,
         patience: if delays { RETRIES_MAX } else { 0 },
@@ -54,16 +55,17 @@ pub(crate) enum CachedAs {
 #[derive(Debug, Default)]
 pub(super) struct CachedFile {
     pub(super) folios: Folios,
-    /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of block ranges beside the
-    /// extent tree. A range remembered as a hole may be shorter than the hole, because blocks freed
-    /// beside it are not remembered with it; `fallocate` then requests blocks in pieces that end
-    /// there. Observed with the tracepoints of the extent status tree: a lookup that finds a hole
-    /// remembers it up to the first delayed block; a punched hole is remembered as such; truncation
-    /// forgets what it cuts off, and collapse and insert range forget everything from their start
-    /// on. Reading an extent tree that consists of its root alone remembers all holes between its
-    /// extents, except holes that are known in part.
+    /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of block ranges in an
+    /// extent status tree. A range remembered as a hole may be shorter than the hole, because
+    /// blocks that are freed next to it are not added to it; `fallocate` then requests blocks in
+    /// pieces that end where the range ends. Observed with the tracepoints of the extent status
+    /// tree: a lookup that finds a hole remembers it up to the first delayed block; a punched hole
+    /// is remembered as such; truncation forgets what it cuts off; collapse range and insert range
+    /// forget everything from their start on. Reading an extent tree that consists of its root
+    /// alone remembers all holes between its extents, except holes of which a part is remembered
+    /// already.
     pub(super) holes: RangeSet,
-    /// What the dirty blocks of the file were mapped to when they became dirty.
+    /// The state of each dirty block of the file when it became dirty.
     kinds: BTreeMap<u32, CachedAs>,
     /// The directory that held the inode's last name. It has one open reference for as long as this
     /// inode is open.
@@ -71,12 +73,12 @@ pub(super) struct CachedFile {
 }
 
 impl CachedFile {
-    /// Notes what a block that becomes dirty is mapped to.
+    /// Notes the state of a block that becomes dirty.
     pub(super) fn note_kind(&mut self, logical: u32, kind: CachedAs) {
         self.kinds.insert(logical, kind);
     }
 
-    /// Forgets a range: its blocks are no longer dirty.
+    /// Notes that the blocks of a range are no longer dirty.
     pub(super) fn forget_kinds(&mut self, range: &Range<u32>) {
         if range.start == 0 && range.end == u32::MAX {
             self.kinds.clear();
@@ -97,8 +99,8 @@ impl CachedFile {
         run.start..other.unwrap_or(run.end)
     }
 
-    /// Notes what Linux learns when it looks up a block: nothing if the block is mapped, or already
-    /// known to lie in a hole.
+    /// Remembers the holes that Linux notices when it looks up `logical`. Does nothing if the block
+    /// is mapped, or is in a remembered hole.
     pub(super) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
         if here.found.is_none() && self.holes.end_of(logical).is_none() {
             self.note_gaps(root);
@@ -106,7 +108,7 @@ impl CachedFile {
         }
     }
 
-    /// Remembers what Linux learns about holes when it reads the mapping.
+    /// Remembers the holes that Linux notices when it reads the mapping.
     pub(super) fn note_gaps(&mut self, root: Option<&[u8; 60]>) {
         if let Some(root) = root {
             extents::gaps_in_root(root).for_each(|gap| self.remember_gap(gap));
@@ -126,9 +128,10 @@ impl CachedFile {
         }
     }
 
-    /// Remembers the hole that a lookup of `logical` found, as far as it extends in the mapping,
-    /// but not beyond delayed blocks. If a delayed block lies before `logical`, Linux remembers the
-    /// hole only from `logical` on. Does nothing if `logical` is delayed or in a remembered hole.
+    /// Remembers the hole that a lookup of `logical` found in the mapping, up to the first delayed
+    /// block after `logical`. If there is also a delayed block before `logical` in the hole, Linux
+    /// remembers the hole only from `logical` on. Does nothing if `logical` is delayed or in a
+    /// remembered hole.
     fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
         if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
             let start =
@@ -138,7 +141,7 @@ impl CachedFile {
         }
     }
 
-    /// Remembers a hole between extents that were read together, if no part of it is known as a
+    /// Remembers a hole between extents that were read together, if no part of it is a remembered
     /// hole or delayed.
     fn remember_gap(&mut self, gap: Range<u32>) {
         if !self.holes.touches(&gap) && self.kinds.range(gap.clone()).next().is_none() {

@@ -15,7 +15,7 @@ use blockyard_sync::AtomicU64;
 use std::fmt;
 use std::sync::Arc;
 
-/// The journaled bitmaps as a source.
+/// The journaled bitmaps as the source from which the allocators load groups.
 struct Bitmaps(Arc<Groups>);
 
 impl GroupSource for Bitmaps {
@@ -44,7 +44,7 @@ impl fmt::Debug for Bitmaps {
     }
 }
 
-/// Free clusters as inode placement needs them.
+/// The counts of free clusters that inode placement needs.
 struct Counts {
     groups: Arc<Groups>,
     blocks: Arc<Allocator>,
@@ -74,7 +74,7 @@ impl fmt::Debug for Counts {
 }
 
 impl Space {
-    /// Opens both allocators over the groups as they are on disk.
+    /// Opens both allocators, with the state of the groups on disk.
     pub(crate) fn open(sb: &Superblock, groups: &Arc<Groups>, options: &OpenOptions) -> Result<Self> {
         options.policy.serves(sb.features()).map_err(|refused| Error::Refused(Refusal::Policy(refused)))?;
         let geometry = *sb.geometry();

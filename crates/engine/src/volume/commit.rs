@@ -338,8 +338,8 @@ mod tests {
         assert!(matches!(fs.lookup(InodeNr::ROOT, b"lost"), Err(Error::NotFound)));
     }
 
-    /// `/proc/fs/jbd2/*/info` of Linux 6.18 shows the same numbers for logs of these sizes ("each up
-    /// to N blocks").
+    /// Linux 6.18 shows the same numbers for logs of these sizes in `/proc/fs/jbd2/*/info` ("each
+    /// up to N blocks").
     #[test]
     fn a_transaction_may_change_a_third_of_the_log() {
         for (mib, most) in [(4, 1365), (16, 5461), (64, 21845)] {

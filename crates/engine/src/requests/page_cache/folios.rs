@@ -2,11 +2,11 @@
 //! decisions must be followed exactly.
 //!
 //! Linux 6.18 caches ext4 files in *folios*, naturally aligned runs of 2^n pages. Write-back maps
-//! blocks across folios, but if a mapped run ends inside one, it continues with the rest of that
-//! folio alone. So requests are cut at boundaries that depend on how the file was written.
-//! Observed: a write makes folios as large as the rest of it (rounded down to a power of two), at
-//! most 2 MiB, aligned, and not over existing ones. A folio whose tail was cut off by a truncation
-//! is split if it is clean, and stays if it is dirty.
+//! blocks across folios, but if a mapped run ends inside a folio, the next request covers only the
+//! rest of that folio. So requests end at boundaries that depend on how the file was written.
+//! Observed: a write creates folios as large as the rest of the write, rounded down to a power of
+//! two. They are at most 2 MiB long, naturally aligned, and do not overlap existing folios. A folio
+//! whose tail was cut off by a truncation is split if it is clean, and stays if it is dirty.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ const PAGE_BITS: u32 = 12;
 /// log2 of the largest folio's pages.
 const ORDER_MAX: u32 = 9;
 
-/// The folios of a file: first page → log2 of their pages.
+/// The folios of a file: the first page of each → log2 of its number of pages.
 #[derive(Debug, Default)]
 pub(in crate::requests) struct Folios {
     orders: BTreeMap<u64, u32>,
@@ -30,15 +30,15 @@ impl Folios {
         (page < end).then_some(first..end)
     }
 
-    /// Makes the folios that a write of these bytes makes.
+    /// Adds the folios that a write of these bytes creates.
     pub(in crate::requests) fn note_write(&mut self, mut bytes: Range<u64>) {
         while bytes.start < bytes.end {
             bytes.start = self.next_end(bytes.clone());
         }
     }
 
-    /// Makes the folio that a write of these bytes begins with, if there is none. Returns the byte
-    /// where the write ends or leaves that folio.
+    /// Adds the folio that holds the first of these bytes, if there is none. Returns the byte where
+    /// a write of these bytes ends or leaves that folio.
     pub(in crate::requests) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
         let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);
@@ -46,12 +46,12 @@ impl Folios {
         (bytes.start + len).min(folio.end << PAGE_BITS)
     }
 
-    /// Makes the folio of the page that holds a byte, if there is none.
+    /// Adds a folio for the page that holds `byte`, if there is none.
     pub(in crate::requests) fn note_page(&mut self, byte: u64) {
         self.get(byte >> PAGE_BITS, 1);
     }
 
-    /// The folio of a page, made for a write of `len` bytes if there is none.
+    /// The folio of a page. If there is none, adds one as for a write of `len` bytes.
     fn get(&mut self, page: u64, len: u64) -> Range<u64> {
         if let Some(folio) = self.at(page) {
             return folio;
@@ -119,14 +119,13 @@ impl Folios {
         self.orders.insert(first, 0);
     }
 
-    /// Start and end of the folio that contains a block, in blocks of this size. If there is none,
-    /// those of the block's page.
+    /// The blocks of the folio that contains `block`; without one, the blocks of the block's page.
     pub(in crate::requests) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
         let byte = u64::from(block) << block_bits;
         let page = byte >> PAGE_BITS;
         let pages = self.at(page).unwrap_or(page..page + 1);
         let start = (pages.start << PAGE_BITS) >> block_bits;
-        // Blocks may be larger than folios: the whole block counts.
+        // A block may be larger than its folio; the range then holds the whole block.
         let end = (pages.end << PAGE_BITS).div_ceil(1 << block_bits);
         let [start, end] = [start, end].map(|block| u32::try_from(block).unwrap_or(u32::MAX));
         start..end
@@ -155,7 +154,7 @@ mod tests {
         );
         assert_eq!((folios.around(17, 12), folios.around(40, 12)), (16..24, 40..41));
         assert_eq!(folios.around(70, 10), 64..96);
-        // Blocks of 16 and 64 KiB: the end was once rounded down, which left nothing.
+        // Blocks of 16 and 64 KiB. If the end were rounded down, the ranges would be empty.
         assert_eq!((folios.around(3, 14), folios.around(6, 14), folios.around(1, 16)), (3..4, 6..7, 1..2));
     }
 
