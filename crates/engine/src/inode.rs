@@ -64,7 +64,7 @@ pub(crate) struct Inode {
     number: InodeNr,
     generation: u32,
     kind: FileType,
-    /// The inode's block group, in which the search for its blocks starts.
+    /// The inode's block group, from which the goals for its blocks are derived.
     group: GroupNr,
     content: RwLock<FileData>,
     /// Held shared while content is read, and exclusively while blocks are removed from the file.
@@ -138,8 +138,8 @@ pub(crate) struct Encoding<'a> {
     pub(crate) features: &'a NewFeatures,
 }
 
-/// The bytes of a raw inode of any size. Up to 256 bytes, the usual size, they need no allocation
-/// of their own.
+/// The bytes of a raw inode of any size. Up to 256 bytes, the usual size, they need no heap
+/// allocation of their own.
 pub(crate) type SlotBytes = SmallVec<[u8; 256]>;
 
 /// What the core lock guards.
@@ -193,7 +193,7 @@ impl Inode {
         self.kind
     }
 
-    /// The inode's block group, in which the search for its blocks starts.
+    /// The inode's block group, from which the goals for its blocks are derived.
     pub(crate) const fn group(&self) -> GroupNr {
         self.group
     }
@@ -534,8 +534,8 @@ impl InodeCore {
         self.slot.raw_mut().i_dtime.set(older.raw());
     }
 
-    /// As [`Self::set_orphan_link`], for an inode that may not have joined the transaction. The
-    /// buffer of its table block, in `table`, has.
+    /// As [`Self::set_orphan_link`], for an inode that may not have joined the transaction. Its
+    /// table block, whose buffer is in `table`, has joined.
     pub(crate) fn relink_orphan(&mut self, older: InodeNr, table: (Arc<Buffer>, usize)) {
         self.set_orphan_link(older);
         self.table.get_or_insert(table);

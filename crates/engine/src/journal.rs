@@ -121,7 +121,7 @@ struct Transaction {
 struct Open {
     tid: TxnId,
     start: u32,
-    /// The next log block.
+    /// The next log block to be written.
     at: u32,
     blocks: u32,
     /// How many ring blocks the transaction may occupy.

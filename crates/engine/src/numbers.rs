@@ -49,7 +49,7 @@ impl Hasher for NumberHash {
 mod tests {
     use super::{SHARDS, shard_of};
 
-    /// Inodes or blocks at the same index of each group, and neighbours.
+    /// Numbers of inodes or blocks that are at the same index of each group, and of neighbours.
     #[test]
     fn numbers_at_any_distance_are_spread_evenly() {
         for distance in [1, 2, 16, 64, 1712, 2048, 8192, 32_768, 32_768 * 16] {

@@ -1,10 +1,10 @@
 //! The seam between the two ways in which written data becomes requests for blocks.
 //!
-//! In the engine's own way, a write reserves all clusters that its data and mapping can need, and
-//! write-back requests blocks for whole runs of dirty blocks. If its reserved space is briefly in
-//! other hands, it waits. The other way imitates Linux's page cache, for agreement with a kernel:
-//! it splits requests at folio boundaries and at the ends of remembered holes, reserves cluster by
-//! cluster, and gives up where Linux does.
+//! In the engine's own way, a write reserves all clusters that its data and mapping can need.
+//! Write-back requests blocks for whole runs of dirty blocks, and waits while other threads briefly
+//! hold the space that is reserved for it. The other way imitates Linux's page cache, for agreement
+//! with a kernel: it splits requests at folio boundaries and at the ends of remembered holes,
+//! reserves cluster by cluster, and gives up where Linux does.
 //!
 //! [`Rules`] say what is reserved, which pool serves a request, and what happens when space runs
 //! out. [`Pages`] holds what a file remembers about its pages and holes; in the engine's own way it

@@ -39,10 +39,10 @@ pub(crate) struct Space {
     held: AtomicU64,
 }
 
-/// No frees are held.
+/// Stands for "no transaction" in `Space::held`.
 const NONE_HELD: u64 = u64::MAX;
 
-/// A request for clusters, as the code of mappings states it.
+/// A request for clusters, in the terms of the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) inode: InodeNr,
@@ -181,7 +181,7 @@ impl Space {
         self.blocks.discard_inode_preallocations(&inode.space, ctx.cpu);
     }
 
-    /// Marks a claim as used on disk.
+    /// Marks the clusters of a claim as used in the on-disk bitmap.
     pub(crate) fn take(&self, handle: &Handle<'_>, claim: Claim<'_>) -> Result<()> {
         self.groups.mark_used(handle, claim.first_block(), claim.blocks().raw())?;
         claim.commit();

@@ -12,12 +12,12 @@ use std::ops::Range;
 pub(crate) struct SystemZones {
     /// All blocks of the file system, mappable or not.
     all: Range<u64>,
-    /// In ascending order. They neither overlap nor touch.
+    /// The blocks that no inode may map, in ascending order. Ranges neither overlap nor adjoin.
     zones: Box<[Range<u64>]>,
 }
 
 impl SystemZones {
-    /// From runs in any order. They may touch or overlap.
+    /// The zones that consist of these runs, which may be in any order and may overlap.
     pub(crate) fn new(geometry: &Geometry, mut runs: Vec<Range<BlockNr>>) -> Self {
         runs.retain(|run| !run.is_empty());
         runs.sort_unstable_by_key(|run| run.start);

@@ -11,8 +11,8 @@
 //! A *commit point* ends a transaction. Commit points come after every N handles of a CPU slot, by
 //! the callers' clock, or on demand. With a durable journal, each is a commit. Without one, the
 //! clock causes no commit points, and a transaction is written at its end only if it is full or
-//! must be durable. Otherwise the commit point just releases the clusters that the transaction
-//! freed to the allocator.
+//! must be durable. Otherwise the commit point only gives back to the allocator the clusters that
+//! the transaction freed.
 //!
 //! Lock order: inode content, handle, inode core, group, buffer. No thread waits for a commit
 //! inside a handle. Every operation first reserves, then applies: all steps that can fail come
@@ -56,7 +56,7 @@ pub(crate) struct Transactions<B: Backend = Native> {
     dirty: Box<[DirtyList<B>]>,
     revoked: Mutex<BTreeSet<BlockNr>, B>,
     /// Length of `revoked`, to be read without its lock. Relaxed: a block is allocated again only
-    /// after its former owner has revoked it, so the new owner sees that revoke counted.
+    /// after its former owner has revoked it, so whoever allocates it sees that revoke counted.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
     /// The last transaction that was written at its end, or is being written. The release store in

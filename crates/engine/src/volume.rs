@@ -125,7 +125,7 @@ impl Volume {
         self.read_only
     }
 
-    /// Blocks that `statfs` leaves out.
+    /// How many blocks `statfs` subtracts as the file system's own.
     pub(crate) fn overhead_blocks(&self) -> u64 {
         self.super_block.lock().overhead_blocks()
     }
@@ -164,9 +164,9 @@ impl Volume {
     }
 
     /// Begins a handle for an operation that changes at most about `credits` blocks. May commit
-    /// first. If another thread commits, it waits for the end of that commit only if the running
+    /// first. If another thread commits, this waits for the end of that commit only if the running
     /// transaction has no room; otherwise it waits only until that commit has opened the gate. The
-    /// caller must not have a handle, or hold the lock of a mapping, group or buffer.
+    /// caller must neither have a handle nor hold the lock of a mapping, group or buffer.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         if self.has_failed() {
             self.note_failure(ctx);

@@ -1,5 +1,5 @@
-//! The order in which files are written back, and when the data of each became dirty, from which
-//! write-back by age is timed.
+//! The order in which files are written back, and when the data of each file became dirty, which
+//! write-back by age needs.
 //!
 //! Linux writes files back in the order in which their data became dirty, whatever their numbers
 //! (observed on 6.18). A file's position in this order is kept in its inode and in a list, so that

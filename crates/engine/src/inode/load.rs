@@ -12,11 +12,12 @@ use blockyard_sync::{CpuSlot, Ordering};
 use std::sync::Arc;
 
 impl Inodes {
-    /// An inode in use.
+    /// The inode that `wanted` names, from memory or read from its table block.
     ///
     /// # Errors
     /// [`Error::StaleInode`] if the number is out of range, free, or reserved without content, or
-    /// if `wanted` names a generation and the inode has another; corruption, device.
+    /// if `wanted` names a generation and the inode has another. Also corruption of the inode, and
+    /// errors of the device.
     pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
@@ -120,11 +121,11 @@ impl Inodes {
         (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
     }
 
-    /// Joins an inode to the transaction. Changes that the caller makes before it unlocks the core
-    /// reach the disk. The creator of an inode may also unlock the core and change the inode later:
-    /// it has a reference to the inode, and [`Self::encode_waiting`] passes over inodes that are in
-    /// use. Joining reads the table block and may fail, so it belongs before the first change of an
-    /// operation.
+    /// Joins an inode to the transaction, so that changes that the caller makes before it unlocks
+    /// the core reach the disk. The creator of an inode may also unlock the core and change the
+    /// inode later: it has a reference to the inode, so [`Self::encode_waiting`] does not encode
+    /// the inode meanwhile. Joining reads the table block and may fail, so it belongs before the
+    /// first change of an operation.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
@@ -160,8 +161,9 @@ impl Inodes {
 
     /// If many inodes wait to be encoded, encodes up to two of those that changed longest ago on
     /// this CPU slot. These are still in the CPU's cache, and afterwards the table may drop them
-    /// without waiting for the commit. Passes over inodes in use, because their users may still
-    /// change them after joining. The caller holds no core lock.
+    /// without waiting for the commit. Passes over inodes to which another thread has a reference,
+    /// because that thread may have joined the inode and not changed it yet. The caller holds no
+    /// core lock.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
         for inode in std::iter::from_fn(|| self.table.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());

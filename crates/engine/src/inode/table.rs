@@ -166,8 +166,9 @@ impl InodeTable {
         self.dirty[slot.index(self.dirty.len())].lock().push_back(Arc::clone(inode));
     }
 
-    /// If too many inodes wait to be encoded, takes from the list the first one that is not in use.
-    /// Looks at no more than [`STEPS`] inodes. The caller, inside a handle, encodes it.
+    /// If too many inodes wait to be encoded, takes from the list the first inode to which no
+    /// thread has a reference. Looks at no more than [`STEPS`] inodes. The caller, inside a handle,
+    /// encodes it.
     pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
         let mut list = self.dirty[slot.index(self.dirty.len())].lock();
         for _ in 0..STEPS {
@@ -175,7 +176,7 @@ impl InodeTable {
                 break;
             }
             let inode = list.pop_front()?;
-            // Two references belong to the list and the table.
+            // The list and the table have a reference each.
             if Arc::strong_count(&inode) <= 2 {
                 return Some(inode);
             }

@@ -1,5 +1,5 @@
-//! Where in the log the images of committed transactions are that are not home yet, and a device
-//! that shows these images to readers.
+//! Where in the log to find the committed images that are not home yet, and a device that shows
+//! them to readers.
 //!
 //! The images themselves are only on the log's device, so pending checkpoints take almost no
 //! memory. Reading a block whose image is here never waits for a checkpoint. An entry is replaced

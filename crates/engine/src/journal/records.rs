@@ -41,7 +41,7 @@ pub(super) fn revokes(format: LogFormat, tid: TxnId, revoked: &[BlockNr]) -> Vec
     records
 }
 
-/// The blocks that a revoke record names, as recovery reads it; none if recovery would refuse it.
+/// The blocks that a revoke record lists, as recovery reads it; none if recovery would refuse it.
 fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
     let sound = format.verify_tail(record);
     let parsed = RevokeBlock::parse(format, record).ok().filter(|_| sound);

@@ -33,7 +33,7 @@ pub(crate) struct How {
 pub(crate) struct Plan<'a> {
     /// The extent that will be mapped.
     pub(crate) extent: Extent,
-    /// The claim for it; `None` if the file already owns the cluster.
+    /// The claim for the extent; `None` if the file already owns the cluster.
     claim: Option<Claim<'a>>,
     /// Claims for the missing indirect blocks above the extent, from the top.
     branch: Vec<Claim<'a>>,

@@ -84,7 +84,7 @@ impl Mapping {
             Some(Walk::Found(array)) => array,
         };
         let rest = &array.words[array.index..];
-        // The last array may reach beyond the last possible block.
+        // The last array may extend beyond the largest logical block number.
         let at = |offset: usize| logical.saturating_add(u32_from_usize(offset));
         if let Some(first) = self.target(rest[0])? {
             let run = rest.iter().zip(first.raw()..).take_while(|(word, block)| u64::from(**word) == *block);
@@ -366,9 +366,9 @@ impl Mapping {
         failed
     }
 
-    /// Clears the pointers of `range` below an indirect block, whose first logical block is
-    /// `first`. If no pointer is left in the block, frees it and returns true. The recursion is at
-    /// most `levels` deep, so at most 3.
+    /// Clears the pointers of `range` below an indirect block, which maps the logical blocks from
+    /// `first` on. If no pointer is left in the block, frees it and returns true. The recursion is
+    /// at most `levels` deep, so at most 3.
     #[expect(clippy::too_many_arguments, reason = "the state of one walk; a struct would only rename it")]
     fn clear_subtree(
         &self,

@@ -148,7 +148,7 @@ impl Filled {
         u64::from(self.layout.geometry.groups()) * self.layout.geometry.inode_table_blocks()
     }
 
-    /// Computes the checksums of the metadata.
+    /// The [`Checksums`] for the metadata of this file system.
     #[must_use]
     pub const fn checksums(&self) -> &Checksums {
         &self.checksums
@@ -168,8 +168,9 @@ impl Filled {
     }
 
     /// Clears the device: blocks not written afterwards are holes. With [`Options::no_discard`],
-    /// only old signatures are cleared, and tables and journal if the options request that. Call
-    /// this before anything else is written.
+    /// only the places of old signatures are cleared (the first 4 KiB and the last 64 KiB), and
+    /// inode tables and journal if the options request that. Call this before anything else is
+    /// written.
     ///
     /// # Errors
     /// Errors of the device.

@@ -43,7 +43,7 @@ fn capacity(block_size: u64) -> usize {
     usize::from(block_capacity(usize_from_u64(block_size)))
 }
 
-/// Number of nodes that hold this many entries.
+/// Number of nodes that one level needs for this many entries.
 fn nodes_for(entries: usize, capacity: usize) -> usize {
     1 + entries.saturating_sub(capacity).div_ceil(capacity - 1)
 }

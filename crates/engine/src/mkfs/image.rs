@@ -2,9 +2,9 @@
 //! one flush.
 //!
 //! The device is cleared first, which gives its storage back, so unused blocks are holes. Pieces
-//! that are all zeroes are then not written. With `no_discard`, only old signatures are cleared,
-//! and also inode tables and journal if the options request that; pieces that are all zeroes are
-//! then written too.
+//! that are all zeroes are then not written. With `no_discard`, only the places of old signatures
+//! are cleared (the first 4 KiB and the last 64 KiB), and inode tables and journal if the options
+//! request that; pieces that are all zeroes are then written too.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;

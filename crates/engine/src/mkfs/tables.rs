@@ -147,7 +147,7 @@ impl Placer<'_> {
     }
 
     /// Places one group's item at the first of these that exists:
-    /// * its hint, or the first free run behind the hint in the flex group;
+    /// * the first free run in the flex group that begins at its hint or after it;
     /// * a run in the flex group with room for the items of this group and of all later ones in the
     ///   flex group (`left` in all);
     /// * a run in the flex group with room for this item;

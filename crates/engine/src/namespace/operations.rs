@@ -80,10 +80,10 @@ impl Namespace {
 
     /// The inode of a name other than `.` and `..`. The caller holds the directory's content lock,
     /// so neither the name nor the inode can go away. If the inode is not in use, that is therefore
-    /// damage; Linux returns EUCLEAN as well. A name for the directory itself is damage too, and
-    /// taking the lock that the caller holds would deadlock. A name for an inode that the file
-    /// system keeps for itself is also damage: truncating the journal, for example, would destroy
-    /// it.
+    /// damage; Linux returns EUCLEAN as well. A name for the directory itself is damage too:
+    /// locking that inode would deadlock, because the caller holds its lock. A name for an inode
+    /// that the file system keeps for itself is also damage: truncating the journal, for example,
+    /// would destroy it.
     pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
         if self.volume.is_own_inode(number) || number == parent.number() {
             return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());

@@ -129,9 +129,9 @@ impl CachedFile {
     }
 
     /// Remembers the hole that a lookup of `logical` found in the mapping, up to the first delayed
-    /// block after `logical`. If there is also a delayed block before `logical` in the hole, Linux
-    /// remembers the hole only from `logical` on. Does nothing if `logical` is delayed or in a
-    /// remembered hole.
+    /// block after `logical`. If the hole also has a delayed block before `logical`, Linux
+    /// remembers it only from `logical` on. Does nothing if `logical` is delayed or in a remembered
+    /// hole.
     fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
         if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
             let start =

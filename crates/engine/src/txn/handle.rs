@@ -37,8 +37,8 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
 }
 
 impl<'a, B: Backend> Handle<'a, B> {
-    /// Enters the running transaction with `credits`; `None` if it has no room for them. Also
-    /// returns the number of entries on the slot so far.
+    /// Enters the running transaction with `credits`; `None` if the transaction has no room for
+    /// them. Also returns the number of entries on the slot so far.
     pub(crate) fn enter(
         transactions: &'a Transactions<B>,
         cache: &'a MetaCache<B>,

@@ -16,7 +16,7 @@ pub(crate) struct Image {
 
 /// Whether a transaction can be written.
 pub(crate) enum Prepared {
-    /// It can.
+    /// The transaction can be written.
     Ready,
     /// Older transactions must go home first, but reading them failed with this error. All of them
     /// are still in the log.
@@ -24,10 +24,10 @@ pub(crate) enum Prepared {
 }
 
 impl Prepared {
-    /// Turns this into an error, for callers that cannot wait.
+    /// Turns [`Self::Unreadable`] into an error, for callers that must write the transaction now.
     ///
     /// # Errors
-    /// The error of reading, if not ready.
+    /// The error of [`Self::Unreadable`].
     pub(crate) fn or_fail(self) -> Result<()> {
         match self {
             Self::Ready => Ok(()),

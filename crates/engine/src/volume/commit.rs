@@ -130,7 +130,7 @@ impl Volume {
     }
 
     fn snapshot(&self) -> Snapshot {
-        // Orphans first: this may add inodes.
+        // Orphans first: this may add to the list of changed inodes.
         let newest_orphan = self.orphans.freeze_orphans(&self.inodes);
         Snapshot {
             newest_orphan,
@@ -150,7 +150,7 @@ impl Volume {
         epoch: Epoch,
         mut snapshot: Snapshot,
     ) -> Result<()> {
-        // Inodes first: they are parts of buffers.
+        // Inodes first: they are encoded into buffers, which are copied below.
         for inode in &snapshot.inodes {
             inode.encode(epoch, &self.inodes.encoding());
         }
@@ -233,7 +233,7 @@ impl Volume {
 
     /// See [`crate::fs::Instrumented::release_frees`].
     pub(crate) fn release_frees(&self, ctx: &OpContext) {
-        // Not during a commit: it may be about to hold frees.
+        // Waits for the turn, because a running commit may be about to hold freed clusters back.
         let turn = self.txns.turn.wait(|| true);
         self.space.release_held(ctx.cpu);
         drop(turn);
