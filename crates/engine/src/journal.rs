@@ -256,7 +256,7 @@ impl<B: Backend> LogJournal<B> {
         Ok(Prepared::Ready)
     }
 
-    /// The revokes to log: those of the transaction, unless a test breaks a rule.
+    /// The revokes to log: those of the transaction, unless a test has this instance break a rule.
     fn revokes_to_log(&self, ring: &mut RingState, revoked: &[BlockNr]) -> Vec<BlockNr> {
         match self.broken_rule {
             Some(BrokenRule::RevokeOmitted) => Vec::new(),

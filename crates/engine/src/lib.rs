@@ -24,9 +24,9 @@
 //! # }
 //! ```
 //!
-//! A thread takes locks in this order: inode content (a directory before what is in it, otherwise
-//! by ascending inode number), handle, inode core, group, buffer. No thread waits for a commit
-//! while it holds a handle. docs/locking.md has the whole table.
+//! A thread takes locks in this order: inode content (a directory before the inodes in it,
+//! otherwise in ascending order of inode number), handle, inode core, group, buffer. No thread
+//! waits for a commit while it holds a handle. docs/locking.md has the whole order.
 
 #![forbid(unsafe_code)]
 

@@ -33,14 +33,14 @@ pub(super) struct Params {
     pub(super) block_bits: u32,
     /// log2 of blocks per cluster.
     pub(super) cluster_ratio_bits: u32,
-    /// Blocks wanted, a multiple of the cluster ratio; the layout may drop a short last group.
+    /// Blocks wanted, a multiple of the cluster ratio. A short last group may be dropped later.
     pub(super) blocks: u64,
     /// Blocks asked for, not rounded to clusters. The number of inodes, the blocks kept for
     /// privileged users and the descriptor blocks for `-E resize=` are computed from it.
     pub(super) blocks_asked: u64,
     /// First block of group 0.
     pub(super) first_block: u64,
-    /// Bits wanted in a group's block bitmap; the layout may lower it to fit the inodes.
+    /// Bits wanted in a group's block bitmap. May be lowered later, so that the inodes fit.
     pub(super) clusters_per_group: u32,
     /// Inodes wanted.
     pub(super) inodes: u64,
