@@ -1,15 +1,14 @@
 //! Fragmentation figures from one scan of an image, as the three usual instruments define them.
 //!
 //! - [`free_space`]: what `e2freefrag` prints about free extents;
-//! - [`file()`]: what `filefrag` counts for one file (and how that differs from a plain count);
+//! - [`mod@file`]: what `filefrag` counts for one file (and how that differs from a plain count);
 //! - [`table`]: the table that `filefrag -v` prints;
 //! - [`defrag`]: the totals and the score of `e4defrag -c`.
 //!
 //! All of it is arithmetic on extents and free runs in blocks. Reading the image is the caller's
 //! part, but [`table`] also asks the reader for the geometry and for the position of an inode. The
-//! definitions are those of e2fsprogs 1.47.0, down to their rounding;
-//! docs/format-notes.md names the places where an instrument's definition is odd and what is
-//! printed instead.
+//! definitions are those of e2fsprogs 1.47.0, down to their rounding; docs/format-notes.md names the
+//! places where an instrument's definition is odd and what is printed instead.
 
 pub mod defrag;
 pub mod file;
