@@ -83,8 +83,8 @@ pub struct Summary {
 /// Plans a file system for a device of `device_bytes` bytes without touching anything.
 ///
 /// # Errors
-/// Every error of [`format()`], except errors of the device and the refusal of a file system that is
-/// larger than the device.
+/// Every error of [`format()`], except errors of the device and the refusal of a file system that
+/// is larger than the device.
 pub fn plan(device_bytes: u64, options: &Options) -> Result<Summary> {
     Ok(summary(&Layout::plan(options, device_bytes)?, options))
 }

@@ -7,8 +7,8 @@
 //!
 //! All of it is arithmetic on extents and free runs in blocks. Reading the image is the caller's
 //! part, but [`table`] also asks the reader for the geometry and for the position of an inode. The
-//! definitions are those of e2fsprogs 1.47.0, down to their rounding; docs/format-notes.md names the
-//! places where an instrument's definition is odd and what is printed instead.
+//! definitions are those of e2fsprogs 1.47.0, down to their rounding. docs/format-notes.md names
+//! the places where an instrument's definition is odd and what is printed instead.
 
 pub mod defrag;
 pub mod file;

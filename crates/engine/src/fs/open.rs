@@ -1,9 +1,9 @@
 //! Opening a file system: its volume, its orphan records, and the parts that work on the volume.
 
-#[cfg(doc)]
-use crate::Error;
 use super::FileSystem;
 use super::cleanup::find_orphans;
+#[cfg(doc)]
+use crate::Error;
 use crate::directories::Directories;
 use crate::file::Files;
 use crate::mapping::Mapping;
