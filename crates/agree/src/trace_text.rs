@@ -295,7 +295,8 @@ impl Parser {
     fn dropped(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         self.open.remove(&record.pid);
         self.drops.remove(&record.pid);
-        // The kernel reports every close and eviction. Only files that had preallocations matter.
+        // The kernel reports each call that discards an inode's preallocations (the last writer's
+        // close, a truncation, an eviction), even if there were none. Those do not matter.
         if record.number::<u32>("len")? > 0 {
             self.drops.insert(record.pid, self.events.len());
             self.events.push(Line::Drop(DropInode { ino: record.number("ino")?, released: Vec::new() }));
@@ -334,7 +335,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Merges consecutive changes, because the kernel reports one block at a time.
+    /// Adds a change of the reserved delayed clusters. Consecutive changes become one event, because
+    /// a write reserves block by block.
     fn delayed(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         let delta: i64 = match record.event {
             // The kernel's format has no blank before the next label.

@@ -56,8 +56,8 @@ pub(crate) struct Frees<B: Backend> {
     merge: FreedMerge,
     counting: FreePending,
     md: Arc<Md<B>>,
-    /// Pending clusters, under `free_pending=atomic` unless `freed_merge=by-group`. Relaxed: read
-    /// to decide on a retry.
+    /// Pending clusters, under `free_pending=atomic` unless `freed_merge=by-group`. Accessed
+    /// relaxed: it only helps to decide whether an allocation that found no space is tried again.
     pending: CachePadded<B::AtomicU64>,
     /// Pending clusters, under `freed_merge=by-group`.
     pending_sharded: ShardedCounter<B>,

@@ -210,8 +210,8 @@ mod tests {
         assert_eq!((Share { equal: 1, of: 4 }.percent(), Share::default().percent()), (25.0, 100.0));
     }
 
-    /// The directory's extent, one of the file's three tree blocks, and the inode bitmap differ.
-    /// Each difference counts in its own share.
+    /// The directory's extent, one of the file's tree blocks, and the inode bitmap differ. The
+    /// attribute block counts as a tree block, too.
     #[test]
     fn directories_trees_and_bitmaps_are_counted_apart() {
         let piece = |physical| Piece { logical: 0, physical, length: 2, unwritten: false };

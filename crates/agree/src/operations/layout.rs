@@ -47,8 +47,9 @@ pub struct GroupLayout {
     pub inodes: Arc<[u8]>,
 }
 
-/// An image, by path. An inode with several names is listed under the one that a depth-first walk,
-/// which takes the names of a directory in order, reaches first.
+/// The layout of an image: its files by path, and its bitmaps by group. A depth-first walk takes the
+/// names of each directory in sorted order. An inode with several names is listed under the first
+/// that the walk reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a block.
@@ -162,8 +163,9 @@ fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     Ok(blocks)
 }
 
-/// The indirect blocks of a block map. If indirect blocks point to each other, the walk finds more
-/// blocks than the file system has; that is an error.
+/// The indirect blocks of a block map. The walk goes at most three levels deep, so it ends even if
+/// blocks point to each other. A map with more indirect blocks than the file system has blocks is
+/// an error.
 fn indirect_blocks(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let words = inode.slot().raw().block_words();

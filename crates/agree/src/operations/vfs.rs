@@ -1,6 +1,6 @@
-//! What Linux does above ext4 and the engine, as a replacement of ext4, does not do: it follows
-//! symbolic links in paths, and it allows `user.` attributes only on regular files and directories
-//! (xattr(7)).
+//! What Linux does in the layers above ext4. The engine takes the place of ext4, so it does not do
+//! this. Those layers follow symbolic links in paths, and allow `user.` attributes only on regular
+//! files and directories (xattr(7)).
 
 use anyhow::{Result, anyhow};
 use blockyard_disk::InodeNr;

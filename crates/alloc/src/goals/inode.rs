@@ -51,9 +51,9 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
 /// groups: the start of the flex group's second group for regular files, and of its first group for
 /// all others.
 ///
-/// With a `colour` (today only without delayed allocation), the goal is the start of the colour's
-/// sixteenth of the group. If the last flex group has only one group, the goal may lie past the end
-/// of the file system. A request then starts at the first data block.
+/// With a `colour`, the goal is the start of the colour's sixteenth of the group. (Linux gives a
+/// colour only without delayed allocation.) If the last flex group has only one group, the goal may
+/// lie past the end of the file system. A request then starts at the first data block.
 #[must_use]
 pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colour: Option<u32>) -> BlockNr {
     let mut group = u64_from_u32(inode_group.raw());

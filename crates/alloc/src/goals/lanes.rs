@@ -30,13 +30,15 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
     GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
 }
 
-/// The next group of the lane that `group` belongs to: the same place in a later flex group. For
-/// one goal, the lanes of the `cpus` slots begin in one flex group or in several consecutive ones.
-/// A lane advances by that many flex groups, so that it does not run into the lanes of other slots.
-/// After the last whole flex group it wraps. Returns `group` itself if flex groups have no lanes,
-/// if `group` lies in a short last flex group, or if the lane has no other group. Repeated calls
-/// visit every group of the lane once before they return to the first. The first groups of the flex
-/// groups, which lanes leave to metadata, follow one another in the same way.
+/// The next group of the lane that `group` belongs to: the same position in a flex group further
+/// on. The lanes of all `cpus` slots together begin in `stride` consecutive flex groups. So a lane
+/// advances by `stride` flex groups, and does not run into the lanes of other slots. After the last
+/// whole flex group it wraps. Repeated calls visit every group of the lane once before they return
+/// to the first.
+///
+/// Returns `group` itself if flex groups have no lanes, if `group` lies in a short last flex group,
+/// or if the lane has no other group. The first group of a flex group is in no lane; it is followed
+/// by the first group of another flex group.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;

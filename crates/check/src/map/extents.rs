@@ -161,8 +161,8 @@ fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent, end: u64) -> Option<Run
 
 /// The longest series of runs, in the list's order, that follow one another without overlapping.
 fn most_in_order(runs: &[Run]) -> Vec<Run> {
-    // `ends[n]`: of all chains of n + 1 runs, the one that ends at the lowest logical block is
-    // chosen; this is its last run. `before[n]`: the run before run n in its chain.
+    // `ends[n]`: the last run of the best chain of n + 1 runs so far. The best is the one that ends
+    // at the lowest logical block. `before[i]`: the run before run i in the chain that ends with i.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(runs.len());
     let end_of = |nth: usize| runs[nth].logical + runs[nth].length;

@@ -105,8 +105,9 @@ pub(crate) struct Mending<'a> {
     pub(crate) code: Code,
 }
 
-/// Repairs a directory and makes a change to it. False when there is no space to write it. If that
-/// is so after [`TRIES_MAX`] rounds, and there is no change to make, the directory is cleared.
+/// Repairs a directory and makes a change to it. False when there is no space to write it. A
+/// directory that is not inline is cleared if there still is none after [`TRIES_MAX`] rounds,
+/// unless there is a change to make.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
