@@ -335,8 +335,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Adds a change of the reserved delayed clusters. Consecutive changes become one event, because
-    /// a write reserves block by block.
+    /// Adds a change of the reserved delayed clusters. Consecutive changes become one event,
+    /// because a write reserves block by block.
     fn delayed(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         let delta: i64 = match record.event {
             // The kernel's format has no blank before the next label.

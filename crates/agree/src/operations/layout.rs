@@ -47,9 +47,9 @@ pub struct GroupLayout {
     pub inodes: Arc<[u8]>,
 }
 
-/// The layout of an image: its files by path, and its bitmaps by group. A depth-first walk takes the
-/// names of each directory in sorted order. An inode with several names is listed under the first
-/// that the walk reaches.
+/// The layout of an image: its files by path, and its bitmaps by group. A depth-first walk takes
+/// the names of each directory in sorted order. An inode with several names is listed under the
+/// first that the walk reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a block.
