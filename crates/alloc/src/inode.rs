@@ -1,6 +1,6 @@
 //! Inode allocation: which group a new inode goes to, and the claim of a number inside it.
 //!
-//! A request is served in two steps. The *search* ([`search`]) reads counts without any lock and
+//! A request is served in two steps. The *search* reads counts without any lock and
 //! names a group. The *claim* takes that group's lock, finds a free bit, and moves on to the next
 //! group if there is none. Counts may change between the two; the claim then takes what the group
 //! still has, as the kernel does.

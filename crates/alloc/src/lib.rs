@@ -10,6 +10,46 @@
 //! caller says that the claimed clusters are marked used in the on-disk bitmap. With
 //! [`Allocator::commit`] the caller says that the clusters freed by a transaction may be used
 //! again.
+//!
+//! Block, group and inode numbers are types of `blockyard-disk`; the CPU slot of a request is one
+//! of `blockyard-sync`. [`memory`] has bitmaps for allocation without an image:
+//!
+//! ```
+//! use blockyard_alloc::memory::MemoryBitmaps;
+//! use blockyard_alloc::{AllocConfig, AllocError, Allocator, BlockRequest, FreeContext, InodeAlloc};
+//! use blockyard_disk::{GroupNr, InodeNr, LogicalBlock};
+//!
+//! # fn main() -> blockyard_alloc::Result<()> {
+//! // 8 groups, in one flex group of 16. The first 100 clusters of each group are metadata.
+//! let geometry = MemoryBitmaps::plain_geometry(8, 4);
+//! let bitmaps = MemoryBitmaps::new(geometry.clone(), 100);
+//! let config = AllocConfig::new(geometry.clone());
+//! // The type is written out because `Allocator` has a parameter, for models.
+//! let allocator: Allocator = Allocator::open(&config, bitmaps.clone(), &bitmaps.facts())?;
+//! // Linux loads the groups in the background. Until then, searches pass over most of them.
+//! allocator.initialise(0, geometry.groups())?;
+//!
+//! let group = GroupNr::new(5);
+//! let inode = InodeAlloc::new();
+//! let request = BlockRequest {
+//!     goal: geometry.group_first_block(group),
+//!     ..BlockRequest::data(InodeNr::new(12), group, LogicalBlock::ZERO, 8)
+//! };
+//! let claim = allocator.allocate(&request, &inode)?;
+//! let (first, blocks) = (claim.first_block(), claim.blocks().raw());
+//! assert_eq!((claim.group(), claim.clusters()), (group, 8));
+//! bitmaps.commit(claim);
+//! allocator.discard_inode_preallocations(&inode, request.cpu);
+//!
+//! // Free the blocks: the bits are cleared before they can be handed out again.
+//! let freed = allocator.free_with(first, blocks, FreeContext::default(), |part| {
+//!     bitmaps.write(part.group, part.start, part.count, false);
+//!     Ok::<(), AllocError>(())
+//! })?;
+//! assert_eq!(freed, 8);
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 

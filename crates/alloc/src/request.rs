@@ -76,7 +76,11 @@ pub struct BlockRequest {
     pub logical: LogicalBlock,
     /// Clusters wanted, at least 1.
     pub clusters: u32,
-    /// Where to look first; a block outside the file system means the first data block.
+    /// Where to look first; a block outside the file system means the first data block. The policy
+    /// may replace it: most presets search for a large file ([`RequestFlags::STREAM`]) where the
+    /// search for an earlier one ended. [`RequestFlags::TRY_GOAL`] tries this block before that.
+    /// Groups that were never loaded may be passed over
+    /// ([`Allocator::initialise`](crate::Allocator::initialise)).
     pub goal: BlockNr,
     /// Nearest mapped block to the left.
     pub left: Option<Neighbour>,
@@ -96,8 +100,8 @@ pub struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// A request for file data with no neighbours, an open writer, and CPU slot 0. Meant as the
-    /// base of struct update syntax.
+    /// A request for file data with no neighbours, goal 0, an open writer, file size 0, and CPU
+    /// slot 0. Meant as the base of struct update syntax.
     #[must_use]
     pub fn data(inode: InodeNr, inode_group: GroupNr, logical: LogicalBlock, clusters: u32) -> Self {
         Self {

@@ -113,6 +113,10 @@ pub type Result<T> = std::result::Result<T, DeviceError>;
 
 /// A device of bytes with a volatile write cache: written data is durable only after a
 /// [`flush`](Self::flush), or if written by [`write_durable_at`](Self::write_durable_at).
+///
+/// A device that passes operations on to one below also passes on [`identity`](Self::identity), so
+/// that only one of the two is opened for writing. It should pass on the other provided methods,
+/// too: their defaults write each part on its own, flush everything, and never share.
 pub trait BlockDevice: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;

@@ -120,8 +120,9 @@ pub trait Groups {
 
     /// Searches a group if it suits the criterion. Returns whether the search is over. Groups that
     /// do not exist, are full or do not suit are passed over. With `busy=skip`, all criteria but
-    /// the last also pass over busy groups. The cheap criteria also pass over most groups that were
-    /// never loaded.
+    /// the last also pass over busy groups. With `unloaded=pass`, the cheap criteria (power of two,
+    /// goal-fast) also pass over groups whose bitmap would have to be read, except the first of a
+    /// flex group.
     fn visit(&mut self, group: GroupNr) -> bool;
 }
 

@@ -115,7 +115,8 @@ impl FileSystem {
     /// Writes the whole content of a file, creating it if it is missing and replacing what it held.
     ///
     /// # Errors
-    /// As [`FileSystem::create`] and [`File::write_at`].
+    /// As [`FileSystem::create`] and [`File::write_at`]. After an error, the file may be empty or
+    /// hold a part of the content.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
