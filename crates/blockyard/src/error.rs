@@ -25,8 +25,8 @@ pub enum Reason {
     /// through an I/O trait failed, text is not UTF-8, or a background thread cannot be started.
     ///
     /// `FileSystem::read`, `read_to_string`, `write`, `copy` and `copy_in` use such traits. So a
-    /// lack of space in them is here, not under [`Reason::FileSystem`], and only [`Error::kind`] and
-    /// [`Error::errno`] recognise it.
+    /// lack of space in them is here, not under [`Reason::FileSystem`], and only [`Error::kind`]
+    /// and [`Error::errno`] recognise it.
     Host(io::Error),
     /// The path passes more symbolic links than Linux follows, or ends in one that must not be
     /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).
@@ -150,9 +150,9 @@ impl Error {
         }
     }
 
-    /// The kind, in the standard library's terms. It is the same however an error arose, so it suits
-    /// a `match` better than [`Error::reason`]. Text that is not UTF-8 has no kind of its own here:
-    /// its [`Reason::Host`] has it.
+    /// The kind, in the standard library's terms. It is the same however an error arose, so it
+    /// suits a `match` better than [`Error::reason`]. Text that is not UTF-8 has no kind of its own
+    /// here: its [`Reason::Host`] has it.
     ///
     /// ```
     /// use std::io::ErrorKind;

@@ -4,8 +4,8 @@
 //! [`TRIED`] lists what each test tries. Every listed test asserts that its entries are true: that
 //! their images are those of the test's own tables ([`assert_images`]), and their operations those
 //! of its tables ([`assert_operations`]) or those that succeeded when the test ran
-//! ([`assert_done`]). From the entries, [`page()`] makes a part of docs/testing.md, which also lists
-//! what no test has tried.
+//! ([`assert_done`]). From the entries, [`page()`] makes a part of docs/testing.md, which also
+//! lists what no test has tried.
 
 mod page;
 mod tried;
