@@ -498,9 +498,9 @@ pub fn add_level(
 /// Splits a leaf by hash: the names with the higher hashes move to `new_leaf`. Returns the key that
 /// leads to `new_leaf`.
 ///
-/// The split point is where the entries of both parts, slack included, occupied about the same
-/// number of bytes in the old leaf. Both parts are then packed without slack between entries. The
-/// key has [`CONTINUES`] set if names with its hash stay in `leaf`.
+/// The split point is chosen so that the entries of each part, slack included, occupied about half
+/// of the old leaf. Both parts are then packed without slack between entries. The key has
+/// [`CONTINUES`] set if names with its hash stay in `leaf`.
 ///
 /// # Errors
 /// [`HtreeDefect::Leaf`] when there are fewer than two names or `new_leaf` is not one block, or a

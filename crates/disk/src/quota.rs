@@ -96,8 +96,8 @@ on_disk! {
     }
 }
 
-/// What the numbers of a quota file identify. The superblock and e2fsck use the order of the
-/// variants.
+/// What the numbers of a quota file identify. The variants have the order that the superblock and
+/// e2fsck use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaType {
     /// Users.

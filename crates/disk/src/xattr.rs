@@ -1,12 +1,12 @@
 //! Extended attributes: the entry lists in an inode's spare bytes and in an attribute block; how to
 //! read, hash and build them.
 //!
-//! Both hold the same kind of list: entries grow up, values grow down, and four zero bytes end the
-//! entries. In an inode the list follows a magic word after the extra fields, offsets count from
-//! the first entry, and entries need not be sorted. A block has a 32-byte header, offsets count
-//! from the block start, entries are sorted by (index, name length, name), and equal blocks are
-//! shared by reference count. A value may instead be the content of an inode of its own
-//! (`ea_inode`).
+//! The list has the same form in an inode and in a block: entries grow up, values grow down, and
+//! four zero bytes end the entries. In an inode the list follows a magic word after the extra
+//! fields, offsets count from the first entry, and entries need not be sorted. A block has a
+//! 32-byte header, offsets count from the block start, entries are sorted by (index, name length,
+//! name), and equal blocks are shared by reference count. A value may instead be the content of an
+//! inode of its own (`ea_inode`).
 //!
 //! Edits are made on an [`AttributeList`] and written back as a whole: attributes are few and
 //! small, and a rewrite leaves no stale bytes. [`parse`] checks a whole list, but not its hashes,

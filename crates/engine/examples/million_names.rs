@@ -10,11 +10,11 @@
 //! names (1,000,000 by default, at least 40,000), and the ratio of the two.
 //!
 //! If NAMES is 1,000,000, each rate of creates is measured over 200,000 names. Twenty small
-//! directories grow from 10,000 names to 20,000; of the large directory, the last fifth of its
-//! names is measured. The commits that fall into this time are included (one per 60,000 to 200,000
-//! creates). A rate of lookups is the median of 20 rounds, with names from all over a directory: a
-//! small one with 20,000 names, then the large one. Times are CPU time of this thread, so that
-//! other work on the machine has little influence.
+//! directories grow from 10,000 names to 20,000; in the large directory, the creation of the last
+//! fifth of the names is measured. The commits that fall into this time are included (one per
+//! 60,000 to 200,000 creates). Lookups are measured in one small directory with 20,000 names and in
+//! the large one, with names from all over the directory. Their rate is the median of 20 rounds.
+//! Times are CPU time of this thread, so that other work on the machine has little influence.
 //!
 //! BESIDE is a directory of a mounted file system. If it is given, the same is done there by system
 //! calls (mknodat and statat), with one small directory. Our rates are then also printed as

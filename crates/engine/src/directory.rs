@@ -1,7 +1,7 @@
 //! Directories: names to inode numbers, in linear blocks or under a hash index.
 //!
 //! A directory is edited in its on-disk form. Its blocks come from the metadata cache behind
-//! [`DirectoryStore`]. The caller holds the directory's inode lock: exclusively to change names,
+//! [`DirectoryStore`]. The caller holds the directory's content lock: exclusively to change names,
 //! shared to look them up.
 //!
 //! A directory outside its inode starts as one linear block. When this block is full and the file
@@ -162,8 +162,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there is no space or the index is full; [`Error::NotSupported`] for
-    /// a hash that is not implemented; errors of the store. The names are unchanged then.
-    /// [`Error::Corrupt`] may come after a part of the change.
+    /// a hash that is not implemented; errors of the store. The names are unchanged then. But after
+    /// [`Error::Corrupt`], a part of the change may have been made.
     pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");

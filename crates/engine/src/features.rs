@@ -12,8 +12,8 @@ use blockyard_sync::{AtomicBool, Ordering};
 /// Size in bytes of the largest file that is allowed without `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 
-/// The features that the superblock must announce. Relaxed: the transaction's gate orders a note
-/// before the commit that reads it.
+/// The features that the superblock must announce. Accessed relaxed: the transaction's gate orders
+/// a note before the commit that reads it.
 pub(crate) struct NewFeatures {
     attributes: AtomicBool,
     large_file: AtomicBool,

@@ -55,7 +55,8 @@ pub(crate) struct Files {
     store: DataStore,
     /// Memory for dirty data.
     buffers: Arc<BufferPool>,
-    /// Bytes of dirty file data. Relaxed: only compared with thresholds and reported.
+    /// Bytes of dirty file data. Accessed relaxed: the number is only compared with thresholds and
+    /// reported.
     dirty_bytes: AtomicU64,
 }
 

@@ -48,7 +48,8 @@ struct Places {
 /// The state of one group, which the group's lock guards.
 pub(crate) struct GroupState {
     raw: RawGroupDesc,
-    /// The flags that mean something on this file system.
+    /// The descriptor's flags; none if descriptors have no checksum, because the flags then have no
+    /// meaning.
     flags: GroupFlags,
     /// The epoch in which `raw` changed; [`Epoch::NONE`] if it was encoded since.
     epoch: Epoch,

@@ -199,7 +199,8 @@ fn slack_weighs_when_a_leaf_is_split() {
     let mut packer = Packer::new(&mut leaf, LAYOUT);
     let mut names: Vec<String> = (0..8).map(|n| format!("name{n}")).collect();
     names.sort_by_key(|name| hasher().hash(name.as_bytes()).major);
-    // The `rec_len` of the last entry includes the rest of the block: more than half of it.
+    // The `rec_len` of the last entry includes the rest of the block, so this entry takes more than
+    // half of the block.
     for name in &names {
         assert!(packer.push(5, 1, name.as_bytes()));
     }

@@ -214,7 +214,7 @@ impl DescriptorBuilder {
         self.used = if is_first { end + UUID_BYTES } else { end };
     }
 
-    /// The block, with its last tag marked and its checksum.
+    /// The block, with [`TagFlags::LAST`] set in its last tag, and sealed with its checksum.
     ///
     /// # Panics
     /// When no tag was added.

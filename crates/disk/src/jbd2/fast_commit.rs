@@ -42,7 +42,7 @@ pub enum RecordKind {
     Link,
     /// A name was removed.
     Unlink,
-    /// A whole inode, as it is now.
+    /// A whole inode, as it was when the record was written.
     Inode,
     /// Nothing, up to the end of the block.
     Pad,

@@ -41,7 +41,7 @@ impl<'a> RevokeBlock<'a> {
         Ok(Self { records, is_64bit: format.is_64bit() })
     }
 
-    /// The revoked blocks, in disk order; not verified.
+    /// The revoked blocks, in the order of their records; not verified.
     pub fn blocks(&self) -> impl Iterator<Item = BlockNr> + use<'a> {
         self.records
             .chunks_exact(record_size(self.is_64bit))

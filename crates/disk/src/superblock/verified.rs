@@ -23,7 +23,7 @@ pub struct Superblock {
     checksums: Checksums,
 }
 
-/// Incompatible features that can be read.
+/// Incompatible features that an image may have and still be read.
 pub const INCOMPAT_READABLE: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)

@@ -65,7 +65,8 @@ pub(crate) struct Buffer<B: Backend = Native> {
     /// [`BlockKind::class`], or 0 until the block is loaded. Set with release after the load; pairs
     /// with the acquire that reads it.
     class: B::AtomicU32,
-    /// Whether the buffer was used since the clock's hand last passed it. Relaxed: a hint.
+    /// Whether the buffer was used since the clock's hand last passed it. Accessed relaxed: it is
+    /// only a hint for eviction.
     used: B::AtomicBool,
     content: RwLock<Content, B>,
     block: BlockNr,
@@ -209,8 +210,8 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Runs `f` on the present bytes, and also on those set aside if the block changed again or was
-    /// forgotten after `epoch`. For the owner of a part of the block (an inode) that encodes its
-    /// part only some time after it changed.
+    /// forgotten after `epoch`. For the owner of a part of the block, such as an inode, which may
+    /// encode this part only some time after the owner changed in `epoch`.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());

@@ -48,7 +48,7 @@ impl<B: Backend> Shard<B> {
 
     pub(super) fn remove(&mut self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
         // The ring keeps the block's number until the hand reaches it. `retain` bounds how many
-        // numbers without a buffer it keeps.
+        // numbers without a buffer the ring keeps.
         let removed = self.map.remove(&block.raw());
         if self.ring.len() > 2 * self.map.len() + STEPS {
             self.ring.retain(|number| self.map.contains_key(number));

@@ -19,7 +19,7 @@ pub(crate) struct BufferPool {
     block_bits: u32,
     /// Bytes that all buffers may take before some are returned to the system.
     bytes_max: u64,
-    /// Bytes of all buffers, in use or not. Relaxed: only compared with a threshold.
+    /// Bytes of all buffers, in use or not. Accessed relaxed: it is only compared with `bytes_max`.
     bytes: AtomicU64,
     /// Free buffers of one block, of two, of four, and so on.
     classes: Box<[Class]>,

@@ -22,7 +22,7 @@ pub(crate) struct CleanBlocks {
     block_bits: u32,
     /// The largest number of blocks that all shards together keep.
     blocks_max: usize,
-    /// The number of the last note. Relaxed: it only has to be unique.
+    /// The number of the last note. Accessed relaxed: each number only has to be unique.
     last_note: AtomicU64,
     shards: Box<[CachePadded<RwLock<Shard>>]>,
 }
@@ -47,7 +47,8 @@ struct Shard {
 struct Slot {
     block: u64,
     bytes: Box<[u8]>,
-    /// Whether the block was looked up since the clock's hand last passed. Relaxed: a hint.
+    /// Whether the block was looked up since the clock's hand last passed. Accessed relaxed: it is
+    /// only a hint for eviction.
     touched: AtomicBool,
 }
 

@@ -6,7 +6,8 @@ use blockyard_sync::{AtomicU32, AtomicU64, Ordering};
 /// How many blocks are read ahead at the first read that begins where the previous read ended.
 const FIRST: u32 = 16;
 
-/// Where a file was read last. Relaxed: a hint that concurrent readers may mix up.
+/// Where a file was read last. Accessed relaxed: it is only a hint, and concurrent readers may mix
+/// it up.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
     /// The byte after the last read.

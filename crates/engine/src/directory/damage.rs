@@ -6,11 +6,11 @@
 //! follow. So a listing searches once, unless another listing begins meanwhile.
 //!
 //! Names may change between batches. A listing forgets the leaves when it begins, so its batches
-//! use only leaves that were found later. A search holds the inode lock until it has kept the
-//! leaves here, and names change only under this lock, held exclusively. So the leaves were right
-//! when they were kept: the position of a name that stays during the listing is between the first
-//! and the last position of its leaf. Only the split of a leaf moves names to another leaf. It adds
-//! a block, so [`Leaves::are_of`] rejects the leaves afterwards.
+//! use only leaves that were found later. A search holds the directory's content lock until it has
+//! kept the leaves here, and names change only under this lock, held exclusively. So the leaves
+//! were right when they were kept: the position of a name that stays during the listing is between
+//! the first and the last position of its leaf. Only the split of a leaf moves names to another
+//! leaf. A split adds a block, so [`Leaves::are_of`] rejects the leaves afterwards.
 
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_sync::{AtomicU64, Mutex, Ordering, rank};
@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// The damage of one directory, for its listings.
 pub(crate) struct ListingDamage {
     /// How many batches met damage since the whole directory was last read without meeting any.
-    /// Relaxed: a listing continues from a position that an earlier batch returned, and that batch
-    /// had counted its damage before it returned.
+    /// Accessed relaxed: a listing continues from a position that an earlier batch returned, and
+    /// that batch counted its damage before it returned, so the listing sees this count.
     met: AtomicU64,
     leaves: Mutex<Option<Arc<Leaves>>>,
 }
@@ -44,7 +44,7 @@ impl ListingDamage {
     /// Notes that the whole directory was read without meeting damage. `met` is what
     /// [`Self::met()`] returned before that. If the count has risen since, other listings have met
     /// damage meanwhile: the count stays, and a later listing reads the directory again. The leaves
-    /// that those listings kept are forgotten, so they search once more.
+    /// that those listings kept are forgotten, so those listings search once more.
     pub(crate) fn is_gone(&self, met: u64) {
         self.forget_leaves();
         let _ = self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -30,9 +30,11 @@ use std::sync::Arc;
 /// The cached dentries of one directory, as the [module](self) describes them.
 pub(crate) struct Dentries {
     known: RwLock<Option<Hashed>>,
-    /// Whether there may be cached names. Relaxed: a hint that saves small directories the lock.
+    /// Whether there may be cached names. If not, a lookup need not take the lock. Accessed
+    /// relaxed: a thread that still reads `false` searches the blocks instead.
     any: AtomicBool,
-    /// Whether a name was looked up since the [clock's hand](budget) last passed. Relaxed: a hint.
+    /// Whether a name was looked up since the [clock's hand](budget) last passed. Accessed relaxed:
+    /// it is only a hint for which names to forget.
     used: AtomicBool,
     directory: InodeNr,
 }

@@ -245,7 +245,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 
     /// Splits the full index block at `depth`, whose parent has room. Afterwards the path goes
-    /// through the half that has its entry.
+    /// through the half that holds the entry which the path follows.
     fn split_index(
         &self,
         levels: &mut [Level<S::Block>],

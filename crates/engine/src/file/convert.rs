@@ -67,8 +67,8 @@ impl LockedFile<'_> {
                 self.inode.note_remapped(&handle);
                 Ok(())
             })?;
-            // Not earlier: until the extent is written, this list keeps reads from returning zeroes
-            // instead of the data on the device.
+            // The piece leaves the list only now: until the extent is marked as written, the list
+            // keeps reads from returning zeroes instead of the data on the device.
             self.inode.waiting_mut().unconverted.take(piece);
         }
         let is_last = !pieces.is_empty() && self.inode.waiting().is_empty();

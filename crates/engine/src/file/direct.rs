@@ -193,8 +193,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// A piece at `block` may change the mapping. Reserves what the dirty data beside the piece may
-    /// need in addition because of that.
+    /// Reserves what the dirty data beside a piece at `block` may need in addition, because writing
+    /// the piece may change the mapping.
     fn reserve_beside_piece(&mut self, block: u32) -> Result<()> {
         let here = self.files.mapping.lookup_block(self.inode, &self.inode.core(), block)?;
         if here.found.is_some_and(|extent| !extent.unwritten) {

@@ -214,9 +214,10 @@ impl LockedFile<'_> {
 
     /// Moves the content to a dirty block and gives the file an empty map, as Linux does. If this
     /// is committed before write-back, a crash in between loses the content. So the engine does it
-    /// only if there is no content, if no commit has the content yet, or if it imitates Linux's
-    /// page cache with delayed allocation. (Linux always does it, but reserves space only with
-    /// delayed allocation.) Returns whether it has done so.
+    /// only in three cases: there is no content; allocation is delayed and no commit has the
+    /// content yet; or the engine imitates Linux's page cache with delayed allocation. (Linux
+    /// always does it, but reserves space only with delayed allocation.) Returns whether it has
+    /// done so.
     fn delay_inline(&mut self, content: &[u8]) -> Result<bool> {
         let always = content.is_empty() || self.files.writing.delays_inline();
         let may_be_new = self.inode.core().inline_since.is_some() && self.files.volume.delays_allocation();

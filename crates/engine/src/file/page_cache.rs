@@ -76,8 +76,9 @@ impl Writing for PageCache {
         Ok(found.is_some_and(|extent| !extent.unwritten))
     }
 
-    /// Linux always allocates this block later, but reserves space for it only with delayed
-    /// allocation. Here the block is allocated later only if space is reserved.
+    /// When content leaves its inode, Linux always allocates the block for it later, but reserves
+    /// space only with delayed allocation. Here the block is allocated later only if space is
+    /// reserved.
     fn delays_inline(&self) -> bool {
         self.delays
     }

@@ -142,7 +142,7 @@ impl Files {
             let end = start.min(extent.end());
             start = extent.logical.max(range.start);
             if is_metadata {
-                // A cluster cut here is freed later, with its first block.
+                // If this cuts a cluster, the cluster is freed later, with its first block.
                 let most = u32_from_usize(REVOKED_MAX - revoked);
                 start = start.max(end.saturating_sub(most));
                 revoked += usize_from_u32(end - start);

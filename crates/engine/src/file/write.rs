@@ -371,7 +371,7 @@ fn all_or_none(done: usize, bytes: &[u8]) -> Result<()> {
     if done == bytes.len() { Ok(()) } else { Err(Error::NoSpace) }
 }
 
-/// Subtracts `by` from a counter, which must be at least `by`. Relaxed.
+/// Subtracts `by` from a counter, with relaxed ordering. The counter must be at least `by`.
 pub(crate) fn lower(counter: &AtomicU64, by: u64) {
     let before = counter.fetch_sub(by, Ordering::Relaxed);
     debug_assert!(before >= by, "{by} taken off {before}");

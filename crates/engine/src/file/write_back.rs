@@ -179,8 +179,10 @@ impl Files {
     /// Maps a piece by `plan`, or without a plan makes it written. Its data must be on the device.
     /// `written` is the whole range that becomes written with the piece ([`Self::zero_around`]).
     /// `is_last` says that no other block is dirty, no piece is unconverted, and no observer
-    /// reports the ends of I/O. Returns whether the piece stays unwritten for now. It does so in a
-    /// file with extents and with delayed allocation, unless `is_last`.
+    /// reports the ends of I/O.
+    ///
+    /// Returns whether the piece stays unwritten for now: this is so with extents and delayed
+    /// allocation, unless `is_last`.
     fn map_written(
         &self,
         ctx: &OpContext,

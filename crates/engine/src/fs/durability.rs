@@ -146,8 +146,8 @@ impl FileSystem {
     /// Tells the device to discard the free blocks in a range of bytes, in runs of at least
     /// `at_least` bytes, as `fstrim` does (`FITRIM`). Returns the number of bytes in these runs. An
     /// image file gets holes there. Blocks freed but not committed are left out; call
-    /// [`FileSystem::commit`] first to include them. A group in which nothing became free since all
-    /// of it was trimmed is passed over.
+    /// [`FileSystem::commit`] first to include them. A group is passed over if nothing in it became
+    /// free since the whole group was trimmed.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a range shorter than a block or behind the file system, and if

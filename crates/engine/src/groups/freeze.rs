@@ -95,7 +95,8 @@ impl GroupState {
         if self.epoch == epoch || self.epoch == Epoch::NONE { &self.raw } else { &self.before }
     }
 
-    /// Changes the descriptor of a past epoch, and the present one.
+    /// Applies `f` to the present descriptor, and also to the one at the end of a past epoch if the
+    /// descriptor has changed since.
     fn as_of(&mut self, epoch: Epoch, f: impl Fn(&mut RawGroupDesc)) {
         f(&mut self.raw);
         if self.epoch != epoch && self.epoch != Epoch::NONE {

@@ -14,13 +14,13 @@ use blockyard_sync::{Atomic, AtomicU64, Mutex, Ordering, rank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// How many directories the hand looks at, at most, when memory is requested.
+/// The most directories that the hand looks at for one request for memory.
 const STEPS: usize = 8;
 
 /// All directories with cached names. The [module](self) says how their memory is bounded.
 pub(crate) struct DentryCache {
     bytes_max: u64,
-    /// Bytes taken. Relaxed: only the sum matters.
+    /// Bytes taken. Accessed relaxed: the number guards no other data.
     bytes: Arc<AtomicU64>,
     ring: Mutex<Ring>,
 }

@@ -3,7 +3,8 @@
 //! Names are in [segments](super::segment). A full segment is doubled until it fills one huge page.
 //! From then on it is split in two by one more bit of the hash, so entering a name moves a bounded
 //! number of others, whatever the directory's size. If there is no memory for this, the full
-//! segment is emptied. If many names were chosen so that their hashes collide, some are not kept.
+//! segment takes names until one finds no room, and is then emptied. If many names were chosen so
+//! that their hashes collide, some are not kept.
 
 use super::budget::Reserved;
 use super::lines::{HUGE, LINE};
@@ -16,8 +17,8 @@ use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 const LINES_MIN: usize = 64;
 /// Lines at which a segment is split instead of grown.
 const LINES_MAX: usize = HUGE / LINE;
-/// Largest number of hash bits that choose a segment: bounds the index. Not reached with 4 GiB of
-/// names.
+/// Largest number of hash bits that choose a segment. It bounds the size of the index. 4 GiB of
+/// names need fewer bits.
 const DEPTH_MAX: u32 = 12;
 /// Attempts to make room for one name.
 const TRIES: usize = 4;
