@@ -26,7 +26,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Opens a trace instance whose buffers have this many KiB for each CPU.
+    /// Opens a trace instance. The buffer of each CPU has `buffer_kib` KiB.
     ///
     /// # Errors
     /// Those of tracefs.

@@ -270,12 +270,12 @@ fn option(options: &str, name: &str) -> Option<u32> {
     options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
-/// The number of CPUs up to the last one that the kernel considers possible.
+/// One more than the highest number of a CPU that the kernel considers possible.
 pub(crate) fn possible_cpus() -> anyhow::Result<u32> {
     cpus_of(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
 }
 
-/// The number of CPUs up to the last one in a list like `0-3` or `0,2-5`.
+/// One more than the highest CPU number in a list like `0-3` or `0,2-5`.
 fn cpus_of(list: &str) -> anyhow::Result<u32> {
     let last: u32 = list.trim().rsplit(['-', ',']).next().unwrap_or("0").parse()?;
     Ok(last + 1)

@@ -99,7 +99,7 @@ pub struct Image {
     pub root_blocks: u64,
     /// `reserved_clusters` of sysfs.
     pub reserved_clusters: u64,
-    /// Number of CPUs up to the last one that the kernel considers possible.
+    /// One more than the highest number of a CPU that the kernel considers possible.
     pub possible_cpus: u32,
     /// `mb_optimize_scan` as the kernel reports it.
     pub optimize_scan: bool,

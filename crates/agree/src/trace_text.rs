@@ -157,7 +157,7 @@ struct Parser {
     open: HashMap<u32, usize>,
     /// By thread: the position in `events` of its last [`DropInode`].
     drops: HashMap<u32, usize>,
-    /// By thread: whether it freed metadata last.
+    /// By thread: whether its latest free was one of metadata.
     metadata: HashMap<u32, bool>,
 }
 
@@ -296,7 +296,7 @@ impl Parser {
         self.open.remove(&record.pid);
         self.drops.remove(&record.pid);
         // The kernel reports each call that discards an inode's preallocations (the last writer's
-        // close, a truncation, an eviction), even if there were none. Those do not matter.
+        // close, a truncation, an eviction), even if the inode had none. Such calls are left out.
         if record.number::<u32>("len")? > 0 {
             self.drops.insert(record.pid, self.events.len());
             self.events.push(Line::Drop(DropInode { ino: record.number("ino")?, released: Vec::new() }));

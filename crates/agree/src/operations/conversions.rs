@@ -25,11 +25,11 @@ pub struct Conversion {
     pub cpu: u32,
 }
 
-/// Counts within a line. They show that the kernel tried again after it had found no space.
+/// Counts within a line of what the kernel does to try again after it found no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Transactions that were closed, for whatever reason. Later changes belong to the next
-    /// transaction.
+    /// Transactions that were closed, for this or any other reason. Later changes belong to the
+    /// next transaction.
     pub commits: usize,
     /// Walks over a file's folios that write-back restarted.
     pub walks: usize,

@@ -4,10 +4,12 @@
 //! converts the extents once the device has the data, while other threads go on mapping. How far
 //! behind this thread is depends on the block layer (it throttles write-back and submits requests
 //! in batches) and on the scheduler. So the moment of a conversion is an input like the time, not a
-//! decision. Each conversion is recorded with its CPU and with how many of the kernel's
-//! decisions, mapped ranges, allocated blocks and retries came before it in its line. The engine
-//! gets the conversion once it has done as many of each in that line, or has made more decisions
-//! there, or is in a later line.
+//! decision.
+//!
+//! Each conversion is recorded with its CPU and with how many of the kernel's decisions, mapped
+//! ranges, allocated blocks and retries came before it in its line. The engine gets the conversion
+//! once it has done as many of each in that line, or has made more decisions there, or is in a
+//! later line.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

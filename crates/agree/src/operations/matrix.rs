@@ -35,8 +35,8 @@ pub struct ImageKind {
     full: &'static str,
 }
 
-/// The defaults of mke2fs; no flex groups; blocks of 1 KiB; bigalloc. `full` names the block size,
-/// because mke2fs would choose smaller blocks for a small image.
+/// The kinds of image: the defaults of mke2fs, no flex groups, blocks of 1 KiB, and bigalloc.
+/// `full` names the block size, because mke2fs would choose smaller blocks for a small image.
 pub const IMAGES: [ImageKind; 4] = [
     ImageKind { name: "default", mke2fs: "", mib: 4096, full: "-b 4096" },
     ImageKind { name: "no-flex", mke2fs: "-O ^flex_bg", mib: 4096, full: "-b 4096 -O ^flex_bg" },

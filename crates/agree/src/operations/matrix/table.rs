@@ -7,7 +7,7 @@ use super::Cell;
 use crate::matrix::by_state;
 use crate::operations::Agreement;
 
-/// Mounts that share a row.
+/// How many cells share a row: one for each scan mode.
 const SCAN_MODES: usize = 2;
 
 /// Headings of the figures. Under `(itself)`, the figure before it is repeated for the kernel
