@@ -64,7 +64,8 @@ pub(crate) struct Admission<B: Backend> {
     /// Held for an exact look near the limit. Of several concurrent callers, the last one sees the
     /// requests of all others.
     exact: Mutex<(), B>,
-    /// Relaxed: a limit that may change during a check.
+    /// The file system's own reserve, in clusters. Accessed relaxed: it may change during a check,
+    /// which then uses the old value or the new one.
     reserved: B::AtomicU64,
     root: B::AtomicU64,
     /// Above this distance from the limit the lagging values decide.

@@ -2,7 +2,7 @@
 
 use crate::stats::CRITERIA;
 
-/// A criterion of the ladder, in order.
+/// A criterion of the ladder. A stricter criterion compares as less than a laxer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Criterion {

@@ -54,15 +54,16 @@ const LOADED: u32 = 1 << 31;
 /// neighbouring groups serve different CPUs.
 #[repr(align(128))]
 pub(crate) struct Group<B: Backend> {
-    // The summary. Searches read it without the lock. Relaxed: before a search takes anything, it
-    // checks again under the lock.
+    // The summary. Searches read it without the lock. Relaxed accesses are enough: before a search
+    // takes anything, it checks again under the lock.
     free: B::AtomicU32,
     fragments: B::AtomicU32,
     shape: B::AtomicU32,
     /// `LOADED` and the number of pins. Only a loaded group can be pinned, and a pinned one is not
     /// evicted.
     residency: B::AtomicU32,
-    /// Number of preallocations in the list. Relaxed: a hint to pass over groups without any.
+    /// Number of preallocations in the list. Accessed relaxed: it is only a hint to pass over
+    /// groups that have none.
     preallocs: B::AtomicU32,
     state: Mutex<GroupState<B>, B>,
 }

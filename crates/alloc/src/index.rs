@@ -109,7 +109,7 @@ pub(crate) struct Indexes<B: Backend> {
     pub(crate) largest: Sets<B>,
     pub(crate) average: Sets<B>,
     orders: u32,
-    /// `mb_optimize_scan`. Relaxed: a switch takes effect when concurrent allocations see it.
+    /// `mb_optimize_scan`. Accessed relaxed: concurrent allocations may see a switch a bit later.
     optimised: B::AtomicBool,
     full_groups: FullGroups,
     scan_toggle: ScanToggle,

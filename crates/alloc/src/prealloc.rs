@@ -83,7 +83,7 @@ pub(crate) struct Prealloc<B: Backend> {
     /// back only when there are no users, and the state word orders the two. Checks for overlaps
     /// may read an older state.
     taken: Box<[B::AtomicU64]>,
-    /// Index in the group's list. Relaxed: guarded by the group's lock.
+    /// Index in the group's list. Accessed relaxed, and only under the group's lock.
     place: B::AtomicU32,
 }
 

@@ -39,7 +39,7 @@ macro_rules! counters {
                 B::on_line("statistics", || Self { $($name: core::array::from_fn(|_| B::AtomicU64::new(0)),)+ })
             }
 
-            // Relaxed: statistics.
+            // Relaxed is enough: these are only statistics.
             fn add(&self, request: &RequestStats) {
                 $(for (total, &n) in self.$name.iter().zip(&request.$name) {
                     if n > 0 {
@@ -65,8 +65,9 @@ counters! {
     success[1],
     /// Groups scanned.
     groups_scanned[1],
-    /// Searches that found space, by criterion. Two kinds are left out: hits of the exact goal, and
-    /// the best candidate taken after all criteria (`visit=scan`).
+    /// Searches that found space, by criterion. Three kinds are left out: hits of the exact goal,
+    /// runs that a cursor search found by the floor (`accept=floor`), and the best candidate taken
+    /// after all criteria (`visit=scan`).
     hits[CRITERIA],
     /// Pre-checks of groups. Walks over an index count each entry in addition.
     groups_considered[CRITERIA],
@@ -134,7 +135,7 @@ impl<B: Backend> Stats<B> {
         self.shard(cpu).add(request);
     }
 
-    // Relaxed: statistics.
+    // Relaxed is enough, here and in the two functions below: these are only statistics.
     pub(crate) fn add_preallocated(&self, cpu: CpuSlot, clusters: u32) {
         self.shard(cpu).preallocated[0].fetch_add(u64_from_u32(clusters), Ordering::Relaxed);
     }

@@ -7,10 +7,10 @@ pub(crate) struct Trims<B: Backend> {
     /// Locked by a trim while it holds clusters, and by a search that must not miss any free
     /// cluster.
     turn: Mutex<(), B>,
-    /// Odd while clusters are held. Relaxed: it changes under the lock of the group whose clusters
-    /// are held. A search with strict checks locks each group that it tests. So if it missed the
-    /// held clusters, it locked their group after the count became odd, and sees that or a later
-    /// count.
+    /// Odd while clusters are held. Relaxed accesses are enough: the count changes under the lock
+    /// of the group whose clusters are held. A search with strict checks locks each group that it
+    /// tests. So if it missed the held clusters, it locked their group after the count became odd,
+    /// and sees that or a later count.
     count: B::AtomicU64,
 }
 

@@ -16,10 +16,11 @@ pub(crate) struct Cursors<B: Backend> {
     rotation: Rotation,
     global: Mutex<u32, B>,
     locks: LockClass,
-    /// Relaxed: hints, each mostly used by one CPU.
+    /// The cursor of each CPU slot. Accessed relaxed: a cursor is only a hint, and mostly one CPU
+    /// uses it.
     cpus: Box<[CachePadded<B::AtomicU32>]>,
     /// Bytes found through each cursor since `advance=per-bytes` last moved it one group further.
-    /// Relaxed: the count may be off by one extent.
+    /// Accessed relaxed: bytes that are added while another thread resets the count may be lost.
     spent: Box<[CachePadded<B::AtomicU64>]>,
     groups: u32,
 }

@@ -17,7 +17,7 @@ const COLOURS: u64 = 16;
 pub struct FirstBlock {
     /// Group of the inode.
     pub group: GroupNr,
-    /// Whether it is a regular file.
+    /// Whether the inode is a regular file.
     pub regular: bool,
     /// Number of the process that requests the block; only its value modulo 16 matters.
     pub colour: u32,

@@ -3,10 +3,11 @@
 //!
 //! Without lanes all new files of a directory start in the same group, the goal group of their
 //! inodes. Writers on different CPUs share its lock until their files are long enough to be
-//! streams. A lane keeps the file within its flex group, so the file stays near its inode and near
-//! the other files of its directory. If there are more slots than lanes in a flex group, the other
-//! slots use the flex groups after it. Lanes leave the first group of a flex group to directories
-//! and metadata, as the inode's own goal does. Slot 0 starts where the inode's own goal is.
+//! streams. A lane is in the inode's flex group, so the file stays near its inode and near the
+//! other files of its directory. Only if there are more slots than lanes in a flex group do the
+//! other slots use the flex groups after it. Lanes leave the first group of a flex group to
+//! directories and metadata, as the inode's own goal does. Slot 0 starts where the inode's own goal
+//! is.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{Geometry, GroupNr};

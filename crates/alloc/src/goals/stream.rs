@@ -39,8 +39,8 @@ pub(crate) struct StreamGoals<B: Backend> {
     /// Whether goals are loaded with acquire and stored with release, which pair with each other.
     /// Nothing relies on that order: it is there to compare its cost.
     ordered: bool,
-    /// The goals: the group in the high half, the start in the low one. Relaxed unless `ordered`:
-    /// readers may see an older goal.
+    /// The goals: the group in the high half, the start in the low one. Accessed relaxed unless
+    /// `ordered` is set: readers may see an older goal.
     slots: Box<[CachePadded<B::AtomicU64>]>,
 }
 

@@ -77,8 +77,8 @@ impl<B: Backend> GroupTable<B> {
             let mut guard = self.lock(nr, cpu);
             if guard.buddy().is_none() && guard.state.generation == generation {
                 guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
-                // Relaxed: a count that guards no data. The load counts before it gives up the
-                // lock. An eviction needs that lock, so it cannot lower the count first.
+                // Relaxed is enough: the count guards no data. The load counts before it gives up
+                // the lock. An eviction needs that lock, so it cannot lower the count first.
                 let before = self.loaded.fetch_add(1, Ordering::Relaxed);
                 drop(guard);
                 self.built.fetch_add(1, Ordering::Relaxed);

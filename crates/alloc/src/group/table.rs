@@ -32,13 +32,14 @@ pub(crate) struct GroupTable<B: Backend> {
     pub(crate) indexes: Indexes<B>,
     shared_locks: Option<Box<[SharedLock<B>]>>,
     pub(crate) modelled: ModelledLocks,
-    /// Relaxed: a statistic.
+    /// The contention counter. Accessed relaxed: an older value does no harm.
     contention: CachePadded<B::AtomicU32>,
-    /// Groups loaded now. Relaxed: it only decides when to evict, and may be slightly off.
+    /// Groups loaded now. Accessed relaxed: the count only decides when to evict, and may be
+    /// slightly off.
     pub(super) loaded: CachePadded<B::AtomicU32>,
-    /// Buddies built since open. Relaxed: a statistic.
+    /// Buddies built since open. Accessed relaxed: the count is only a statistic.
     pub(super) built: CachePadded<B::AtomicU64>,
-    /// Where eviction looks next. Relaxed: any position will do.
+    /// Where eviction looks next. Accessed relaxed: any position will do.
     pub(super) hand: CachePadded<B::AtomicU32>,
     /// Groups that may be loaded before eviction starts.
     pub(super) loaded_max: u32,

@@ -10,10 +10,11 @@
 //! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer;
 //! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears
 //! the bit. If the word became empty, the remover clears the summary bit, looks at the word again,
-//! and sets the summary bit again if somebody filled the word meanwhile. So a summary bit may be
-//! set over an empty word, which costs a reader one wasted load. The summary bit of a non-empty
-//! word is clear only while an insertion or a removal is between two steps. Readers then overlook
-//! the word's groups, as if these had been inserted later.
+//! and sets the summary bit again if somebody filled the word meanwhile.
+//!
+//! So a summary bit may be set over an empty word, which costs a reader one wasted load. The
+//! summary bit of a non-empty word is clear only while an insertion or a removal is between two
+//! steps. Readers then overlook the word's groups, as if these had been inserted later.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -25,7 +26,8 @@ const LINE_WORDS: usize = 8;
 /// One ordered set of groups for each order.
 pub(crate) struct OrderedSets<B: Backend> {
     sets: Box<[OrderedSet<B>]>,
-    /// One bit per order: whether its set holds a group. Kept like the summary bits.
+    /// One bit per order: whether its set holds a group. The bits are updated in the same way as
+    /// the summary bits.
     held: B::AtomicU64,
 }
 
@@ -67,7 +69,7 @@ impl<B: Backend> OrderedSets<B> {
         }
     }
 
-    /// Whether a set holds a group. Relaxed: exact only under the group's lock.
+    /// Whether a set holds a group. The answer is exact only under the group's lock.
     pub(crate) fn contains(&self, order: u32, group: GroupNr) -> bool {
         let at = usize_from_u32(group.raw());
         self.sets[usize_from_u32(order)].bits[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1
@@ -91,7 +93,8 @@ impl<B: Backend> OrderedSets<B> {
         (found < end).then_some(GroupNr::new(found))
     }
 
-    /// Number of groups in a set. Relaxed: a figure for reports.
+    /// Number of groups in a set, for reports. It is exact only if no group is added or removed
+    /// meanwhile.
     pub(crate) fn len(&self, order: u32) -> u32 {
         let set = &self.sets[usize_from_u32(order)];
         set.bits.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()

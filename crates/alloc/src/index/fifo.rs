@@ -20,7 +20,8 @@ const NONE: u32 = u32::MAX;
 /// One list of groups for each order.
 pub(crate) struct FifoLists<B: Backend> {
     lists: Box<[CachePadded<RwLock<Ends, B>>]>,
-    /// Lengths, read without the lock to pass over empty lists. Relaxed: a hint.
+    /// Lengths of the lists, read without the lock to pass over empty lists. Accessed relaxed: they
+    /// are only a hint.
     lengths: Box<[CachePadded<B::AtomicU32>]>,
     links: Box<[Link<B>]>,
     locks: LockClass,
@@ -32,8 +33,8 @@ struct Ends {
     tail: u32,
 }
 
-/// The position of a group. Relaxed throughout: the lock of the list or of the group orders the
-/// accesses.
+/// The position of a group. Relaxed accesses are enough, because the lock of the list or of the
+/// group orders them.
 struct Link<B: Backend> {
     previous: B::AtomicU32,
     next: B::AtomicU32,

@@ -23,9 +23,10 @@ pub struct InodeAllocator<B: Backend = Native> {
     pub(super) clusters: Arc<dyn FreeClusters>,
     pub(super) source: Arc<dyn InodeSource>,
     pub(super) groups: Box<[Mutex<GroupState, B>]>,
-    /// The tunable `inode_goal`; 0 if none is set. Relaxed: a hint for later requests.
+    /// The tunable `inode_goal`; 0 if none is set. Accessed relaxed: it is only a hint for later
+    /// requests.
     pub(super) goal: B::AtomicU32,
-    /// Random starts drawn so far. Relaxed: only the number matters.
+    /// Random starts drawn so far. Accessed relaxed: no other data depends on the count.
     pub(super) draws: B::AtomicU64,
     pub(super) lock_class: LockClass,
 }
@@ -129,7 +130,7 @@ impl<B: Backend> InodeAllocator<B> {
         &self.lock_class
     }
 
-    /// The geometry it was made for.
+    /// The geometry that the allocator was made for.
     #[must_use]
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry

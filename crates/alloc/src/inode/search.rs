@@ -105,7 +105,8 @@ impl<B: Backend> Search<'_, B> {
     /// The rule without flex groups. First the parent's group is tried. Then groups are probed in
     /// steps that double, from a start that depends only on the parent, so that the files of one
     /// directory overflow into the same groups. A group tried so far needs a free inode and a free
-    /// cluster. If none has both, the first group after the parent's with a free inode is chosen.
+    /// cluster. If none has both, the first group with a free inode is chosen, in ring order from
+    /// the group after the parent's.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =

@@ -23,13 +23,14 @@ pub struct InodeAlloc<B: Backend = Native> {
     /// Preallocations, ascending by logical block. Some may be deleted; the next search of the list
     /// drops them.
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
-    /// Length of the vector. Relaxed: read without the lock only to pass over inodes without any
-    /// preallocation.
+    /// Length of the vector. Accessed relaxed: it is read without the lock, and only to pass over
+    /// inodes without any preallocation.
     count: B::AtomicU32,
     /// State of the search by windows (ext3's reservation window); taken out while a request uses
     /// it.
     reservation: Mutex<Option<Box<Reservation>>, B>,
-    /// Group of the last success, for policies that remember it per inode. Relaxed: a hint.
+    /// Group of the last success, for policies that remember it per inode. Accessed relaxed: it is
+    /// only a hint.
     cursor: B::AtomicU32,
 }
 

@@ -18,11 +18,12 @@ impl<B: Backend> Windows<B> {
     }
 
     /// Replaces `old` by a window of `place.size` clusters that begins between `place.start` and
-    /// `place.end`. The candidate is the first gap between windows that is large enough. If it
-    /// contains a free cluster, it becomes the window. Otherwise the next candidate is looked for
-    /// from the next free cluster on. `old` still occupies its place while the first candidate is
-    /// looked for; once that is found, `old` is removed. `next_free` returns the first free cluster
-    /// at or after a given one.
+    /// `place.end`. `next_free` returns the first free cluster at or after a given one.
+    ///
+    /// A candidate is a window at the start of the first gap between windows that is large enough.
+    /// If it contains a free cluster, it becomes the new window. Otherwise the next candidate is
+    /// looked for from the next free cluster on. While the first candidate is looked for, `old`
+    /// still occupies its place. Once the first candidate is found, `old` is removed.
     ///
     /// # Errors
     /// When there is no such window. The error holds `old` if that still exists. It is `None` if

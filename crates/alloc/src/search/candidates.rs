@@ -36,7 +36,7 @@ impl Selection {
         Self { best: Extent::default(), found: 0, status: Status::Continue, first, max_to_scan, min_to_scan }
     }
 
-    /// Whether the search was ended by the number of candidates.
+    /// Whether more than `max_to_scan` candidates were counted.
     pub(crate) fn exceeded(&self) -> bool {
         self.found > self.max_to_scan
     }

@@ -61,8 +61,8 @@ fn switches() -> impl Strategy<Value = Switches> {
     )
 }
 
-/// The inodes in use, by number, and whether each is a directory. For each group, one more than the
-/// highest index ever used.
+/// The inodes in use, by number, and whether each is a directory. `prefix` is, for each group, one
+/// more than the highest index ever used.
 struct Model {
     used: BTreeMap<u32, bool>,
     prefix: Vec<u32>,

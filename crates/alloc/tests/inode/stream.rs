@@ -268,7 +268,8 @@ impl Stream {
         self.replica.allocator.set_goal((goal != 0).then(|| InodeNr::new(goal)));
     }
 
-    /// The root, a directory from the upper half of the numbers, the one with the highest, or any.
+    /// The root, a directory from the upper half of the numbers, the directory with the highest
+    /// number, or any directory.
     fn some_directory(&mut self) -> u32 {
         let directories: Vec<u32> = self
             .entries

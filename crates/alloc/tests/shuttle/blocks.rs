@@ -259,7 +259,7 @@ fn preallocations_are_taken_and_dropped() {
 }
 
 /// Frees in the running transaction, while the previous one commits and others allocate. No cluster
-/// becomes free before its own commit, and all are free in the end.
+/// becomes free before the commit of the transaction that freed it, and all are free in the end.
 #[test]
 fn frees_wait_for_their_own_commit() {
     explore(400, || {
