@@ -151,8 +151,8 @@ impl Error {
     }
 
     /// The kind, in the standard library's terms. It is the same however an error arose, so it
-    /// suits a `match` better than [`Error::reason`]. Text that is not UTF-8 has no kind of its own
-    /// here: its [`Reason::Host`] has it.
+    /// suits a `match` better than [`Error::reason`]. There is one exception: if text is not UTF-8,
+    /// only the [`io::Error`] in [`Reason::Host`] has the kind [`io::ErrorKind::InvalidData`].
     ///
     /// ```
     /// use std::io::ErrorKind;

@@ -21,8 +21,8 @@ use crate::instance::Instance;
 use crate::paths::Place;
 use crate::reference::{Access, Reference};
 
-/// How often an operation on a path is tried while other threads keep changing the path. After that
-/// it fails with "not found".
+/// How many times an operation on a path is tried while other threads keep changing the path. After
+/// that it fails with "not found".
 const TRIES: usize = 100;
 
 /// An open ext2, ext3 or ext4 image.

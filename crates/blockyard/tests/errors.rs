@@ -324,8 +324,8 @@ fn the_inodes_of_the_file_system_itself_are_stale() {
     }
 }
 
-/// As on Linux, an append that does not fit is short, by `write` and by `write_at`. Only an append
-/// of which nothing fits fails. It used to fail after a part of the data had gone into the file.
+/// As on Linux, `write` and `write_at` append as much as fits, and fail only if nothing fits. Once,
+/// they failed after they had appended a part of the data.
 #[test]
 fn an_append_that_does_not_fit_is_short() {
     for at_offset in [false, true] {

@@ -1,7 +1,8 @@
 //! `File` against `std::fs::File` on the kernel's ext4: the same random sequences of operations
 //! give equal results, equal errors and equal files.
 //!
-//! `STEPS=n` sets the number of operations (2,000; in full 100,000), `SEED` the seed.
+//! `STEPS=n` sets the number of operations. The default is 2,000, or 100,000 with
+//! `BLOCKYARD_FULL=1`. `SEED` sets the seed.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -2,8 +2,8 @@
 //! by path, and use the files they opened. An open file never shows another file's content, no
 //! inode or file descriptor is leaked, and e2fsck finds nothing.
 //!
-//! `STEPS=n` sets the operations per thread (400). `SECONDS_LONG=n` runs for n seconds instead (600
-//! in full). `SEED` sets the seed.
+//! `STEPS=n` sets the number of operations per thread; the default is 400. `SECONDS_LONG=n` runs
+//! for n seconds instead, and `BLOCKYARD_FULL=1` for 600 seconds. `SEED` sets the seed.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

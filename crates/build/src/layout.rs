@@ -300,7 +300,7 @@ pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space, pla
             }
         }
     } else {
-        // Then a walk of the tree reads all directories sequentially.
+        // Directories come first, so that a walk of the tree reads them sequentially.
         order.directories.iter().for_each(|&number| placing.directory(number));
         placing.files(&order.files);
     }

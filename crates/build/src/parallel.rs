@@ -18,7 +18,7 @@ pub(crate) fn each<S>(
     let run = || {
         let mut state = state();
         loop {
-            // Relaxed: it only matters that each part is taken once.
+            // Relaxed is enough: the counter only has to give each part to one thread.
             let part = next.fetch_add(1, Ordering::Relaxed);
             if part >= count || failed.load(Ordering::Relaxed) {
                 return Ok(());

@@ -639,8 +639,9 @@ impl Tree {
     }
 }
 
-/// The most data blocks that a file with a block map may have: the smaller limit of the map itself
-/// and of the 32-bit count of sectors, less the indirect blocks.
+/// The most data blocks that a file with a block map may have. The map and the 32-bit count of
+/// sectors (`i_blocks`) both limit the blocks of a file. This is the smaller limit, less the
+/// indirect blocks of such a file.
 fn map_max(shape: &Shape) -> u64 {
     let bits = shape.block_size.trailing_zeros();
     let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);

@@ -152,8 +152,8 @@ fn give_attributes(fs: &FileSystem, task: &Task, found: &HostMetadata) -> Result
         modified: Some(time(found.mtime(), found.mtime_nsec())),
         ..SetAttributes::default()
     };
-    // The content of a file is written through a symbolic link at the destination, so set the
-    // attributes of that link's target, too.
+    // If there is a symbolic link at the destination of a file, the content was written to the
+    // link's target. So set the attributes of that target, too, not those of the link.
     if found.is_symlink() {
         fs.set_symlink_attributes(&task.dest, &changes)
     } else {

@@ -19,9 +19,9 @@ const TOGETHER: u64 = 1 << 20;
 /// Bytes of a large file per write.
 const PART: u64 = 4 << 20;
 
-/// A range that is shared with the source file (reflink) ends at a multiple of this many bytes, as
-/// most file systems of hosts have blocks of this size or of a divisor of it. A file system with
-/// larger blocks refuses ranges that do not fit its blocks.
+/// A range that is shared with the source file (reflink) ends at a multiple of this many bytes,
+/// because most host file systems have blocks of this size or of a divisor of it. A file system
+/// with larger blocks refuses ranges that do not fit its blocks.
 const SHARED: u64 = 4096;
 
 /// Ranges of fewer bytes are written, not shared, because sharing costs the host's file system a

@@ -125,8 +125,8 @@ impl Reading<'_> {
                 let existing = self.link_name(&entry, &path)?;
                 return self.staging.link(&path, existing);
             }
-            // The list of names in its content is skipped: a file that is not in the archive cannot
-            // be in the image.
+            // The content of such an entry, a list of names, is skipped: a listed file that is not
+            // in the archive cannot be in the image.
             other if other.as_byte() == LISTED_DIRECTORY => FileType::Directory,
             other => {
                 let reason = match other.as_byte() {
