@@ -42,8 +42,8 @@ impl Compression {
             Self::Gzip => Kind::Gzip(flate2::write::GzEncoder::new(into, flate2::Compression::default())),
             Self::Zstd => {
                 let mut encoder = zstd::stream::Encoder::new(into, 0)?;
-                // As the zstd program does. Without checksums, damage to incompressible data goes
-                // unnoticed.
+                // The zstd program adds checksums, too. Without them, damage to incompressible data
+                // goes unnoticed.
                 encoder.include_checksum(true)?;
                 Kind::Zstd(encoder)
             }

@@ -80,8 +80,9 @@ pub(crate) struct Directory {
     pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
     /// Flags that `chattr` sets; by child, ascending.
     pub(crate) flags: Vec<(u32, InodeFlags)>,
-    /// Where the content of files is: its start in the spool in bytes, its inode in an image, or
-    /// its number among the merged trees. By child, ascending.
+    /// Where the content of files is: its start in the spool in bytes, its inode in an image, or,
+    /// in a merged tree, its number by [`number_of`](crate::content::number_of). By child,
+    /// ascending.
     pub(crate) stored: Vec<(u32, u64)>,
     /// Attributes of children that were left out.
     pub(crate) left_out: Option<Box<LeftOut>>,

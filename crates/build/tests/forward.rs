@@ -80,8 +80,8 @@ impl Walk<'_> {
             ranges.iter().map(|range| (range.end - range.start).div_ceil(EXTENT_MAX)).sum::<u64>();
     }
 
-    /// Reads a directory, then its files by name, then each directory in it with everything below,
-    /// beginning with the root.
+    /// Beginning with the root, reads a directory, then its files by name, then each directory in
+    /// it with everything below.
     fn all(&mut self) {
         let mut waiting = vec![InodeNr::ROOT];
         while let Some(number) = waiting.pop() {

@@ -111,7 +111,8 @@ fn what_is_built_of_an_export_is_the_image() {
         let built = folder.path().join("built");
         fs::write(&built, &expected).unwrap();
         e2fsck_clean(&built);
-        // Equal in everything except access times, which built images do not keep.
+        // The export of the built image equals that of the original, except for access times, which
+        // built images do not keep.
         let again = archive(&of_image(&built, b"/").unwrap());
         assert_eq!(differences(&of_archive(&again), &of_archive(&bytes)), [], "{profile}");
         assert!(archive(&of_archive(&again)) == again, "{profile}: another archive of an archive");

@@ -127,8 +127,8 @@ fn check(source: &Path, inode_size: u32, options: &Options, with_mke2fs: &[&str]
     let theirs: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_read_only(&theirs).unwrap());
     let kinds = [FileType::Regular, FileType::Symlink];
     let (ours, theirs) = (inline(device.clone(), &kinds), inline(theirs, &kinds));
-    // mke2fs may or may not store a file with attributes inline. Ours is inline only if content and
-    // attributes both fit. So the folder with such files is not compared.
+    // mke2fs may or may not store a file with attributes inline. The builder stores it inline only
+    // if content and attributes both fit. So the folder with such files is not compared.
     let plain = |path: &Vec<u8>| !path.starts_with(b"/tree");
     let of =
         |set: &BTreeSet<Vec<u8>>| set.iter().filter(|path| plain(path)).cloned().collect::<BTreeSet<_>>();

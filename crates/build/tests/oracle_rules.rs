@@ -124,7 +124,7 @@ fn only_what_is_included_is_taken() {
 
 #[test]
 fn owners_times_and_permissions_follow_the_rules() {
-    // On a file system, changing owners clears set-id bits; in a plan it does not.
+    // On a file system, chown clears set-id bits. `Tree::apply` keeps them.
     same("chown -hR 5:6 .; chmod 4755 src/deep/b.c", &Rules { squash: Some((5, 6)), ..Rules::default() });
     same(
         "chown -h 2000:2000 src/a.c doc; chown -h 2005:7 src/deep",

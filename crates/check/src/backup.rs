@@ -2,10 +2,11 @@
 //!
 //! Like e2fsck, a check takes the backup of group 1. If only the descriptors are bad, the
 //! superblock says where that backup is. Otherwise group 1 is assumed to begin where it does in a
-//! file system whose groups have the usual size, for each block size in turn. A check lays the
-//! backup over the device in memory: nothing is written. That a backup was used is only a note,
-//! because e2fsck calls such a file system clean if nothing else is wrong. A repair tries more
+//! file system whose groups have the usual size, for each block size in turn. A repair tries more
 //! backups.
+//!
+//! A check lays the backup over the device in memory: nothing is written. That a backup was used is
+//! only a note, because e2fsck calls such a file system clean if nothing else is wrong.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
@@ -61,7 +62,8 @@ pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
 
 /// Backups in the order in which they are trusted. Those with the same UUID stay together, and the
 /// UUIDs keep their order. Within a UUID, backups that describe the same layout as the primary
-/// superblock come first, then those with which most others agree. `primary` may be damaged.
+/// superblock come first. The others are sorted by how many backups describe the same layout, the
+/// largest number first. `primary` may be damaged.
 pub(crate) fn by_trust(backups: Vec<Backup>, primary: &RawSuperblock) -> Vec<Backup> {
     let essence: Vec<Essence> = backups.iter().map(|backup| Essence::of(&backup.sb)).collect();
     let first = |uuid: [u8; 16]| backups.iter().position(|backup| backup.sb.s_uuid == uuid);

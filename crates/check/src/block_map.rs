@@ -5,7 +5,8 @@
 //! `twice`. The order of claims does not matter: a bit of `found` is the "or" of all claims, and a
 //! bit of `twice` says that the cluster was claimed at least twice. (`mark` sets only `found`. If a
 //! cluster is marked and claimed, `twice` shows it only if the mark came first. So static metadata
-//! is marked before the walk over inodes.) A second walk finds the owners (`shared.rs`).
+//! is marked before the walk over inodes.) A second walk finds the owners of the clusters in
+//! `twice` (`shared.rs`).
 //!
 //! A page exists only once something was claimed in its group (for `twice`: claimed again), so a
 //! group without claims costs two empty slots. All operations are relaxed: the maps are read only

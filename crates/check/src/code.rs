@@ -46,7 +46,8 @@ macro_rules! codes {
     };
 }
 
-/// What `e2fsck -p` repairs without asking, because nothing of value is lost. Ascending.
+/// The codes of the faults that `e2fsck -p` repairs without asking, because nothing of value is
+/// lost. They are in ascending order.
 #[rustfmt::skip]
 const SAFE: &[u32] = &[
     0x00_000a, 0x00_000f, 0x00_0015, 0x00_0016, 0x00_0017, 0x00_001a, 0x00_0031, 0x00_0032, 0x00_0033,

@@ -1,5 +1,6 @@
-//! Pass 0, the group descriptors: checksums, places, flags and counts. Also backup superblocks,
-//! overlaps of static metadata, the MMP block, and what the resize inode maps.
+//! Pass 0, the part after the superblock: checks the group descriptors (checksums, places, flags
+//! and counts), the backup superblocks, overlaps of static metadata, the MMP block, and what the
+//! resize inode maps.
 
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::inode::{FileType, RawInode};
@@ -62,7 +63,9 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         if flags.intersects(uninit) || desc.itable_unused() != 0 {
             sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
-            // e2fsck uses `bg_itable_unused` all the same, in a calculation that overflows.
+            // e2fsck uses `bg_itable_unused` all the same: it subtracts the value from the number
+            // after the group's last inode. If the value is larger than that number, the difference
+            // overflows, and no inode counts as unused.
             let unused = u64_from_u32(desc.itable_unused());
             let end = u64_from_u32(ipg) * (u64_from_u32(nr.raw()) + 1);
             believed =
@@ -149,7 +152,7 @@ pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// Whether a backup has other features than the primary superblock. As observed of e2fsck, most
+/// Whether a backup has other features than the primary superblock. As observed with e2fsck, most
 /// features that Linux sets or clears while the file system is mounted do not count.
 pub(crate) fn has_other_features(primary: &RawSuperblock, backup: &RawSuperblock) -> bool {
     let incompat = Incompat::RECOVER | Incompat::EXTENTS;
@@ -292,7 +295,7 @@ pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
     } else if volume.checksums.verify_mmp(&mmp).is_err() {
         sink.add(Code::MMP_CHECKSUM, Site::block(place), "");
     } else if mmp.mmp_seq.get() != SEQUENCE_CLEAN {
-        // An ordinary sequence number: e2fsck waits, sees it unchanged, and goes on.
+        // If this is an ordinary sequence number, e2fsck waits, sees it unchanged, and goes on.
         let stale = mmp.mmp_seq.get() < SEQUENCE_FSCK;
         let code = if stale { Code::MMP_SEQUENCE } else { Code::MMP_IN_USE };
         sink.add(code, Site::block(place), format!("mmp_seq = {:#010x}", mmp.mmp_seq.get()));

@@ -195,7 +195,7 @@ pub(crate) struct GroupFacts {
     pub(crate) usages: Usages,
 }
 
-/// Usage by id: of users, of groups and of projects, as in
+/// Usage by id, in one map each for users, groups and projects: the order of
 /// [`QuotaType::ALL`](blockyard_disk::quota::QuotaType::ALL).
 pub(crate) type Usages = [BTreeMap<u32, Usage>; 3];
 

@@ -46,9 +46,9 @@ impl Tree {
 
     /// As [`Tree::read`], but skips names that the rules are sure to leave out. Such files may be
     /// unreadable, large, or changing: they are neither opened nor looked at. All excluded names
-    /// are skipped. If every pattern to include has a leading slash, so are all names that no such
-    /// pattern matches and that are not on the way to a possible match. [`Tree::apply`] must follow
-    /// for the rest of the rules.
+    /// are skipped. If every pattern to include has a leading slash, a name is also skipped if no
+    /// pattern matches it or a directory above it, and no pattern can match anything below it.
+    /// [`Tree::apply`] must follow for the rest of the rules.
     ///
     /// # Errors
     /// As [`Tree::read`].
@@ -286,8 +286,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads attributes by path. That works for all types of file, without opening them. If the
-    /// path is too long, it begins with the open directory in `/proc/self/fd` instead; that takes
-    /// Linux twice as long as everything else about a small file.
+    /// path is too long, it begins with the open directory in `/proc/self/fd` instead. That is
+    /// slow: it takes Linux twice as long as everything else that is done for a small file.
     fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<(AttributeList, Vec<Vec<u8>>)> {
         let mut path = self.path.borrow_mut();
         let own = path.len();

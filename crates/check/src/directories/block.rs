@@ -168,7 +168,7 @@ fn check_dots(
     sink: &mut Sink,
 ) {
     let own = visit.fact.inode;
-    // In bounds: even the shortest entry has room for four bytes of name.
+    // The index is in bounds, because even the shortest entry has room for a name of four bytes.
     let check_end = |entry: &Entry<'_>, code: Code, sink: &mut Sink| {
         if bytes[entry.at + 8 + entry.name.len()] != 0 {
             sink.add(code, site.at_offset(entry.at), "");

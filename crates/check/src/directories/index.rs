@@ -183,7 +183,7 @@ pub(super) fn read(
     let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
     let blocks = u32_from_u64(runs_len(runs).min(u64::from(u32::MAX)));
     let mut pending = vec![first];
-    // Terminates: every block is pushed at most once.
+    // The loop ends, because every block is pushed at most once.
     while let Some(next) = pending.pop() {
         let bytes = physical(runs, next.logical).and_then(|place| {
             let bytes = window.block(place, 0).ok()?;
@@ -248,7 +248,7 @@ fn read_block(
             pending.push(Pending { logical, levels_below: at.levels_below - 1, bounds });
         }
     }
-    // Popped from the end, so the leftmost comes next.
+    // `pending` is a stack: reverse the new nodes, so that the leftmost one is read next.
     pending[first_pending..].reverse();
 }
 

@@ -19,7 +19,7 @@ use crate::in_order::map_in_order;
 use crate::volume::Volume;
 
 /// The groups in which sound directory entries name inodes beyond the scanned part of the table.
-/// Also the first group, if the root itself was not scanned.
+/// The first group is among them if the root itself was not scanned.
 pub(crate) fn groups_named(volume: &Volume<'_>, facts: &Facts) -> BTreeSet<GroupNr> {
     let per_group = volume.geometry.inodes_per_group();
     let mut named = BTreeSet::new();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     low: Box<[AtomicU8]>,
-    /// How often each low byte wrapped.
+    /// How many times each low byte wrapped.
     high: OnceLock<Box<[AtomicU32]>>,
 }
 
@@ -30,7 +30,8 @@ impl Counts {
         if low.fetch_add(1, Ordering::Relaxed) == u8::MAX {
             let high = self.high.get_or_init(|| (0..self.low.len()).map(|_| AtomicU32::new(0)).collect());
             debug_assert_eq!(high.len(), self.low.len(), "counts of the same inodes");
-            // Cannot overflow: that takes 2^40 references, which need 12 TiB of directory entries.
+            // `high` cannot overflow: that takes 2^40 references, which need 12 TiB of directory
+            // entries.
             high[index].fetch_add(1, Ordering::Relaxed);
         }
     }
