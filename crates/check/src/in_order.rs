@@ -9,7 +9,7 @@ use rayon::prelude::*;
 /// sweeps over the disk once.
 pub(crate) fn map_in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     // rayon would give each thread its own part of the items. Here, each free thread takes the next
-    // item of the whole list. Relaxed: the counter orders no other memory access.
+    // item of the whole list. Relaxed access suffices: the counter orders no other memory access.
     let next = AtomicUsize::new(0);
     let begin = |_| {
         let at = next.fetch_add(1, Ordering::Relaxed);

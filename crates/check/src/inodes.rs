@@ -37,8 +37,8 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
     let in_use = |group: GroupNr| u64_from_u32(scan.volume.group_of(group).inodes_used);
     let all: u64 = groups.iter().map(|&group| in_use(group)).sum();
-    // This first step reports at once what was read before the walk. A watch that estimates the
-    // time left measures the walk from here.
+    // This first step comes before the walk, and has the number of bytes read so far. A watch that
+    // estimates the time left measures the walk from here.
     scan.volume.watch.tell(Part::Inodes, 0, all);
     let gather_group = |group: GroupNr| {
         let gathered = gather_group(scan, group);

@@ -50,7 +50,7 @@ impl Claims for NoClaims {
 pub(crate) struct Budget(u64);
 
 impl Budget {
-    /// No sound group needs more map blocks than the file system has blocks.
+    /// As many map blocks as the file system has blocks: no sound group needs more.
     pub(crate) fn of(volume: &Volume<'_>) -> Self {
         Self(volume.geometry.blocks_count().raw())
     }

@@ -90,8 +90,8 @@ pub(super) fn check_in_inode(
 }
 
 /// Whether an entry of the attribute block makes e2fsck find no attribute of the inode at all, not
-/// even those kept in the inode. An entry with a value inode does, if the feature is off or the
-/// entry's value offset is not 0.
+/// even those kept in the inode. An entry with a value inode does so if the feature `ea_inode` is
+/// off, or if the entry's value offset is not 0.
 fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let volume = cx.scan.volume;
     let block = Some(volume.file_acl(raw)).filter(|block| *block != BlockNr::ZERO);
@@ -243,8 +243,8 @@ pub(super) fn check_block_field(
     if !volume.incompat.contains(Incompat::EA_INODE) {
         return own;
     }
-    // The block is checked elsewhere, once for all inodes that share it. Here it is read only for
-    // the sizes of its values. As in e2fsck, values with faulty names count, too.
+    // The block is checked elsewhere, once for all inodes that share it. Only the sizes of its
+    // values are needed here. As in e2fsck, values with faulty names count, too.
     let bytes = volume.block(block).unwrap_or_default();
     let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default();
     own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()

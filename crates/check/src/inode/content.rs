@@ -1,4 +1,4 @@
-//! Pass 1, the content of one inode: its map, and what size, block count and type say about it.
+//! Pass 1, the content of one inode: checks its map, and whether size, block count and type fit it.
 
 use blockyard_disk::extent;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
@@ -140,7 +140,7 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     let bits = cx.scan.volume.geometry.block_bits();
     let size = raw.size();
     if is_to_be_finished(cx) && raw.i_links_count.get() == 0 {
-        // The deletion frees the directory's blocks before its inode, so they may be gone already.
+        // The deletion frees the directory's blocks before its inode, so some may be freed already.
         return;
     }
     if sums.end == 0 {
@@ -179,8 +179,8 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
         cx.add(Code::EXTENT_BEYOND_PARENT, detail);
     } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
-        // Without tree blocks, one written block right after the end is tolerated: a crash leaves
-        // it if it comes between the allocation and the update of the size.
+        // Without tree blocks, one written block right after the end is tolerated: a crash between
+        // the allocation and the update of the size leaves such a block.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
     check_size_limit(cx, raw);

@@ -7,7 +7,7 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use super::{Run, Walk};
 use crate::code::Code;
 
-/// Pointers in the inode.
+/// Direct pointers in the inode.
 const DIRECT: usize = 12;
 /// The most indirect blocks that are read in the same request as the one before them.
 const FOLLOWERS_MAX: usize = 255;

@@ -203,7 +203,7 @@ impl Plan<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(()) };
         descriptors::load(&mut volume, &mut sink);
         let geometry = &volume.geometry;
-        // Taken from the file system: a plan without a change does not know the block size.
+        // Taken from the file system, because an empty plan has no valid `block_bits`.
         let bits = geometry.block_bits();
         for (group, known) in geometry.all_groups().zip(&volume.groups) {
             if known.flags.contains(GroupFlags::BLOCK_UNINIT) {
@@ -341,8 +341,8 @@ fn is_reason_to_check(finding: &Finding) -> bool {
     }
 }
 
-/// Whether no count in the superblock or a descriptor is impossibly large: of free blocks, free
-/// inodes or directories.
+/// Whether all counts of free blocks, free inodes and directories, in the superblock and in the
+/// descriptors, are possible: none is larger than its maximum.
 fn has_possible_counts(volume: &Volume<'_>) -> bool {
     let (sb, geometry) = (&volume.sb, &volume.geometry);
     let inodes = geometry.inodes_per_group();

@@ -99,14 +99,14 @@ pub(crate) fn needs_rebuilding(code: Code) -> bool {
 /// A directory under repair.
 pub(crate) struct Mending<'a> {
     pub(crate) facts: &'a Facts,
-    /// The inode that the root names lost+found. Its blocks stay, as room for names.
+    /// The inode of the entry `lost+found` in the root. Its blocks are kept, as room for names.
     pub(crate) lost_found: Option<u32>,
     pub(crate) inode: InodeNr,
     pub(crate) code: Code,
 }
 
 /// Repairs a directory and makes a change to it. False when there is no space to write it. A
-/// directory that is not inline is cleared if there still is none after [`TRIES_MAX`] rounds,
+/// directory that is not inline is cleared if there still is no space after [`TRIES_MAX`] rounds,
 /// unless there is a change to make.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
@@ -114,7 +114,8 @@ pub(crate) fn repair(
     change: &Change,
     writing: Writing,
 ) -> Result<bool, DeviceError> {
-    // lost+found may get names in many rounds. That is no sign of a fault, so it is no try.
+    // lost+found may get names in many rounds. That is no sign of a fault, so these rounds do not
+    // count as tries.
     let tries = if change.more.is_empty() { ed.log.try_again(Tried::Directory, at.inode) } else { 0 };
     let mut slot = ed.slot(at.inode)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {

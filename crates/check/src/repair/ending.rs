@@ -172,7 +172,7 @@ impl Uncounted {
             // Wishes have our own codes, and e2fsck does not count what it does for them. It looks
             // neither at faults with our own codes nor at the maps of devices, pipes and sockets.
             // So a fault that only follows from the repair of these is not counted either, and
-            // neither is one in pass 5 that only follows from the end of orphans.
+            // neither is a fault in pass 5 that only follows from finishing orphans.
             code => {
                 let follows = self.is_strict || self.frees && code.pass() == 5;
                 !code.is_e2fsck() || is_impossible_special(code) || follows && !self.found.contains(&code)

@@ -35,7 +35,8 @@ const CHUNK: usize = 1 << 20;
 const ROOTS_MAX: usize = 256;
 /// The most slots of the inode table that are looked at.
 const SLOTS_MAX: u32 = 8192;
-/// The most clusters of a group with large blocks: counts of free blocks once had 16 bits.
+/// The most clusters in a group. Only groups with blocks of 8 KiB or more reach it. The limit is
+/// there because counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
 /// A group has at most this number of inodes minus the number in one block: mke2fs makes no more,
 /// and e2fsck refuses more.
@@ -295,7 +296,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
 }
 
 /// Whether `tables` consecutive tables of `count` inodes each have directories in the slots that
-/// the directory entries of the root name. One entry in 16 may be wrong, and always at least one.
+/// the root's entries for directories name. One entry in 16 may be wrong; if there are fewer than
+/// 16, one may be.
 fn leads_to_directories(device: &dyn BlockDevice, table: &Table, tables: u64, count: usize) -> bool {
     let count = u64_from_usize(count);
     let groups = groups(device.size() >> table.bits, table, cluster_ratio(device, table, BEHIND_MAX));
@@ -351,8 +353,8 @@ fn mapped_blocks(raw: &RawInode) -> Vec<u64> {
 
 /// For each of the first `slots` inodes, the lowest block that it maps behind the beginning of the
 /// table. Blocks before the table are possible, but do not count: with large blocks, mke2fs leaves
-/// much room between the bitmaps, and files use it. Links and special files are left out, because
-/// their `i_block` may be no map.
+/// much room between the bitmaps, and files use it. Symbolic links and special files are left out,
+/// because their `i_block` may be no map.
 fn blocks_behind(device: &dyn BlockDevice, table: &Table, slots: u32) -> BTreeSet<u64> {
     let begin = table.at >> table.bits;
     let slots = (1..=slots.min(BEHIND_MAX)).filter_map(|inode| table.slot(device, inode));

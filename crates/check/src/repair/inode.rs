@@ -207,8 +207,8 @@ fn mend(
             ed.add(code, site, Cost::Nothing, "orphan file without the feature cleared");
         }
         Code::BAD_BLOCKS_INODE => mend_bad_blocks(ed, slot),
-        // The list calls a block bad that begins the table with its own inode. But the list could
-        // be read from there, so it is wrong.
+        // The list names the first block of the inode table that holds the list's own inode. But
+        // that inode could be read, so the list is wrong.
         Code::BAD_LIST_PLACE => {
             slot.bytes_mut().fill(0);
             ed.add(code, site, Cost::Nothing, "list of bad blocks emptied");
@@ -641,7 +641,8 @@ fn close_holes(
     Ok(true)
 }
 
-/// Whether a block is one of a directory: by its entries, and by its checksum where there is one.
+/// Whether a block looks like a directory block: by its entries, and by its checksum if there is
+/// one.
 fn is_directory_block(ed: &Editor<'_, '_>, seed: Option<u32>, block: &[u8]) -> bool {
     let layout = DirLayout { inodes_count: u32::MAX, ..ed.volume().dir_layout() };
     let entries = Entries::new(block, layout).is_ok_and(|mut entries| entries.all(|entry| entry.is_ok()));

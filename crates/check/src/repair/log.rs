@@ -63,8 +63,8 @@ pub struct Action {
     pub path: Option<Vec<u8>>,
     /// The name in the directory `site.inode`, if the action is about a single name.
     pub name: Option<Vec<u8>>,
-    /// The bytes of the file that the action is about, ascending. What was cut may include holes
-    /// that were there before. Empty if it is about no bytes, or if nobody can tell.
+    /// The bytes of the file that the action is about, ascending. Ranges of lost content may include
+    /// holes that the file had before. Empty if the action is about no bytes, or if they are unknown.
     pub ranges: Vec<Range<u64>>,
 }
 

@@ -337,7 +337,8 @@ impl OrphanFindings {
             .is_some_and(|inode| self.orphans.contains(&inode) && !self.done.contains(&(inode, finding.code)))
     }
 
-    /// Whether a finding is gone with an orphan before e2fsck sees it. An illegal block never is.
+    /// Whether a finding is gone with an orphan before e2fsck sees it. A finding about an illegal
+    /// block never is.
     pub(super) fn hide(&self, finding: &Finding) -> bool {
         self.cover(finding) && finding.code != Code::ILLEGAL_BLOCK
     }

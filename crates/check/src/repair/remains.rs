@@ -64,8 +64,8 @@ struct Remnant {
     names: Vec<Name>,
 }
 
-/// Looks for blocks of directories whose inodes are gone: among the blocks that the bitmap calls
-/// used although nothing claims them.
+/// Looks for blocks of directories whose inodes are gone. It searches the blocks that the bitmap
+/// calls used although nothing claims them.
 fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     let volume = ed.volume();
     let ratio = u64_from_u32(volume.geometry.cluster_ratio());

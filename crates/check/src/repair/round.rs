@@ -155,8 +155,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Rewrites backups that differ. This happens only if the superblock and the descriptors are
-    /// sound and no error in them is left: otherwise a backup may be what is right.
+    /// Rewrites backups that differ from the superblock and the descriptors. This happens only if
+    /// these two are sound and no error in them is left: otherwise the backup may be right.
     pub(super) fn refresh_backups(&self, log: &mut Log) -> Result<(), Error> {
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else { return Ok(()) };

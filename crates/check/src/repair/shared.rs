@@ -143,9 +143,9 @@ fn shared_in(ed: &Editor<'_, '_>, run: &Run) -> u64 {
     ed.scan.map.shared_in(first, last - first + 1)
 }
 
-/// Whether a block must be left to another owner: its cluster was claimed twice, is not in `mine`,
-/// and is metadata or already has an owner. If the cluster was claimed twice but has no owner yet,
-/// this inode becomes the owner.
+/// Whether a block must be left to another owner: its cluster was claimed twice, is not in `mine`
+/// (the clusters that earlier parts of this inode use), and is metadata or already has an owner. If
+/// the cluster was claimed twice but has no owner yet, this inode becomes the owner.
 fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
     let cluster = ed.scan.map.cluster(block);
     if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
