@@ -20,7 +20,8 @@ const BATCH: usize = 4096;
 const LINKS_MAX: u32 = 65_000;
 
 /// Everything that is wrong with the connections of directories. Findings are kept only up to a
-/// limit, and a repair must not depend on that. At most 20 bytes for each directory.
+/// limit, and a repair must not depend on that. These lists take at most 20 bytes for each
+/// directory.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Directories with several names, ascending.
@@ -29,7 +30,7 @@ pub(crate) struct Faults {
     pub(crate) unconnected: Vec<u32>,
     /// Directories whose `..` is wrong, and the parent that it should name, ascending.
     pub(crate) dotdots: Vec<(u32, u32)>,
-    /// The lowest directory of each loop.
+    /// The lowest inode number in each loop.
     pub(crate) loops: Vec<u32>,
 }
 

@@ -44,8 +44,8 @@ pub(crate) struct Volume<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     pub(crate) desc: RawGroupDesc,
-    /// Checked flags. BLOCK_UNINIT and INODE_UNINIT are cleared for a backup, where the
-    /// descriptor's checksum is wrong, and where the feature is off.
+    /// Checked flags. BLOCK_UNINIT and INODE_UNINIT are cleared if the descriptor is from a backup,
+    /// if its checksum is wrong, or if no feature gives descriptors checksums.
     pub(crate) flags: GroupFlags,
     /// Inodes at the head of the table that may be in use, and so are scanned.
     pub(crate) inodes_used: u32,

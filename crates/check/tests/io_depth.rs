@@ -170,7 +170,7 @@ fn progress_ends_where_directories_are_skipped() {
         let done: u64 = of_part.iter().map(|step| step.more).sum();
         assert!(of_part.iter().all(|step| step.all == done), "{part:?}: {done} done, {of_part:?}");
     }
-    // The root, lost+found and two of the four.
+    // The check walks the root, lost+found and two of these four.
     assert!(steps.iter().any(|step| step.part == Part::Directories && step.all == 4), "{steps:?}");
 }
 

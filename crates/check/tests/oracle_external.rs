@@ -211,7 +211,7 @@ fn the_mark_alone_is_set_beside_a_journal_device() {
 }
 
 /// The log begins outside its journal device, and the superblock asks for no replay. One repair
-/// empties the log, and then both checkers are content.
+/// empties the log, and then both checkers call the file system clean.
 #[test]
 fn a_log_that_begins_outside_its_device_is_emptied() {
     if !require(&["root", "mke2fs", "e2fsck", "losetup", "prlimit"]) {

@@ -404,7 +404,8 @@ fn checksums_of_bitmaps_that_are_in_doubt() {
         run(program[0], &[program[1], program[2], image.path.to_str().unwrap()]);
     }
     let file = std::fs::File::options().read(true).write(true).open(&image.path).unwrap();
-    // Block and inode bitmap: both uninitialised, one, none.
+    // The verdicts are for the block bitmap and for the inode bitmap. In group 6 both are marked
+    // uninitialised, in group 2 only the inode bitmap, in group 0 neither.
     for (group, clean) in [(6, [true, true]), (2, [false, true]), (0, [false, false])] {
         for (field, clean) in [0x18, 0x1A].into_iter().zip(clean) {
             let (at, mut old) = (2048 + group * 64 + field, [0; 2]);

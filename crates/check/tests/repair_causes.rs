@@ -67,7 +67,8 @@ fn a_value_counts_whatever_its_name_is() {
     assert!(is_clean(&image));
 }
 
-/// The record length of `.` covers `..`, and nothing, a part or all of what follows.
+/// The record of `.` is too long. It covers `..` and, depending on its length, nothing more, or
+/// some or all of what follows.
 #[test]
 fn an_entry_for_dot_that_is_too_long_hides_no_names() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

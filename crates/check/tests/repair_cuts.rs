@@ -53,7 +53,7 @@ fn repair(device: &dyn BlockDevice) -> bool {
         && check(device, &options(2)).is_ok_and(|report| report.examined && report.is_clean())
 }
 
-/// The block size in bytes, or 1024 without a superblock, as plans count then.
+/// The block size in bytes. Without a superblock it is 1024, as in plans.
 fn block_size(device: &dyn BlockDevice) -> u64 {
     let mut bytes = [0; RawSuperblock::SIZE];
     device.read_at(1024, &mut bytes).unwrap();

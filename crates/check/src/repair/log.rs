@@ -63,8 +63,9 @@ pub struct Action {
     pub path: Option<Vec<u8>>,
     /// The name in the directory `site.inode`, if the action is about a single name.
     pub name: Option<Vec<u8>>,
-    /// The bytes of the file that the action is about, ascending. Ranges of lost content may include
-    /// holes that the file had before. Empty if the action is about no bytes, or if they are unknown.
+    /// The bytes of the file that the action is about, ascending. Ranges of lost content may
+    /// include holes that the file had before. Empty if the action is about no bytes, or if they
+    /// are unknown.
     pub ranges: Vec<Range<u64>>,
 }
 

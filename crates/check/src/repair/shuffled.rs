@@ -2,8 +2,7 @@
 //!
 //! The checksum of an inode covers its number. So a block belongs elsewhere if most of its inodes
 //! are wrong where they are, and right at the numbers of another block. It is moved there unless
-//! that block is sound. If it is sound, the stray one is a copy and is cleared: its content
-//! exists twice.
+//! that other block is sound. Then the stray block is only a copy, and is cleared.
 
 use std::collections::BTreeSet;
 
@@ -46,8 +45,8 @@ impl TableBlock {
 
 /// Blocks of inode tables in which several inodes have wrong checksums. Empty unless the first
 /// block of the first table is one of them or is blank: pass 0 needs what lies there. The block
-/// that belongs at the start may also lie among never-used inodes, which pass 1 does not scan. With
-/// at most [`PLACES_MAX`] blocks, these are searched for it too.
+/// that belongs at the start may also lie among never-used inodes, which pass 1 does not scan. If
+/// all tables together have at most [`PLACES_MAX`] blocks, it is searched for there, too.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {

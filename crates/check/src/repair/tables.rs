@@ -102,9 +102,10 @@ fn put_found(ed: &mut Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<
     Ok(())
 }
 
-/// Places tables without inodes: each where mke2fs puts it if nothing there speaks against it, or
-/// else in the first free run of blocks where it may lie, if there is one. Returns whether any
-/// table got a place. `placed` are the tables that stay.
+/// Places tables without inodes: each where mke2fs puts it, if nothing claims the blocks there and
+/// no more inodes there are wrong than right. Otherwise a table goes to the first free run of
+/// blocks where it may lie, if there is one. Returns whether any table got a place. `placed` are
+/// the tables that stay.
 fn place_empty(
     ed: &mut Editor<'_, '_>,
     groups: Vec<GroupNr>,
@@ -356,9 +357,9 @@ fn is_in(runs: &[Run], block: BlockNr) -> bool {
     runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
 }
 
-/// The block in which the first table begins, judged by its reserved inodes alone: the root's
-/// blocks may be lost. All of them must be what they can be, the root and lost+found must be
-/// directories, and the journal's inode must lead to a log.
+/// The block in which the first table begins, judged by its reserved inodes and lost+found alone:
+/// the root's blocks may be lost. All of these inodes must be plausible, the root and lost+found
+/// must be directories, and the journal's inode must lead to a log.
 fn find_by_reserved(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     let size = usize::from(volume.geometry.inode_size());
