@@ -111,7 +111,7 @@ fn check_lost_found(volume: &Volume<'_>, facts: &Facts, tree: &Tree, sink: &mut 
     }
 }
 
-/// The first name of each directory, by its inode ascending.
+/// The first name of each directory, in ascending order of the directories' inode numbers.
 struct Parents(Vec<ChildRef>);
 
 impl Parents {

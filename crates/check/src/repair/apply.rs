@@ -141,9 +141,9 @@ impl Plan<'_> {
         Ok(Applied { blocks })
     }
 
-    /// Records that the file system was checked, if it was and nothing is wrong: the time, and that
-    /// it was not mounted since. [`apply`](Self::apply) does that for a plan that is not empty. No
-    /// undo file covers it. Returns whether anything was recorded.
+    /// If the check found nothing to repair, records its time, and that the file system was not
+    /// mounted since. [`apply`](Self::apply) does that for a plan that is not empty. No undo file
+    /// covers this write. Returns whether anything was recorded.
     ///
     /// # Errors
     /// Those of the device.
@@ -270,8 +270,8 @@ fn is_check_due(sb: &RawSuperblock) -> bool {
         || interval > 0 && since.is_none_or(|since| since >= interval)
 }
 
-/// Whether nothing has to be checked once the journal is replayed, which this tries in memory: see
-/// [`is_marked_clean`]. False if there is nothing to replay, and for a log with any damage.
+/// Whether nothing has to be checked once the journal is replayed: then [`is_marked_clean`] holds.
+/// The replay is tried in memory. False if there is nothing to replay, or if the log is damaged.
 #[must_use]
 pub fn is_clean_once_replayed(device: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) -> bool {
     if !asks_for_recovery(device) {

@@ -142,9 +142,9 @@ impl Round<'_> {
     }
 
     /// Whether a backup has another UUID or checksum seed than the primary superblock, without
-    /// proof that these are right. The proof is that no more of the backup's own descriptors have
-    /// wrong checksums than primary ones do (`unsealed_here`); a backup that cannot be opened gives
-    /// none. With a wrong seed, every inode would look damaged.
+    /// proof that these are right. With a wrong seed, every inode would look damaged. The proof is
+    /// that at most `unsealed_here` of the backup's own descriptors have wrong checksums: as many
+    /// as of the primary ones. A backup that cannot be opened gives no proof.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
         if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {

@@ -194,9 +194,10 @@ impl Plan<'_> {
         if places.len() < wanted { Vec::new() } else { places }
     }
 
-    /// All places that a log may take, for an undo file: how long the log is depends on the replay
-    /// of a journal before it. Fewer if there are not enough. Empty if the log could be longer than
-    /// [`BLOCKS_MAX`], or if the plan leaves something wrong.
+    /// All places that a log may take, so that an undo file can save them. The length of the log
+    /// depends on the replay of a journal before it, so this assumes the longest log. Fewer if
+    /// there are not enough places. Empty if the log could be longer than [`BLOCKS_MAX`], or if the
+    /// plan leaves something wrong.
     pub(super) fn places_of_undo(&self) -> Vec<u64> {
         self.places_up_to(
             self.log_blocks(self.dirty_blocks().map(|range| usize_from_u64(range.end - range.start)).sum()),

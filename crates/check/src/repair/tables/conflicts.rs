@@ -42,7 +42,7 @@ pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<Gro
     displaced
 }
 
-/// The first block and the group of each table with a possible place, by block ascending.
+/// The first block and the group of each table with a possible place, in ascending order of blocks.
 pub(super) fn places(ed: &Editor<'_, '_>) -> Vec<(u64, GroupNr)> {
     let volume = ed.volume();
     let groups = volume.geometry.all_groups();

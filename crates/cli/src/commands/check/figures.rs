@@ -91,8 +91,8 @@ fn vitals_json(v: &Vitals) -> serde_json::Value {
     })
 }
 
-/// Prints the cost of the check as `e2fsck -t` does, and also reads and seeks. With `by_pass`,
-/// prints the cost of each pass before it, as `-tt` does.
+/// Prints the cost of the whole check as `e2fsck -t` does, and also reads and seeks. With
+/// `by_pass`, first prints the cost of each pass, as `-tt` does.
 pub(super) fn print_costs(costs: &[PassCost], name: &str, by_pass: bool, output: &Output) {
     let total = PassCost::total(costs);
     let passes = if by_pass { costs } else { &[] };
