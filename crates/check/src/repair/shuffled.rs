@@ -1,8 +1,8 @@
 //! Blocks of inode tables that were swapped with each other, or written over another block.
 //!
 //! The checksum of an inode covers its number. So a block belongs elsewhere if most of its inodes
-//! are wrong where they are, and right at the numbers of another block. It is moved there unless
-//! that other block is sound. Then the stray block is only a copy, and is cleared.
+//! are wrong where they are, and right at the numbers of another block. If the block there is
+//! sound, the stray one is only a copy, and is cleared. Otherwise it is moved there.
 
 use std::collections::BTreeSet;
 
