@@ -30,7 +30,7 @@ impl HostError {
         &self.error
     }
 
-    /// Whether the host is full.
+    /// Whether the host's file system is full, or a quota is exceeded.
     pub(super) fn is_full(&self) -> bool {
         matches!(self.error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
     }

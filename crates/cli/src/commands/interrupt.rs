@@ -71,7 +71,7 @@ pub(super) fn taken_signals() -> Vec<i32> {
 /// # Errors
 /// [`Interrupted`] after a signal.
 pub(super) fn check() -> Result<(), Interrupted> {
-    // Relaxed: no other data comes with the signal.
+    // Relaxed is enough: the number of the signal publishes no other data.
     match ASKED.get().map_or(0, |asked| asked.load(Ordering::Relaxed)) {
         0 => Ok(()),
         signal => Err(Interrupted { signal: u8::try_from(signal).unwrap_or_default() }),

@@ -83,7 +83,8 @@ impl Volume<'_> {
     pub(super) fn put_in_place(&self, made: &Place, place: &Place) -> Result<()> {
         let (from, to) = ((made.parent, made.name.as_slice()), (place.parent, place.name.as_slice()));
         let renamed = self.fs.rename(&self.ctx, from, to, blockyard_engine::RenameMode::Replace);
-        // Also after success: a rename between two names of one inode keeps both.
+        // A rename between two names of one inode succeeds but does nothing, so the temporary name
+        // may remain even after success.
         if self.find(made.parent, &made.name).at(&place.path)?.is_some() {
             self.fs.unlink(&self.ctx, made.parent, &made.name).at(&place.path)?;
         }

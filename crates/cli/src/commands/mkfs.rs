@@ -152,8 +152,8 @@ impl Args {
     }
 }
 
-/// Parses the same options from one string, for an image in memory. A size, `-F`, `-n` and `-d` are
-/// refused. Without `--seed` in the string, `seed` is used, and without `--time` a fixed time. So
+/// Parses the options of `mkfs` from one string, for an image in memory. A size, `-F`, `-n` and
+/// `-d` are refused. Without `--seed` in the string, `seed` is used, and without `--time` a fixed time. So
 /// the bytes depend only on the string and `seed` (for `root_owner` without a value, also on who
 /// runs this).
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {

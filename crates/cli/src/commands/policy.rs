@@ -147,8 +147,8 @@ fn add(lines: &mut Vec<String>, head: &str, indent: &str, text: &str, columns: u
     lines.push(line.trim_end().to_owned());
 }
 
-/// Makes the first letter lower-case, because the text follows a heading, unless the first word is
-/// in capitals.
+/// Makes the first letter of a text that follows a heading lower-case, unless the first word is in
+/// capitals.
 fn lower_first(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), text.chars().nth(1)) {

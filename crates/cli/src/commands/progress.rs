@@ -97,7 +97,7 @@ impl Progress {
         !self.is_off
     }
 
-    /// Sets the totals of names and bytes. `bytes` is used only by [`Self::copying`].
+    /// Sets the totals of names and bytes. `bytes` is used only if [`Self::copying`] made this.
     pub(crate) fn expect(&self, names: u64, bytes: u64) {
         self.names_in_all.set(Some(names));
         let (length, style) = match self.counts {

@@ -1,9 +1,8 @@
 //! `blockyard put IMAGE SOURCE... DEST`: copies files and trees of the host into an image.
 //!
 //! A copy keeps type, permissions, owner, modification time, flags, extended attributes, holes and
-//! hard links.
-//! A replaced name keeps its old content until the new content is complete. A file whose content
-//! cannot be copied leaves nothing behind; what was copied before it stays.
+//! hard links. A replaced name keeps its old content until the new content is complete. A file
+//! whose content cannot be copied leaves nothing behind; files that were copied earlier stay.
 //!
 //! With a fixed time (`--time` or `SOURCE_DATE_EPOCH`) the result depends only on names, contents
 //! and attributes: later times are set to the fixed time, access times equal the modification

@@ -57,9 +57,9 @@ impl LeftOut {
     }
 }
 
-/// Whether an attribute of the file at `path` that `failed` for lack of space was too large for the
-/// host. It was if the file system has more free space than any attribute needs, and no quota was
-/// exceeded.
+/// `failed` says that there was no space for an attribute of the file at `path`. Returns whether
+/// the attribute was too large for the host, although the host is not full: more space is free than
+/// any attribute needs, and no quota was exceeded.
 fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     let error = host::host_error(failed).map(|host| host.cause().kind());
     if error == Some(std::io::ErrorKind::QuotaExceeded) {
@@ -69,7 +69,7 @@ fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     free > 1 << 20
 }
 
-/// The text of an error without the host's path, which is that of a temporary file.
+/// The text of an error without the path on the host, because the file still has a temporary name.
 fn cause(failed: &anyhow::Error) -> String {
     let error = host::host_error(failed).map_or_else(|| failed.to_string(), |host| host.cause().to_string());
     format!("{failed}: {error}")

@@ -15,7 +15,7 @@ use crate::commands::host;
 use crate::commands::image::path_bytes;
 use crate::commands::put::{copied, shown_bytes};
 
-/// Whether the host is full.
+/// Whether an error means that the host's file system is full, or that a quota is exceeded.
 pub(super) fn is_full(error: &anyhow::Error) -> bool {
     host::host_error(error).is_some_and(host::HostError::is_full)
 }

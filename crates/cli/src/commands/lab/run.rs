@@ -358,8 +358,8 @@ impl Args {
         };
         refuse_twice("--aged", &self.aged)?;
         refuse_twice("--device", &self.device)?;
-        // Only the plans of `yard` have aged images of their own. If `--aged` named the same life,
-        // the rows of both would look like repetitions.
+        // Only the plans of `yard` have aged images of their own. If `--aged` named the life of one
+        // of them, cells would be measured twice, and their rows would look like repetitions.
         let is_there = |life: &Ageing| {
             plans.iter().any(|plan| plan.aged.as_ref().is_some_and(|aged| aged.is_same_life(life)))
         };
@@ -522,7 +522,7 @@ impl Args {
             policies: self.policy.clone(),
             devices: self.device.clone(),
             sensitivity: self.sensitivity,
-            // Without --memory, as large as the largest published image.
+            // Without --memory, the image is as large as the largest published one.
             image: image.then(|| self.image(200 << 30)).transpose()?,
         };
         Ok(experiment.plans(&setup))

@@ -1,12 +1,12 @@
-//! Runs a command that mounts, attaches and changes settings in a child process, under a supervisor
-//! that survives it.
+//! Supervises a command that mounts images, attaches loop devices or changes settings of the
+//! kernel: the command runs in a child process, and its supervisor, this process, outlives it.
 //!
-//! Key decision: whatever ends the work, at any moment and including INT and TERM, some process
-//! must be left to undo its changes before the shell continues. So the work runs in a child. This
-//! process waits for the child, for programs that the child started, and for its keepers: shell
-//! processes that undo mounts and settings when the child is gone. Then it undoes what is still
-//! noted (see `blockyard_lab::scratch`). If this process is killed, the child is killed too, and
-//! the next start undoes everything.
+//! Key decision: whatever ends the work, even a signal, some process must be left to undo the
+//! changes before the shell continues. So the work runs in a child. The supervisor waits for the
+//! child, for programs that the child started, and for the child's keepers: shell processes that
+//! undo mounts and settings once the child is gone. Then the supervisor undoes what is still noted
+//! (see `blockyard_lab::scratch`). If the supervisor is killed, the child is killed too, and the
+//! next start undoes what is left.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};

@@ -45,7 +45,8 @@ impl Copy<'_, '_> {
             }
             for (name, value) in attributes {
                 match fs.set_xattr(ctx, inode, &name, &value, XattrMode::Set) {
-                    // ext4 has no such attributes, for example those of other file systems.
+                    // ext4 cannot hold this attribute, for example one that only another file
+                    // system defines.
                     Err(Error::NotSupported(_)) => self.left_out.attributes += 1,
                     done => done.at(path).with_context(|| about_attribute(&name, value.len()))?,
                 }

@@ -82,7 +82,8 @@ impl Copy<'_, '_> {
         Ok(self.volume.fs.create(&self.volume.ctx, place.parent, &place.name, new).at(&place.path)?)
     }
 
-    /// Makes the inode with its content. Also returns its flags, if the host has any.
+    /// Makes the inode with its content. Returns the inode and, for a regular file, the flags of
+    /// `source` if the host reports them.
     fn make(
         &mut self,
         source: &Path,
