@@ -509,7 +509,7 @@ fn a_link_as_the_destination_of_a_file_is_followed() {
     }
 }
 
-/// lost+found belongs to the image, so `get` copies it only if it is not empty.
+/// Every new image has an empty lost+found, so `get` copies lost+found only if it is not empty.
 #[test]
 fn an_empty_lost_and_found_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -524,8 +524,8 @@ fn an_empty_lost_and_found_stays() {
     assert!(to.join("lost+found/#12").exists());
 }
 
-/// `put` copies the flags that chattr sets, which it once did not. `get` sets flags that block
-/// changes only on request.
+/// `put` copies the flags that chattr sets, which it once did not. Only on request does `get` set
+/// the flags that prevent changes.
 #[test]
 fn flags_are_carried() {
     if !require(&["root", "mount", "mke2fs", "chattr", "lsattr", "e2fsck"]) {

@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 const HASH_SEED: &str = "hash_seed=fedcba98-7654-3210-fedc-ba9876543210";
 const TIME: &str = "1600000000";
-/// The default sample has no larger images.
+/// The default sample has no images larger than this.
 const SAMPLE_BYTES_MAX: u64 = 4 << 30;
 
 /// One set of parameters: the size of the image and mke2fs's options.
