@@ -148,9 +148,9 @@ pub fn reserves_are_kept(policy: Policy) {
     }
 }
 
-/// When one cluster is free, requests for data, metadata and directory blocks find it, near or far,
-/// and the next ones get "no space". Each request is for eight clusters of an inode in group 0,
-/// without a goal.
+/// When only one cluster is free, a request for data, metadata or directory blocks finds it, near
+/// or far, and a second request gets "no space". Each request is for eight clusters of an inode in
+/// group 0, without a goal.
 ///
 /// # Panics
 /// When the property does not hold.

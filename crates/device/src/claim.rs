@@ -138,7 +138,8 @@ fn remove<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) {
 
 /// The right to use a device. Dropping it releases the right.
 pub struct Claim {
-    /// Kept alive: its identity is its address, which no other device must get meanwhile.
+    /// The claim keeps the device alive: the device's identity may be its address, which no other
+    /// device must get while the claim exists.
     device: Arc<dyn BlockDevice>,
 }
 

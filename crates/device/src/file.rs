@@ -67,8 +67,9 @@ impl FileDevice {
     ///
     /// # Errors
     /// As [`FileDevice::open`], but a block device counts as in use only if the list of mounts
-    /// shows a writable mount of it or of one of its partitions. Also if the file was opened for
-    /// writing only; or to append, because the kernel would then move every write to its end.
+    /// shows a writable mount of it or of one of its partitions. [`DeviceError::Open`] also if the
+    /// file was opened for writing only, or to append: the kernel moves every write to such a file
+    /// to the file's end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -490,7 +491,7 @@ fn refuse_attached(path: &Path) -> io::Result<()> {
 /// a writable mount. The caller may have opened the device without asking for exclusive use.
 fn refuse_in_use(path: &Path) -> io::Result<()> {
     refuse_attached(path)?;
-    // If no mount point is known, the device may be in use only by the caller, who opened it
+    // If no mount point is known, it may be the caller who uses the device, having opened it
     // exclusively.
     match in_use::kernel_mount(path).and_then(|mount| mount.place) {
         Some(place) => Err(busy(format!("is mounted at {place}; unmount it first"))),

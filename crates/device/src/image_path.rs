@@ -95,9 +95,9 @@ impl ImagePath {
         self.narrow(FileDevice::open(&self.file)?)
     }
 
-    /// Creates or empties the image, so that it has `size` bytes of holes, with the exclusive lock.
-    /// What precedes the image in a file stays; everything from the image's first byte on is lost.
-    /// A block device keeps all its content and its size, which must be sufficient.
+    /// Creates or empties the image, so that it is a hole of `size` bytes, and takes the exclusive
+    /// lock. In a file, what precedes the image stays; everything from the image's first byte on is
+    /// lost. A block device keeps all its content and its size, which must be sufficient.
     ///
     /// # Errors
     /// As [`FileDevice::create`].

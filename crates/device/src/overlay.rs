@@ -100,7 +100,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.clear();
     }
 
-    /// Copies the absent pages that a range covers only in part from the device below. The caller
+    /// Copies, from the device below, the absent pages that a range covers only in part. The caller
     /// then overwrites the range.
     fn copy_up_edges(&self, offset: u64, length: u64) -> Result<()> {
         let page = u64_from_usize(PAGE_SIZE);

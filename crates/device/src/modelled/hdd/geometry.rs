@@ -10,9 +10,9 @@ use super::super::{share, transfer};
 pub(super) struct Place {
     /// From 0, the outermost track, to 1, the innermost.
     pub radius: f64,
-    /// The fraction of a rotation after the index, from 0 to 1.
+    /// The fraction of a rotation from the start of a track to the byte, from 0 to 1.
     pub angle: f64,
-    /// Number of the track among all.
+    /// Number of the track, counted from the outermost.
     pub track: u64,
     /// Bytes per second that pass under the head there.
     pub rate: u64,
