@@ -1,6 +1,6 @@
-//! Devices with modelled times. They reproduce known figures of such devices that are not among
-//! their parameters. They never change content, take the same time for the same requests, and obey
-//! the laws of queues.
+//! Devices with modelled times. They reproduce known figures of real devices that are not among the
+//! models' parameters. They never change content, take the same time for the same requests, and
+//! obey the laws of queues.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

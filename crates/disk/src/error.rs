@@ -324,8 +324,8 @@ corruption_kinds! {
     XattrAcl "access control list is damaged",
 
     // ---- inline data ----
-    /// A symbolic link with inline data has no `system.data` attribute, or it is too short for the
-    /// inode's size.
+    /// The inline data of a symbolic link (in `i_block`, then in the attribute `system.data`) is
+    /// shorter than the inode's size.
     InlineDataMissing "inline data is shorter than the inode's size",
     /// The `system.data` attribute of an inode with inline data has its value in another inode.
     InlineDataElsewhere "inline data lies in another inode",
