@@ -153,9 +153,9 @@ impl Args {
 }
 
 /// Parses the options of `mkfs` from one string, for an image in memory. A size, `-F`, `-n` and
-/// `-d` are refused. Without `--seed` in the string, `seed` is used, and without `--time` a fixed time. So
-/// the bytes depend only on the string and `seed` (for `root_owner` without a value, also on who
-/// runs this).
+/// `-d` are refused. Without `--seed` in the string, `seed` is used, and without `--time` a fixed
+/// time. So the bytes depend only on the string and `seed` (for `root_owner` without a value, also
+/// on who runs this).
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]
