@@ -68,8 +68,8 @@ impl FileDevice {
     /// # Errors
     /// As [`FileDevice::open`], but a block device counts as in use only if the list of mounts
     /// shows a writable mount of it or of one of its partitions. [`DeviceError::Open`] also if the
-    /// file was opened for writing only, or to append: the kernel moves every write to such a file
-    /// to the file's end.
+    /// file was opened for writing only, or to append. (If a file was opened to append, the kernel
+    /// moves every write to its end.)
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());

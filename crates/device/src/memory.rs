@@ -106,7 +106,8 @@ impl MemoryDevice {
         let beside = path.with_file_name(name);
         File::create_new(&beside).map_err(failed)?;
         let replaced = || {
-            // Only root may change the owner of a file. Otherwise the caller owns the new file.
+            // Only root may change the owner of a file. If the caller is not root, it owns the new
+            // file.
             let _ = std::os::unix::fs::chown(&beside, Some(like.uid()), Some(like.gid()));
             fs::set_permissions(&beside, like.permissions()).map_err(failed)?;
             self.write_to(&FileDevice::create(&beside, self.size)?)?;

@@ -1,5 +1,5 @@
-//! Devices with modelled times. They reproduce known figures of real devices that are not among the
-//! models' parameters. They never change content, take the same time for the same requests, and
+//! Devices with modelled times. They reproduce known figures of real devices, none of which is a
+//! parameter of a model. They never change content, take the same time for the same requests, and
 //! obey the laws of queues.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]

@@ -58,8 +58,8 @@ impl LeftOut {
 }
 
 /// `failed` says that there was no space for an attribute of the file at `path`. Returns whether
-/// the attribute was too large for the host, although the host is not full: more space is free than
-/// any attribute needs, and no quota was exceeded.
+/// the reason is the size of the attribute, not a full host: more space is free than any attribute
+/// needs, and no quota was exceeded.
 fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     let error = host::host_error(failed).map(|host| host.cause().kind());
     if error == Some(std::io::ErrorKind::QuotaExceeded) {
