@@ -80,7 +80,7 @@ fn made() -> Arc<Gated> {
 }
 
 /// Write-back holds the content lock during device I/O. Readers of the same file once waited for
-/// this lock; now they read clean data and data that is being written.
+/// this lock. Now they read clean data, and data that is being written, without waiting for it.
 #[test]
 fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     let device = made();
@@ -202,7 +202,8 @@ fn what_is_read_in_order_is_read_ahead_and_kept() {
     let before = device.reads[0].load(Ordering::Relaxed);
     assert_eq!(fs.read_direct(&ctx, file, 4096, &mut block).unwrap(), 4096);
     assert_eq!(device.reads[0].load(Ordering::Relaxed) - before, 1);
-    // Written data is cached too, also by a direct write: the read below needs no device read.
+    // Buffered and direct writes leave their data in the cache too, so the read below needs no
+    // device read.
     fs.write(&ctx, file, 10_000, &[3; 5000]).unwrap();
     fs.fsync(&ctx, file).unwrap();
     fs.write_direct(&ctx, file, 4096, &[4; 4096]).unwrap();

@@ -44,9 +44,9 @@ fn file(fs: &FileSystem, name: &str) -> InodeNr {
 }
 
 /// Writes to half of the files and changes the permissions of the others. Then makes the device
-/// stop answering and starts threads: one writes directly to another, empty file, and for each of
-/// `files` one calls fsync. Half of the latter wait for their data to be written, and half for a
-/// commit.
+/// stop answering and starts threads. The first one writes directly to another, empty file. Each
+/// further thread calls fsync on one of `files`: half of these threads wait for their data to be
+/// written, and half for a commit.
 fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<JoinHandle<()>> {
     for (number, inode) in files.iter().enumerate() {
         if number % 2 == 0 {

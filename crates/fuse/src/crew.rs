@@ -40,8 +40,8 @@ pub(crate) struct Crew(Arc<Shared>);
 struct Shared {
     /// The most receiving threads that may be busy at once.
     busy_max: usize,
-    /// The number of receiving threads that are busy. Relaxed, because the count guards no data: it
-    /// only keeps one of these threads free.
+    /// The number of receiving threads that are busy. Accessed relaxed, because the count guards no
+    /// data: it only keeps one of these threads free.
     busy: AtomicUsize,
     waiting: Mutex<Waiting>,
     /// How long an idle thread waits for another request.
@@ -58,8 +58,8 @@ struct Waiting {
     asking: usize,
     /// The number of extra threads, idle or not.
     threads: usize,
-    /// The condition variables of the idle threads that nobody has woken. The thread that became
-    /// idle last is the last.
+    /// The condition variables of the idle threads that nobody has woken, in the order in which the
+    /// threads became idle.
     idle: Vec<Arc<Condvar>>,
 }
 
@@ -128,9 +128,9 @@ impl Crew {
         if let Err(error) = self.start() {
             tracing::error!(%error, "no thread could be started");
             self.0.waiting.lock().threads -= 1;
-            // Without extra threads, nobody else would ever run the jobs. There can be several: if
-            // a caller's thread does not start, the caller leaves its job in the queue while
-            // another caller's thread is counted, and that thread may fail to start, too.
+            // Without extra threads, nobody else would ever run the jobs. There can be several: a
+            // caller whose thread does not start leaves its job in the queue while the thread of
+            // another caller is counted. Then that thread may fail to start, too.
             while let Some(job) = self.next_without_threads() {
                 run(job);
             }

@@ -132,7 +132,8 @@ const BUCKETS: usize = 40;
 /// Number of sets of counters. A thread counts in the set of its CPU slot.
 const SHARDS: usize = 8;
 
-/// The counters of one kind in one set. Relaxed, because they are only reported.
+/// The counters of one kind of request in one set. Accessed relaxed, because they are only
+/// reported.
 #[derive(Debug)]
 struct Counters {
     count: AtomicU64,

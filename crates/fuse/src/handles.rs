@@ -58,7 +58,7 @@ type Writers = Mutex<HashMap<u32, Writing>>;
 
 /// The table of open files.
 pub(crate) struct Handles {
-    /// The next handle's number. Relaxed: it only matters that the numbers differ.
+    /// The next handle's number. Accessed relaxed: it only matters that the numbers differ.
     next: AtomicU64,
     shards: Box<[Shard]>,
     writers: Box<[Writers]>,

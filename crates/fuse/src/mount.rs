@@ -401,7 +401,7 @@ fn connect(
         mount_as_root(&fuse, &source, handle, options)?;
         let connected = adapter.connect(OwnedFd::from(fuse), receivers);
         return connected.and_then(with_device).inspect_err(|_| {
-            // Best effort: without a connection, a mount that stays answers only ENOTCONN.
+            // Best effort: if the mount stays, it has no connection and answers only ENOTCONN.
             let _ = rustix::mount::unmount(&*handle.directory, UnmountFlags::DETACH);
         });
     }

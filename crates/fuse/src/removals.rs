@@ -20,7 +20,7 @@ const PAUSES_MS: [u64; 5] = [1, 4, 16, 64, 250];
 pub(crate) struct Removals {
     began: Instant,
     /// The time of the last removal: milliseconds since `began`, plus 1; 0 before the first
-    /// removal. Relaxed, because it is only a hint.
+    /// removal. Accessed relaxed, because it is only a hint.
     last: AtomicU64,
 }
 

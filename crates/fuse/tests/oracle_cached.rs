@@ -34,8 +34,8 @@ fn data_of(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// Seeking finds data that is not written back. Programs copy files this way, so data that is taken
-/// for a hole is lost.
+/// Seeking finds data that is not written back. Programs that copy files seek from data to data, so
+/// data that is taken for a hole would be missing in the copy.
 #[test]
 fn data_that_was_just_written_is_found() {
     if !can_mount() {

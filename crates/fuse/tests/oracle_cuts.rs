@@ -117,7 +117,7 @@ fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     })
 }
 
-/// What was durable at a cut: names, and how many of their bytes.
+/// The files that were durable at a cut: their names, and how many of their bytes were durable.
 fn promised(log: &WriteLog, state: &CrashState) -> BTreeMap<String, usize> {
     let before = log.marks().filter(|(at, _)| *at < state.point);
     let fact = |(_, text): (usize, &str)| {

@@ -1,6 +1,7 @@
-//! Allocate/free pairs in memory: 64 GiB (512 groups), events on, under two kernel presets and
-//! `yard`, with 1 to 64 threads. The figure is wall time divided by the pairs of all threads: with
-//! perfect scaling it halves when threads double, up to the number of CPUs, and is flat from there.
+//! Allocate/free pairs in memory, on 64 GiB (512 groups) and with events on. They run under two
+//! kernel presets and `yard`, with 1 to 64 threads. The figure is wall time divided by the pairs of
+//! all threads: with perfect scaling it halves when threads double, up to the number of CPUs, and
+//! is flat from there.
 //! `blockyard lab pairs` also prints CPU time and lock waits.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::as_conversions, clippy::cast_precision_loss)]

@@ -1,4 +1,4 @@
-//! Ages file systems: operations drawn from a profile, from one seed, at the speed of memory.
+//! Ages file systems: draws operations from a profile, with one seed, and performs them.
 //!
 //! Content is zeroes, which a sparse device in memory does not store: only metadata takes memory.
 //! Nothing depends on a clock, and one thread does everything, so the same inputs give the same

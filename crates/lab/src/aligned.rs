@@ -12,7 +12,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    /// `length` zeroes, because a sparse memory device does not store zeroes.
+    /// Memory of `length` bytes. They are zeroes, which a sparse memory device does not store.
     pub(crate) fn zeroes(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);

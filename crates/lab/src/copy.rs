@@ -5,6 +5,7 @@
 //! copies a tree of the same shape ([`tree`]). The first copy creates directories and files. Each
 //! further copy truncates and rewrites every file in place, as `cp -r` does over an existing tree.
 //! A [`Manner`] can change this: for example, more processes copy, or new files replace old ones.
+//!
 //! Space freed by truncation can be reused only after the next commit, which is why the files move.
 //! Write-back runs as under Linux: when there is much dirty data, and at close for a file that was
 //! truncated to zero. The file system commits after each [`COMMIT_BYTES`] of data, scaled with the

@@ -55,7 +55,7 @@ pub struct Plan {
     pub mutant: Option<String>,
     /// Number of threads that judge.
     pub jobs: usize,
-    /// Also cuts the recovery of one in this many states, at up to two points; 0: of none.
+    /// Also cuts our recovery of one state in this many, at up to two points. 0: cuts no recovery.
     pub recovery_cuts: usize,
     /// Ends the run at its first failure.
     pub stop_at_first: bool,

@@ -253,8 +253,8 @@ impl PassPlan {
 ///
 /// # Errors
 /// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds
-/// errors. What our checker finds is in the verdict. If strace can record e2fsck's reads, our
-/// checker runs once more for its own, and then what it finds ends the run.
+/// errors. What our checker finds goes into the verdict. But if strace can record e2fsck's reads,
+/// our checker runs once more, to record its own reads. If it finds an error then, the run fails.
 pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<PassRow>, Verdict)> {
     run_kept(plan, &mut Ledger::none(), progress)
 }

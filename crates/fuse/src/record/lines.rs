@@ -9,8 +9,8 @@ use blockyard_trace::Op;
 use super::Event;
 use super::names::{Name, Names};
 
-/// The descriptor in the line of a failed open. Also the descriptor in the three lines of a
-/// truncation by path: open, truncate, close.
+/// The descriptor in the line of a failed open, and in the three lines (open, truncate, close) of a
+/// truncation by path.
 const FOR_ONE_CALL: u32 = u32::MAX;
 /// The temporary name through which two names are exchanged.
 const ASIDE: &[u8] = b".exchanged-aside";

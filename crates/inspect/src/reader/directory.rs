@@ -1,9 +1,11 @@
 //! Directories: walking all entries, and finding one by name.
 //!
 //! A walk visits the mapped blocks in logical order. Index blocks look like blocks without names,
-//! except for the dots in the root. They have another checksum than leaves, and no leaf tail. A
-//! lookup uses the index if there is a usable one, and a walk otherwise and for the dots. Without
-//! metadata_csum, a lookup in a damaged index falls back to the walk, as other implementations do.
+//! except for the dots in the root. They have another checksum than leaves, and no leaf tail.
+//!
+//! A lookup of `.` or `..` walks. Any other lookup uses the index if there is a usable one, and
+//! walks otherwise. Without metadata_csum, a lookup in a damaged index falls back to the walk, as
+//! other implementations do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,10 +61,10 @@ impl Reader {
         })
     }
 
-    /// All entries of a directory in the order in which Linux lists them. With the feature
-    /// dir_index, that is by hash, after `.` and `..`, if the directory has an index or is small
-    /// enough to get one (inline, or one block), and if its names can be hashed here. Otherwise it
-    /// is disk order.
+    /// All entries of a directory in the order in which Linux lists them. This is by hash, after
+    /// `.` and `..`, under three conditions: the feature dir_index is on; the directory has an
+    /// index or is small enough to get one (inline, or one block); and its names can be hashed
+    /// here. Otherwise it is disk order.
     ///
     /// # Errors
     /// As [`Self::entries`] and its walk, and [`Error::Disk`] for a damaged index root.

@@ -40,7 +40,7 @@ pub enum RunKind {
 
 impl Reader {
     /// The mapped extents of an inode from `first` on, ascending, including those beyond its size.
-    /// The first may begin before `first`. Empty for inodes without blocks.
+    /// The first extent may begin before `first`. Empty for inodes without blocks.
     pub fn extents_from(&self, inode: &Inode, first: LogicalBlock) -> MapWalk<'_> {
         let walk = match inode.map() {
             InodeMap::Extents => Walk::Extents(ExtentWalk::new(first)),

@@ -1,4 +1,5 @@
-//! Compares a tree with what ext4-view reads, a reader of ext4 that is not part of this project.
+//! Compares a tree with what the crate ext4-view reads. This reader of ext4 is not part of the
+//! project.
 
 use blockyard_device::FileDevice;
 use blockyard_disk::{Incompat, InodeNr};

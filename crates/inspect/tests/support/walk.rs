@@ -23,7 +23,7 @@ fn reader_node(reader: &Reader, inode: &Inode) -> Node {
         gid: raw.gid(),
         links: inode.links().into(),
         size: inode.size(),
-        // The kernel counts a file's inline data as if it were on the device.
+        // In `st_blocks`, the kernel counts a file's inline data as if it had sectors of its own.
         sectors: match (inode.map(), inode.file_type()) {
             (InodeMap::Inline, FileType::Regular) => inode.sectors() + inode.size().div_ceil(512),
             _ => inode.sectors(),

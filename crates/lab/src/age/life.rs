@@ -6,9 +6,9 @@
 //! overwrites of sparse files. While a kind has no files, each of its operations is a creation. So
 //! ageing first fills the image, then keeps it near its utilisation.
 //!
-//! Write-back starts at an amount of dirty data, or immediately after each change if the kind says
-//! so. Commits come after a number of operations or an amount of data, in place of a clock, and
-//! when an operation finds no space.
+//! Write-back starts when a certain amount of data is dirty, or immediately after each change if
+//! the kind says so. Commits do not follow a clock: one comes after a number of operations, after
+//! an amount of written data, and when an operation finds no space.
 //!
 //! Invariant: the files of a kind form a queue, and the files of a batch are adjacent in it. So a
 //! batch is deleted as a whole, unless the number of operations ends within it.

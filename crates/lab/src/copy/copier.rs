@@ -188,8 +188,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Ends the transaction, and discards the space it freed on the device that gets discards after
-    /// each commit.
+    /// Ends the transaction. On the device that gets discards after each commit, discards the space
+    /// that the transaction freed.
     fn commit(&mut self, fs: &FileSystem) -> Result<()> {
         fs.commit(&context(0)).context("commit")?;
         self.reuse.end_transaction();

@@ -3,9 +3,9 @@
 //!
 //! A fact is a mark in the log. A fact about a path holds for every cut after it, until another
 //! fact about the path replaces it. Before an operation, the workload widens a fact to everything
-//! that the operation may leave. After an fsync it narrows the fact again. The set of all names in
-//! the tree is a fact of its own: it may be the set after any operation, from the last durable
-//! operation on.
+//! that the operation may leave. After an fsync it narrows the fact again. The names of the whole
+//! tree are a fact of their own: a recovered tree must have the names that it had after some
+//! operation, from the last durable operation on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -180,8 +180,8 @@ fn describe(node: &Node) -> String {
 /// workload begins. No file may ever show such a stamp.
 pub(super) const POISON: u16 = 0xFFFF;
 
-/// `len` bytes of the content of file `owner`, from `offset` on. Both are multiples of 8. Each
-/// 8-byte word encodes the owner, the version and the word's own index in the file.
+/// `len` bytes of the content of file `owner`, from `offset` on. `len` and `offset` are multiples
+/// of 8. Each 8-byte word encodes the owner, the version and the word's own index in the file.
 pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8> {
     assert!(offset.is_multiple_of(8) && len.is_multiple_of(8), "stamps are words");
     let mut bytes = Vec::with_capacity(usize_from_u64(len));

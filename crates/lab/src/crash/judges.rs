@@ -158,9 +158,9 @@ impl Bench {
 
     /// A loop device that shows `image`; `None` where the kernel does not judge.
     ///
-    /// While any process has a block device open, its page cache keeps the old content of the
-    /// backing file. Programs that list loop devices open them all. So the device is read before
-    /// use, and replaced if it does not show `image`.
+    /// While any process has a loop device open, the device's page cache keeps the old content of
+    /// the backing file. Programs that list loop devices open them all. So the device is read
+    /// before use, and replaced if it does not show `image`.
     fn loop_device(&self, image: &[u8]) -> Result<Option<std::cell::Ref<'_, Loop>>> {
         if !self.judges.kernel {
             return Ok(None);

@@ -96,9 +96,9 @@ impl Stage {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// Converts a number of 1 KiB blocks to one of this image's blocks, for things whose size grows
-    /// by [`Self::growth`]. The number stays the same on blocks of up to 8 KiB; on larger blocks it
-    /// shrinks.
+    /// Converts a number of 1 KiB blocks to a number of this image's blocks, for things whose size
+    /// in bytes grows by [`Self::growth`]. With blocks of up to 8 KiB the number stays the same;
+    /// with larger blocks it shrinks.
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }

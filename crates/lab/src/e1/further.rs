@@ -1,5 +1,5 @@
-//! A table of the arms that have no published figures, because only `--policy` added them. It has
-//! their rows in all interleavings.
+//! A table of the arms that `--policy` added. They have no published figures. The table has their
+//! rows in all interleavings.
 
 use blockyard_disk::num::count_as_f64;
 

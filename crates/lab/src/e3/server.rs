@@ -31,7 +31,7 @@ use crate::target::engine::{context, unjournaled};
 use crate::workload::scale::{scaled, whole};
 use crate::workload::{KIB, MIB};
 
-/// Number of directories. Several, so that files do not all lie near one.
+/// Number of directories. There are many, so that the files do not all lie near one of them.
 const DIRECTORIES: u64 = 64;
 /// Bytes of metadata that the engine itself keeps in memory.
 const CACHE_BYTES: usize = 256 << 10;
@@ -54,13 +54,13 @@ const WRITES: u32 = 4;
 /// Bytes of a direct read and of a direct write.
 const READ_BYTES: u64 = 64 * KIB;
 const WRITE_BYTES: u64 = MIB;
-/// Direct writes go to the files allocated last, to this many of them.
+/// Direct writes go to this many of the files allocated last.
 const WRITTEN: u64 = 256;
 /// How strongly direct reads prefer the files allocated last: 1 is no preference.
 const NEWEST: f64 = 4.0;
 /// Fallocates and truncates between two commits.
 const COMMIT_EVERY: u64 = 32;
-/// Processor time of a call, and in addition for each group that it considers.
+/// Processor time of a call, and additional time for each group that the call considers.
 const CALL: Duration = Duration::from_micros(100);
 const GROUP: Duration = Duration::from_nanos(500);
 /// The disk model.

@@ -253,7 +253,7 @@ mod tests {
         [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 10.0)].map(|(reads, s)| pass(reads, s)).to_vec()
     }
 
-    /// The documented keys stand in each row itself.
+    /// The documented keys are in the row itself, not in objects inside the row.
     #[test]
     fn a_json_row_is_one_pass_with_its_modelled_figures() {
         let lines = json_lines(&[row(disk())]).unwrap();

@@ -60,7 +60,7 @@ pub struct Row {
     pub seed: u64,
     /// Operations performed.
     pub ops: u64,
-    /// Seconds of wall-clock time, or in the time of a modelled device or machine.
+    /// Seconds, by the wall clock or in the time of a modelled device or machine.
     pub seconds: f64,
     /// Operations a second, all workers together.
     pub ops_per_s: f64,

@@ -46,9 +46,10 @@ impl Spread {
     }
 }
 
-/// The number of values outside the interval at each end. With rank r, the largest for which
-/// P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, the interval runs from the r-th to the (n + 1 - r)-th
-/// value. Below six values there is no such rank, and no value is outside.
+/// The number of values outside the interval at each end. Let r be the largest rank for which
+/// P(Binomial(n, 1/2) <= r - 1) <= 2.5 %. The interval runs from the r-th to the (n + 1 - r)-th
+/// value, so r - 1 values are outside at each end. Below six values there is no such rank, and no
+/// value is outside.
 fn values_cut_each_side(n: usize) -> usize {
     let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut below = 0.0;

@@ -105,9 +105,9 @@ fn an_exchange_goes_through_a_third_name() {
     assert_eq!(ops[2..], expected);
 }
 
-/// A trace line has no rename mode, so a refused `NoReplace` might succeed in a replay. A replay
-/// would not fail with EPERM either. It would fail with ENOENT, so only the third rename becomes a
-/// line that is replayed.
+/// Three renames fail. The first fails with EEXIST under `NoReplace`: a trace line has no rename
+/// mode, so a replay might succeed. The second fails with EPERM, but a replay would not. The third
+/// fails with ENOENT, and so would a replay. So only the third becomes a line that is replayed.
 #[test]
 fn what_would_end_otherwise_where_it_is_played_is_a_note() {
     let (mut lines, mut ops) = (Lines::default(), Vec::new());

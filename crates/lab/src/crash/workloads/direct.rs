@@ -59,8 +59,8 @@ impl File {
         Ok(())
     }
 
-    /// Called before an operation that gives the file new content: adds this to the versions that a
-    /// power cut may leave.
+    /// Called before an operation that gives the file new content: adds that content to the
+    /// versions that a power cut may leave.
     fn becomes(&mut self, stage: &Stage, bytes: Vec<u8>) {
         self.versions.push(bytes.as_slice().into());
         stage.allow_mixed(&self.path, &self.versions);
