@@ -274,8 +274,8 @@ mod tests {
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for (number, arm) in (1..).zip(ARMS) {
-            // Each of two workers has a quarter of the rate of one alone before the series, half of
-            // it after.
+            // Before the series, each of two workers has a quarter of the rate of one worker alone;
+            // after it, half.
             let share = if number <= 2 { 0.25 } else { 0.5 };
             let alone = 1000.0 * f64::from(number);
             rows.push(row(arm, 1, alone));

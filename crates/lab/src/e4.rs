@@ -3,11 +3,13 @@
 //!
 //! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes
 //! used) is copied to a file system of each kind, directory by directory as rsync does. e2fsck then
-//! reports time and reads of each of its passes. A layout determines how much is read, and how far
-//! apart the reads are. The distances matter only on a device with seeks, so such a device is
-//! modelled ([`disk`]): strace records e2fsck's reads, and a modelled disk of 2009 says how long
-//! they take, and how long those of our checker take. Each published column has the policy of its
-//! time. The chosen policy stands next to them, with and without a linear prefix.
+//! reports time and reads of each of its passes. Each published column has the policy of its time.
+//! The chosen policy stands next to these columns, with and without a linear prefix.
+//!
+//! A layout determines how much is read, and how far apart the reads are. The distances matter only
+//! on a device with seeks, so such a device is modelled ([`disk`]): strace records e2fsck's reads,
+//! and a modelled disk of 2009 says how long they take. It also says how long the reads of our
+//! checker take.
 
 mod copy;
 pub mod directories;

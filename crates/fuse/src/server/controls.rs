@@ -26,7 +26,7 @@ pub enum Control {
 impl Control {
     /// The request that a number stands for; `None` if it is not supported. The kernel translates
     /// the numbers of 32-bit programs to those of 64-bit Linux, and checks the caller and the mount
-    /// only for the latter. So a request that changes something is accepted only by its 64-bit
+    /// only for 64-bit numbers. So a request that changes something is accepted only by its 64-bit
     /// number. A request that only reads also has its 32-bit number here.
     #[must_use]
     pub const fn of(number: u32) -> Option<Self> {

@@ -232,7 +232,7 @@ mod tests {
         let machine = built_in("kunpeng-920");
         let variants = variants(&machine);
         assert_eq!(variants.len(), 1 + 2 * (3 + 4 + 6 + 8) + ASSUMPTIONS.len());
-        // Each differs from the machine in more than its name, and no two have the same name.
+        // Each changed machine differs in more than its name, and no two have the same name.
         for (at, variant) in variants.iter().enumerate().skip(1) {
             let unnamed = Machine { name: machine.name.clone(), ..variant.clone() };
             assert_ne!(unnamed, machine, "{}", variant.name);
