@@ -9,8 +9,8 @@ use blockyard_sync::{AtomicBool, Ordering};
 
 /// Says which group locks of an allocator look held. One thread drives the model.
 pub(crate) struct HeldLocks {
-    /// Whether each lock looks held, by the group that stands for the lock. Relaxed: there is only
-    /// one thread.
+    /// Whether each lock looks held, indexed by the group that stands for the lock
+    /// ([`Allocator::lock_of`]). Accessed relaxed, because only one thread drives the model.
     held: Box<[AtomicBool]>,
     /// The locks that look held in this round.
     round: Mutex<Vec<GroupNr>>,

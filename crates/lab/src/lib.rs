@@ -1,8 +1,8 @@
 //! Measures workloads, policies and geometries.
 //!
 //! [`run`] measures one workload under several policies. [`experiment`], [`copy`], [`e3`] and
-//! [`e4`] repeat published experiments. [`age`] makes used images, [`crash`] cuts the power, and
-//! [`trace`] makes and plays operations. [`figures`] and [`report`] present the results.
+//! [`e4`] repeat published experiments. [`age`] makes aged images, [`crash`] cuts the power, and
+//! [`trace`] makes and plays traces of operations. [`figures`] and [`report`] present the results.
 
 pub mod age;
 pub mod aged_image;

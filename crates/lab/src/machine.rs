@@ -69,7 +69,7 @@ pub struct Held {
     pub lines: u64,
 }
 
-/// What waiting costs with locks that are not served in turn, in nanoseconds: whoever finds such a
+/// Costs, in nanoseconds, of waiting for locks that are not granted in turn: whoever finds such a
 /// lock free takes it (see [`Barging`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,14 +111,14 @@ pub struct Machine {
     /// [`Costs::moves_overlap`]).
     #[serde(default)]
     pub moves_overlap: bool,
-    /// Costs of locks that are not served in turn; only for runs that ask for them.
+    /// Costs of waiting for locks that are not granted in turn; only for runs with such locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library_locks: Option<LibraryLocks>,
     /// How long a CPU keeps a line that others want, in nanoseconds.
     #[serde(default)]
     pub keep_ns: u64,
-    /// How often a contended line goes to the nearest CPU that waits for it, in per cent of its
-    /// moves; otherwise to any of them.
+    /// How often a contended line goes to the nearest of the CPUs that wait for it, in per cent of
+    /// its moves; the other times it goes to any of these CPUs.
     #[serde(default)]
     pub neighbours_first_percent: u32,
     /// Interval between clock interrupts, in nanoseconds; 0 for none.

@@ -161,8 +161,8 @@ impl<D: BlockDevice> Metered<D> {
 }
 
 impl<D: BlockDevice + 'static> Metered<D> {
-    /// Reads from the image where its metadata is and how large its blocks are. Empties the cache
-    /// and the list of fetched pages.
+    /// Finds out from the image where its metadata is and how large its blocks are. Empties the
+    /// cache and the list of fetched pages.
     ///
     /// # Errors
     /// Those of reading the image.

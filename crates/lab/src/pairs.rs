@@ -29,7 +29,7 @@ use self::worker::{PairWorker, open};
 const WARM_UP: u64 = 2000;
 /// Pairs between two readings of the clock.
 const CHUNK: u64 = 1000;
-/// CPU slots, whatever the number of threads.
+/// Number of CPU slots for real threads, however many of them there are.
 const CPUS: u32 = 64;
 /// Most threads in virtual time.
 const THREADS_MAX: u32 = 4096;
@@ -177,10 +177,10 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
 }
 
 /// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time. There are
-/// `cpus` CPUs, but at most one for each thread; with `None`, one for each thread. Threads beyond
-/// the CPUs take turns of the machine's quantum. Each thread makes `pairs` pairs, after as many to
-/// warm up. A pair costs the machine's `operation_ns` in addition to its locks and lines. CPU time
-/// is the sum over all CPUs and includes the time in which they wait.
+/// `cpus` CPUs, but at most one for each thread; with `None`, one for each thread. Threads that
+/// share a CPU take turns, each for the machine's quantum. Each thread makes `pairs` pairs, after
+/// as many to warm up. A pair costs the machine's `operation_ns` in addition to its locks and
+/// lines. CPU time is the sum over all CPUs and includes the time in which they wait.
 ///
 /// # Errors
 /// As [`check_virtual`], and those of the allocator.

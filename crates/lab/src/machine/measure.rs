@@ -30,7 +30,8 @@ const REPETITIONS: usize = 51;
 /// counters.
 const FOLLOWERS: usize = 4;
 
-/// How long a thread may sleep before it is woken, in nanoseconds: long for a waiter of a lock.
+/// How long a thread may sleep before it is woken, in nanoseconds. Most waits for a lock are
+/// shorter.
 const ASLEEP_NS: u64 = 20_000;
 
 /// A machine counts as busy if a median of repetitions is more than this many per cent above the

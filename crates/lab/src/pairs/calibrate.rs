@@ -1,4 +1,5 @@
-//! What an allocation computes on this machine, inside its group's lock and outside.
+//! Measures how much computation an allocate/free pair takes on this machine, under its group's
+//! lock and outside.
 //!
 //! One thread makes pairs, and another samples whether the group's lock is held. Then a virtual CPU
 //! without any computation makes pairs. A pair takes longer on this machine than on the virtual
@@ -100,7 +101,7 @@ fn native() -> Result<Times> {
 /// The share of samples in which the lock was held.
 fn held_share(allocator: &Allocator<Native>, group: GroupNr, is_done: &AtomicBool) -> f64 {
     let (mut looks, mut held, mut pauses) = (0_u64, 0_u64, 20);
-    // Relaxed: nothing but the end of this loop depends on it.
+    // Loaded relaxed, because nothing but the end of this loop depends on the flag.
     while !is_done.load(Ordering::Relaxed) {
         // Pauses of various lengths, so that the samples do not fall into step with the pairs.
         pauses = 20 + (pauses * 7 + 3) % 31;

@@ -11,8 +11,8 @@ use crate::figures::table::{is_published, is_published_row};
 use crate::figures::{Table, summary};
 use crate::run::NamedMap;
 
-/// Light or dark, as the reader's system is set. Published figures are in italics and fainter than
-/// ours.
+/// The style sheet: light or dark, as the reader's system is set. Published figures are in italics
+/// and fainter than ours.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--faint:#5a5a5a;--line:#ddd;--strong:#888;--paper:#fff;--code:#f3f3f3;--free:#f0f0f0}\
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#a0a0a0;--line:#3a3a3a;--strong:#777;--paper:#161616;--code:#262626;--free:#2a2a2a}}\
@@ -278,7 +278,8 @@ mod tests {
         assert!(page.contains("hit_ps") && !page.contains("<svg"));
     }
 
-    /// A run with rows of every kind: its tables, its files and its page leave nothing out.
+    /// A run with rows of every kind: its tables, its CSV and JSON lines, and its folder leave
+    /// nothing out.
     #[test]
     fn every_kind_of_rows_is_reported() {
         let pass = crate::e4::PassRow {

@@ -93,8 +93,8 @@ pub(crate) struct ModelledFile {
     inode: InodeNr,
     state: InodeAlloc<Virtual>,
     map: Mutex<Map>,
-    /// The state of the file's random-number generator. Relaxed: only one CPU at a time works on a
-    /// file.
+    /// The state of the file's random-number generator. Accessed relaxed, because only one CPU at a
+    /// time works on a file.
     random: std::sync::atomic::AtomicU64,
 }
 

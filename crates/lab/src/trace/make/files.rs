@@ -93,9 +93,9 @@ pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Writes or allocates an eighth more than the recipe's space, so that the last calls fail on a
-/// file system with no more free space than that. Then deletes half of the files and fills the
-/// space again.
+/// Writes or allocates an eighth more than the recipe's space, so that the last calls fail if the
+/// file system has only the recipe's space free. Then deletes half of the files and fills the space
+/// again.
 pub(super) fn near_full(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut live: Vec<String> = Vec::new();
     let big = (recipe.space / 12).next_multiple_of(4 * KIB);
