@@ -152,7 +152,7 @@ fn parts_of_blocks_are_refused_and_change_nothing() {
 /// goes into the inode or an existing indirect block is a request of its own. The blocks of a new
 /// indirect block are one request. From the first hole before the end of the file on, the rest of a
 /// direct write becomes dirty data, which is written back before the call returns. The engine once
-/// did that for the whole write, without the write-back.
+/// made the whole write dirty data, and did not write it back.
 #[test]
 fn block_maps_are_written_directly_too() {
     let world = World::on(mkfs::Options::ext4().features("^extent,^64bit"));

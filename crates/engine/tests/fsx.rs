@@ -256,8 +256,8 @@ impl World {
         } else {
             self.ranges.range(&mut self.rng, size, longest)
         };
-        // An insertion that grows the file beyond the usual range is tried only if the file gets
-        // too large, so that it must be refused.
+        // An insertion that grows the file beyond the usual range is tried only if it must be
+        // refused because the file would get too large.
         let len = range.end - range.start;
         if what == Fallocate::InsertRange
             && size + len > self.kind.edges.reach()

@@ -1,6 +1,7 @@
 //! Damaged maps, names and counts that the engine once trusted, for example a file that owns the
-//! inode table, a name of the journal's inode, or a directory inside itself. The engine destroyed
-//! other data, hung, or reported a false error. A test's comment says what it did wrong.
+//! inode table, a name that leads to the journal's inode, or a directory inside itself. The engine
+//! destroyed other data, hung, or reported a false error. A test's comment says what the engine did
+//! wrong.
 
 #![allow(clippy::unwrap_used)]
 

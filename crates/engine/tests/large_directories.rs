@@ -264,7 +264,7 @@ fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// When a transaction ends must not depend on which inodes are in memory.
+/// The point at which a transaction ends must not depend on which inodes are in memory.
 #[test]
 fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     for journal_mib in [4, 16] {
@@ -276,8 +276,8 @@ fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     }
 }
 
-/// Reads leave blocks and names in memory. When a transaction ends, and so the content of the disk,
-/// must not depend on them.
+/// Reads leave blocks and names in memory. The points at which transactions end, and so the content
+/// of the disk, must not depend on them.
 #[test]
 fn who_looks_into_a_large_directory_decides_nothing() {
     let (commits, image) = changes_beside(false, 64 << 20);

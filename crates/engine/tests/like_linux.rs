@@ -473,8 +473,8 @@ fn four_pieces(world: &World) -> InodeNr {
 
 /// A range of whole blocks is zeroed extent by extent: written extents become unwritten, and each
 /// newly allocated block merges with the one before it. If the range touches blocks in part, all
-/// its holes are allocated first. Then the extents between them are still written, and nothing
-/// merges.
+/// its holes are allocated first. At that time the extents between the holes are still written, so
+/// nothing merges.
 #[test]
 fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     for (from, grows) in [(0, false), (100, true)] {
@@ -556,7 +556,7 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // The lookup of block 17 remembers the hole from there on. The second hole extends it to block
+    // The lookup of block 17 remembers the hole from there on. The second punch extends it to block
     // 60.
     world.allocate(inode, Fallocate::PunchHole, 17 * BLOCK + 100, 19 * BLOCK);
     world.allocate(inode, Fallocate::PunchHole, 50 * BLOCK, 60 * BLOCK);
@@ -565,9 +565,9 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     assert_eq!(world.taken(), [(inode.raw(), 5, 75)], "nothing is known of block 5");
 }
 
-/// Punching or zeroing a part of a block splits a clean folio, as does any range that ends inside a
-/// folio. So the folio with block 48 no longer includes blocks 3 to 18, which then become dirty. A
-/// collapse from block 48 on writes back only the blocks behind it.
+/// A punched or zeroed range that ends inside a clean folio splits the folio, even if the range is
+/// only a part of one block. So the folio with block 48 no longer includes blocks 3 to 18, which
+/// then become dirty. A collapse from block 48 on writes back only dirty blocks behind block 48.
 #[test]
 fn a_range_inside_a_block_splits_a_clean_folio() {
     for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {

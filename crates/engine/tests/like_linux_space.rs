@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use support::{ROOT, context, file, open_with};
 
 const BLOCK: u64 = 4096;
-/// Blocks of a cluster.
+/// Blocks per cluster.
 const RATIO: u64 = 16;
 
 /// For each request to the allocator: inode, whether it is for data, flags, and first logical block
@@ -219,7 +219,7 @@ fn what_found_a_place_but_no_room_in_the_mapping_comes_back_with_the_commit() {
 }
 
 /// Both folios of a file are dirty. Space for the end of the first folio becomes free only with a
-/// commit. After it, one request asks for all remaining blocks.
+/// commit. After the commit, one request asks for all remaining blocks.
 #[test]
 fn what_is_tried_again_after_a_commit_is_all_that_follows_not_the_rest_of_a_folio() {
     let (fs, decisions) =

@@ -1,7 +1,7 @@
 //! Power cuts during a workload: after each of its writes, and with samples of what a volatile
 //! cache may leave of the writes since the last flush. Our recovery, e2fsck and the kernel must
-//! find the same content. Most tests recover a sample of these states, and compare a part of the
-//! sample with e2fsck and the kernel.
+//! find the same content. Most tests recover only a sample of the states that such cuts leave; a
+//! part of the sample is also recovered with e2fsck and with the kernel.
 //!
 //! A *fact* is a mark in the log of writes. It says what a path may hold after any later cut, until
 //! the next fact about this path. After an fsync only one content is allowed; before a change, the

@@ -411,7 +411,7 @@ fn fast_commits_are_refused_by_name() {
 }
 
 /// docs/testing.md must list the images and what the kernel does on them. Without an explicit block
-/// size their blocks have 1 KiB, as on all images below 512 MiB.
+/// size, mke2fs chooses blocks of 1 KiB, because those images are smaller than 512 MiB.
 #[test]
 fn the_cases_are_told() {
     let block = |case: &Case| {

@@ -1,7 +1,8 @@
 //! Random runs of eight threads over every operation, on images that mke2fs made with many sets of
 //! options. Every program that can read the result judges it: e2fsck, our checker, our reader, the
 //! engine when it opens the image again, and, where they can read it, ext4-view and the kernel. In
-//! each run the image has several lives: it is opened several times, with other options each time.
+//! each run the image has several lives: it is opened several times, and the options change from
+//! life to life.
 //! In the other direction, images that the kernel filled are read, changed and judged.
 //!
 //! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that changes with the seed;
@@ -306,8 +307,8 @@ fn what_the_kernel_filled_is_read_and_changed() {
     }
 }
 
-/// docs/testing.md must list the images. Without an explicit block size their blocks have 1 KiB, as
-/// on all images below 512 MiB.
+/// docs/testing.md must list the images. Without an explicit block size, mke2fs chooses blocks of
+/// 1 KiB, because those images are smaller than 512 MiB.
 #[test]
 fn the_sets_are_told() {
     let block = |set: &Set| {

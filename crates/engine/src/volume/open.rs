@@ -172,9 +172,9 @@ fn open_journal(
 }
 
 /// The most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The
-/// rest is for clean blocks that operations read. Not counted here is the old content of a block
-/// that changes again before a commit in progress has copied it. It is set aside in a copy; there
-/// are at most as many such copies as dirty blocks.
+/// rest is for clean blocks that operations read. If a block changes again before a commit in
+/// progress has copied it, its old content is kept in a copy. These copies are not counted here;
+/// there are at most as many as dirty blocks.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }

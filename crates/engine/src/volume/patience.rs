@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
-/// Between so many attempts, the thread only yields the CPU. Before each further attempt it sleeps
-/// for [`PAUSE`].
+/// Between the first `HASTE` attempts, the thread only yields the CPU. Before each further attempt
+/// it sleeps for [`PAUSE`].
 const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -37,15 +37,15 @@ impl Volume {
         if may_fit { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Repeats a step that finds no space, as long as clusters are free, and at most
-    /// `rules.patience` times. Usually it is a step of write-back, whose space is reserved, but for
-    /// the moment preallocated for another file, held by a claim that will be released, or freed in
-    /// the running transaction. Call this outside a handle.
+    /// Repeats `step` while it finds no space, as long as clusters are free, and at most
+    /// `rules.patience` times. Usually `step` is a part of write-back. Then its space is reserved,
+    /// but for the moment the clusters may be preallocated for another file, held by a claim that
+    /// will be released, or freed in the running transaction. Call this outside a handle.
     ///
     /// # Errors
     /// Those of `step` and of commits. If the step's space was reserved, [`Error::NoSpace`] means
     /// that more was reserved than is available. In a sound image that is a bug. In a damaged
-    /// image, free clusters may lie in groups whose bitmaps cannot be used.
+    /// image it is possible, because free clusters may lie in groups whose bitmaps cannot be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {

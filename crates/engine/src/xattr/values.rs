@@ -147,8 +147,8 @@ impl Xattrs {
             let count = references(&core).saturating_sub(1);
             set_references(&mut core, count);
             if count == 0 && core.links() > 0 {
-                // Linux refuses an orphan with the flag of a value inode (observed on 6.18): after
-                // a crash it would never delete it.
+                // Linux refuses an orphan that has the flag of a value inode (observed on 6.18).
+                // With the flag, Linux would never delete this inode after a crash.
                 let flags = core.flags().difference(InodeFlags::EA_INODE);
                 core.slot.raw_mut().set_flags(flags);
                 core.slot.raw_mut().i_links_count.set(0);

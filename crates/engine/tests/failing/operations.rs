@@ -331,7 +331,8 @@ impl Op {
     }
 }
 
-/// Turns a short write into an error: no operation here needs more space than is free.
+/// Turns a short write into an error. Only lack of space makes a write short, and no operation here
+/// needs more space than is free.
 fn whole(done: usize, len: u64) -> Result<()> {
     if done as u64 == len { Ok(()) } else { Err(Error::NoSpace) }
 }

@@ -1,7 +1,7 @@
 //! A model of a file system: a tree in memory whose operations return what Linux returns.
-//! Conditions for errors are checked in Linux's order. Errors are errno numbers. Of how data is
-//! stored, the model has only the image's limits ([`Limits`]) and an upper bound for the end of a
-//! file's blocks.
+//! Conditions for errors are checked in Linux's order. Errors are errno numbers. The model knows
+//! nothing about how data is stored, except for the image's limits ([`Limits`]) and an upper bound
+//! for the end of each file's blocks.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;
