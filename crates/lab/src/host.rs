@@ -17,8 +17,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Turns reads (first byte, bytes) into requests to the disk. Only pages that are not cached
-    /// are read; consecutive pages become one request, up to the read-ahead.
+    /// Turns reads (offset and length in bytes) into requests to the disk. Only pages that are not
+    /// cached are read; consecutive pages become one request, up to the read-ahead.
     pub(crate) fn asked_of_disk(&mut self, reads: impl IntoIterator<Item = (u64, u64)>) -> Vec<Request> {
         let mut asked: Vec<Request> = Vec::new();
         for (offset, length) in reads {

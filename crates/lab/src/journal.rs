@@ -503,7 +503,8 @@ mod tests {
         assert_eq!(tables[2].rows, [["16", "1000", "160", "20", "41", "3200", "400", "8.0"]]);
     }
 
-    /// Measured rates vary from run to run, but their quotients must match the other figures.
+    /// Measured rates vary from run to run, but each quotient in a row must match the figures of
+    /// the row.
     #[test]
     fn quotients_are_those_of_their_own_figures() {
         let outcome =

@@ -92,8 +92,8 @@ pub struct Machine {
     pub name: String,
     /// A description, and what was assumed.
     pub about: String,
-    /// CPUs that workers may be spread over; in a built-in machine, as many as in the published
-    /// table.
+    /// CPUs that workers may be spread over; in a built-in machine, as many as the published
+    /// measurement of the machine used.
     pub cpus: u32,
     /// Where the numbers come from.
     pub sources: Vec<String>,
@@ -145,8 +145,8 @@ pub struct Machine {
     pub switch_ns: u64,
     /// How long a worker runs before its CPU switches to another one, in nanoseconds.
     pub quantum_ns: u64,
-    /// Where workers run. This is not a property of the machine but of the run: `:spread` after the
-    /// name.
+    /// Where workers run. The machine's file does not say this: `:spread` after the name of the
+    /// machine selects it for a run.
     #[serde(skip)]
     pub placement: Placement,
 }

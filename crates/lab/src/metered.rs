@@ -75,7 +75,7 @@ impl MetadataReads {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub(crate) class: Class,
-    /// Position on the device of the first byte in the page that was asked for.
+    /// The position on the device of the first byte that the caller read from the page.
     pub(crate) offset: u64,
 }
 

@@ -358,7 +358,7 @@ mod tests {
         assert!(rows[0].shared_locks >= 2.0 && rows[3].shared_locks == 0.0, "{rows:?}");
     }
 
-    /// Locks that are served in turn are taken as often as others.
+    /// Under [`Locks::InTurn`] a pair takes as many locks as under [`Locks::Library`].
     #[test]
     fn locks_in_turn_serve_all_threads() {
         let arms = ["linux-6.16".to_owned()];
@@ -399,7 +399,8 @@ mod tests {
         assert!(library[0].pairs_per_s > in_turn[0].pairs_per_s, "{library:?} {in_turn:?}");
     }
 
-    /// A quantum of one pair makes threads switch after each pair, and each switch costs its time.
+    /// With a quantum of 1 ns the CPU switches threads after each pair, and each switch costs its
+    /// time.
     #[test]
     fn switching_threads_costs_what_the_machine_says() {
         let arms = ["yard".to_owned()];

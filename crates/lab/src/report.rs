@@ -92,8 +92,8 @@ impl Run {
         })
     }
 
-    /// Writes the run's files to a folder, and creates the folder if necessary. The files replace
-    /// those of an earlier run.
+    /// Writes the run's files except `cells.jsonl` to a folder, and creates the folder if
+    /// necessary. The files replace those of an earlier run.
     ///
     /// # Errors
     /// When the folder or a file cannot be written.

@@ -1,4 +1,5 @@
-//! Runs the workers of a workload: in free threads, or in one thread, where they take turns.
+//! Runs the workers of a workload: each in a thread of its own, or all in one thread, where they
+//! take turns.
 //!
 //! Threads measure speed and are not repeatable. Lockstep and overlap run the workers' steps round
 //! by round in one thread, worker 0 first, so that the same seed gives the same image. In overlap
@@ -120,8 +121,8 @@ fn run_threads<'t, T: Target + 't>(
     Ok((all, workers))
 }
 
-/// Fills every file to its full size in the manner of the run, without counting, and closes all of
-/// them in order.
+/// Fills every file to its full size, and closes all files in order. The workers are interleaved as
+/// in the run, but nothing is counted.
 ///
 /// # Errors
 /// The first error of a worker; or that a worker panicked.

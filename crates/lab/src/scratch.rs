@@ -288,7 +288,7 @@ mod tests {
         let scratch = Scratch::new("test", under.path()).unwrap();
         fs::write(scratch.path().join("image"), "x").unwrap();
         let note = scratch.note.as_ref().map(|(note, _)| note.clone());
-        // Its owner lives, so nothing is removed.
+        // This process still locks the note, so nothing is removed.
         clean_leftovers();
         assert!(scratch.path().join("image").exists());
         drop(scratch);

@@ -98,8 +98,8 @@ pub trait Worker<T: Target>: Send {
     /// Those of the target.
     fn step(&mut self, target: &T) -> Result<Step>;
 
-    /// Performs one operation that brings the file closer to its full size, at which placement is
-    /// judged. Returns [`Step::Finished`] once the file is full.
+    /// Performs one operation towards the state in which placement is judged: the worker's last
+    /// file has its full size. Returns [`Step::Finished`] once this state is reached.
     ///
     /// # Errors
     /// Those of the target.

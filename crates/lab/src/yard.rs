@@ -1,6 +1,6 @@
-//! Compares `yard` with the other policies. One table has every figure that yard is judged by: with
-//! threads, with overlapping operations in each round, on many virtual CPUs, on aged images, and on
-//! modelled devices.
+//! Compares the policy `yard` with the others. One table has every figure that yard is judged by:
+//! with threads, with overlapping operations in each round, on many virtual CPUs, on aged images,
+//! and on modelled devices.
 //!
 //! Each row is one figure of the cells that differ only in their policy. It has yard's value, that
 //! of the best other policy, their ratio, and a mark if yard loses. Figures of repeated cells are
@@ -47,7 +47,8 @@ const WORKLOADS: [&str; 5] = [
 ];
 const WORKERS: [u32; 3] = [2, 8, 64];
 const VIRTUAL_CPUS: u32 = 96;
-/// Operations of each worker, if a cell ends by their number and the settings do not give one.
+/// Operations of each worker, if a cell ends after a number of operations and the settings do not
+/// give this number.
 const OPS: u64 = 1000;
 const LIVES: [&str; 3] = ["mail", "build", "database"];
 /// What runs on each of [`DEVICES`]: the workloads that write data.
@@ -59,7 +60,7 @@ const ON_DEVICES: [&str; 5] = [
     "churn",
 ];
 const DEVICES: [&str; 2] = ["hdd", "ssd"];
-/// Workers on aged images, and on devices if none are given.
+/// Number of workers on aged images. Also on devices, if the settings do not give a number.
 const SOME_WORKERS: u32 = 8;
 /// Size of the aged images, and the least size of images on devices.
 const IMAGE_BYTES: u64 = 64 * GIB;

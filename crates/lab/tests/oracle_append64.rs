@@ -66,7 +66,8 @@ fn writers_that_overlap_are_parted_by_the_series_and_by_ours() {
         let row = append64(policy, Interleave::Lockstep, scale);
         assert!(row.extents_per_file >= 0.999 * blocks, "{policy}, lockstep: one extent a block: {row:?}");
     }
-    // The bounds at full size, 200,000 and 2,000 extents of 262,144 blocks, as shares.
+    // A file of full size has 262,144 blocks, and the bounds are 200,000 and 2,000 extents. They
+    // are scaled with the number of blocks.
     let before = append64("linux-6.16", Interleave::Overlap, scale);
     assert!(before.extents_per_file > 200_000.0 / 262_144.0 * blocks, "{before:?}");
     assert!(before.score.unwrap() > 99.0, "{before:?}");

@@ -19,8 +19,8 @@ const DIRECT: u64 = 12;
 
 /// Bytes of inline content that fit into `i_block`, in place of the map.
 const INLINE_IN_MAP: u64 = 60;
-/// Bytes of an inode that cannot hold the rest of inline content: the fields, `i_block`, and the
-/// headers of the extended attribute that holds that rest.
+/// Bytes of an inode that the extended attribute for inline content cannot use: the fields,
+/// `i_block`, and the attribute's headers. The attribute holds what does not fit into `i_block`.
 const INLINE_OVERHEAD: u64 = 128 + 32 + 4 + 16 + 4;
 
 /// The edges of a file: multiples of steps, and single points. All numbers are bytes.

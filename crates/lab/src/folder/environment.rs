@@ -23,7 +23,7 @@ pub struct Environment {
     pub kernel: String,
     /// The command that repeats the run.
     pub command: String,
-    /// The device: memory size or image, and mkfs options.
+    /// What the cells ran on: a device in memory with its size and mkfs options, or an image file.
     pub device: String,
     /// The seed, shown even if it is the default.
     #[serde(default)]
@@ -72,7 +72,7 @@ impl Environment {
         ]
     }
 
-    /// The same lines as a Markdown list.
+    /// The lines of [`Self::lines`] as a Markdown list.
     #[must_use]
     pub fn markdown(&self) -> String {
         self.lines().iter().map(|(name, value)| format!("- {name}: `{value}`\n")).collect()

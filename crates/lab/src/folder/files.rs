@@ -158,7 +158,7 @@ fn read(path: &Path) -> Result<String> {
     }
 }
 
-/// Replaces a file.
+/// Writes a file, which replaces an old one of that name.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
     file.write_all(bytes).with_context(|| format!("{}", path.display()))

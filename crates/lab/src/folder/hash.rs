@@ -1,6 +1,6 @@
 //! A hash that is the same on every machine and in every version.
 
-/// 128 bits of a text (FNV-1a), in hexadecimal digits.
+/// The 128-bit FNV-1a hash of a text, in hexadecimal digits.
 pub(crate) fn hash(text: &str) -> String {
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
     let step = |hash: u128, byte: u8| {
@@ -13,7 +13,7 @@ pub(crate) fn hash(text: &str) -> String {
 mod tests {
     use super::hash;
 
-    /// Published values of FNV-1a with 128 bits.
+    /// The expected values are published ones of 128-bit FNV-1a.
     #[test]
     fn hashes_are_those_of_the_definition() {
         assert_eq!(hash(""), "6c62272e07bb014262b821756295c58d");

@@ -1,11 +1,11 @@
 //! Measures what it costs on the current machine to access a cache line, to move one, to hand over
 //! a lock and to wait for a lock.
 //!
-//! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
-//! also changes a second contended line, the lock, takes longer. The additional time, less one
-//! move, is the hand-over. In turns of a third kind, several lines of plain data change. If this
-//! adds the time of at most one move for every two lines, moves overlap. Finally, one thread wakes
-//! the other again and again.
+//! Two threads on two CPUs take turns on one counter, so each turn moves the counter's line once. A
+//! turn that also changes a second contended line, the lock, takes longer. The additional time,
+//! less one move, is the hand-over. In turns of a third kind, several lines of plain data change.
+//! If this adds the time of at most one move for every two lines, moves overlap. Finally, one
+//! thread wakes the other again and again.
 //!
 //! The result is the minimum over many short repetitions, because time taken by other work is not a
 //! cost of the machine. If other work took time from most repetitions, the minimum is in doubt,
@@ -30,8 +30,8 @@ const REPETITIONS: usize = 51;
 /// counters.
 const FOLLOWERS: usize = 4;
 
-/// How long a thread may sleep before it is woken, in nanoseconds. Most waits for a lock are
-/// shorter.
+/// How long one thread waits before it wakes the other, in nanoseconds, so that the other can fall
+/// asleep. Most waits for a lock are shorter.
 const ASLEEP_NS: u64 = 20_000;
 
 /// A machine counts as busy if a median of repetitions is more than this many per cent above the
@@ -85,7 +85,7 @@ impl Measured {
     /// A warning if the machine was too busy to trust the result.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
-        // The time of a wake-up varies on idle machines too.
+        // Wake-ups do not count here, because their time varies on idle machines, too.
         let worst = self
             .repeated
             .iter()
@@ -128,7 +128,7 @@ pub fn this_machine() -> Result<Measured> {
     Ok(Measured { machine, repeated, waiting })
 }
 
-/// The machine of that many CPUs, from the measurements of [`this_machine`].
+/// A machine of `cpus` CPUs with the costs that [`this_machine`] measured.
 fn machine(cpus: u32, repeated: &[Repeated; 4], waiting: &[Repeated; 4]) -> Machine {
     let [alone, with_lock, with_data, hit] = repeated;
     let [pause, yielding, wake, call] = waiting;
@@ -211,7 +211,7 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
         let _ = cpus::stay_on(allowed, usize::from(me == 1));
         both_started.wait();
         for round in 0..TURNS {
-            // Acquire and release pair with each other: each thread sees the other's turn.
+            // Pairs with the release store below: each thread sees what the other did in its turn.
             while turn.0.load(Ordering::Acquire) != 2 * round + me {
                 core::hint::spin_loop();
             }

@@ -58,8 +58,8 @@ impl Cell<'_> {
         Ok(row)
     }
 
-    /// Writes the changes to the image file if the plan is in place; an error if the judges found
-    /// something wrong.
+    /// If the plan works on the image file in place, writes the changes to this file. Refuses if
+    /// the judges found errors.
     fn write_back(&self, device: &CellDevice, judged: &Judged) -> Result<()> {
         if self.plan.image.is_in_place() {
             anyhow::ensure!(judged.verdict.is_clean(), "the image was not written: the judges found errors");
@@ -84,8 +84,8 @@ impl Cell<'_> {
         target.file_system().allocator().set_tunable(Tunable::Stats, 1)?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
         if plan.workload.lays_out() {
-            // Without this, the first reads would wait for writes that lay out the files and have
-            // not ended.
+            // Otherwise, the first reads would wait until the device has ended the writes that laid
+            // out the files.
             target.file_system().sync(&context(0))?;
             stack.shared().flush()?;
         }
@@ -315,7 +315,7 @@ pub(crate) mod tests {
         assert_eq!((row.lat_us_p50, row.lat_us_p99, row.lat_us_p9999, row.lat_us_max), (0.1, 0.3, 0.5, 2.0));
         assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
         assert_eq!((row.free_extents, row.avg_free_extent_kb, row.groups_touched), (2, 28, 5));
-        // One extent record more than necessary, in 20 blocks: 5 %.
+        // One extent record more than necessary, in 20 blocks, is 5 %. The score is 8 times that.
         assert_eq!(row.score, Some(40.0));
     }
 
@@ -347,7 +347,7 @@ pub(crate) mod tests {
         assert_eq!((row.lock_acquisitions, row.lock_waits), (Some(2.5), Some(0.01)));
         assert_eq!(row.groups_skipped_busy, Some(12));
         assert_eq!((row.goal_hits, row.stream_goal_hits, row.index_entries), (Some(24), Some(36), Some(48)));
-        // Before patch 2 of the series, Linux had no such counter.
+        // Before patch 2 of the series, Linux did not count hits of the stream goal.
         row.count(&policy("linux-6.16"), &measured(), (&before, &after));
         assert_eq!((row.goal_hits, row.stream_goal_hits), (Some(24), None));
         let hits: Vec<_> = row.hits.iter().map(|(name, count)| (name.as_str(), *count)).collect();

@@ -174,7 +174,7 @@ fn kernel_ticks_of(text: &str) -> u64 {
     let all = text.lines().find_map(|line| line.strip_prefix("cpu "));
     let fields: Vec<u64> =
         all.unwrap_or_default().split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq.
+    // The fields are user, nice, system, idle, iowait, irq, softirq and others.
     [2, 4, 5, 6].into_iter().filter_map(|field| fields.get(field)).sum()
 }
 

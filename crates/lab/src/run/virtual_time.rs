@@ -85,11 +85,11 @@ impl Plan {
 
     /// Bytes that the workers of the largest cell may allocate before a commit.
     ///
-    /// What they truncate is free only after the commit, and most cells end before the first
-    /// commit. So this counts all operations that the CPUs can do until then, and those of the
-    /// warm-up, in which a worker may be ahead of the others: by a cycle, or by a turn on a CPU
-    /// that it shares. After a commit the remaining files take no more space than is counted for
-    /// the warm-up.
+    /// What the workers truncate is free only after a commit, and most cells end before the first
+    /// commit. So this counts the operations of the warm-up, and all measured operations that the
+    /// CPUs can do before the first commit. In the warm-up, a worker may be ahead of the others: by
+    /// a cycle, or, on a CPU that several workers share, by a turn. After a commit the remaining
+    /// files take no more space than is counted for the warm-up.
     ///
     /// A machine whose `operation_ns` is 0 charges for lines and locks only. It is then unknown how
     /// many operations fit into a turn, or into the time until a commit. So turns are left out, and
@@ -565,7 +565,8 @@ mod tests {
     #[test]
     fn a_life_leaves_room_for_what_is_allocated_before_a_commit() {
         let plan = plan(&["yard"], &[96], 1000);
-        // 1000 operations and two cycles of 129, each 8 KiB, of 96 workers.
+        // 96 workers, each with 1000 operations and two cycles of 129 operations. Every operation
+        // counts as 8 KiB.
         assert_eq!(plan.space_before_commit(), 96 * (1000 + 258) * 8192);
         let shared = Plan { cpus: Some(2), ..plan };
         assert_eq!(shared.space_before_commit(), 96 * (1000 + 3_000_000 / 2820) * 8192);
@@ -738,7 +739,8 @@ mod tests {
         assert!(row.ops > 0);
     }
 
-    /// Files that grow side by side hold the groups' locks for longer, as calibrated.
+    /// While files grow side by side, groups' locks are held for the longer time that is calibrated
+    /// for append64.
     #[test]
     fn appending_has_its_own_time_under_the_lock() {
         let row = appended(1, 1);

@@ -2,8 +2,9 @@
 //!
 //! Operations can overlap in a model ([`EngineTarget::overlapping`]): the group that an operation
 //! allocated data in looks locked to every later operation of the round. A policy that skips busy
-//! groups goes elsewhere; one that waits gets the lock, as it would after the round. Only the last
-//! data allocation of an operation counts, because a CPU holds one group's lock at a time.
+//! groups goes elsewhere. A policy that waits for busy groups does not wait here: it allocates in
+//! the group at once, as it would after the wait. Only the last data allocation of an operation
+//! counts, because a CPU holds one group's lock at a time.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -144,8 +144,8 @@ pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
         return Ok(found.lines(recipe));
     }
     let share = |worker: u32| Recipe {
-        // The workers' seeds are 2^32 apart. So if all callers use seeds below 2^32, no other trace
-        // makes the same choices.
+        // The workers' seeds are 2^32 apart. So if two traces are made from different seeds below
+        // 2^32, all their workers have different seeds.
         seed: recipe.seed.wrapping_add(u64::from(worker) << 32),
         ops: recipe.ops / u64::from(recipe.workers),
         space: recipe.space / u64::from(recipe.workers),

@@ -53,7 +53,7 @@ impl<F> Churn<F> {
     }
 
     /// Number of blocks of the next file. Each range from one power of two to the next is equally
-    /// likely, because small files are more frequent than large ones.
+    /// likely, so small files are more frequent than large ones.
     fn blocks(&mut self) -> u64 {
         let low = 1u64 << self.random.random_range(0..=self.most.ilog2());
         self.random.random_range(low..2 * low).min(self.most)

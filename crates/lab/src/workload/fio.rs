@@ -1,6 +1,6 @@
 //! Jobs of fio: the three jobs of the published comparison of round-robin allocation (`rw=write`),
-//! and jobs with `randwrite`, `read` and `randread`. All have one file for each job, `time_based`
-//! and `group_reporting`.
+//! and jobs with `randwrite`, `read` and `randread`. All jobs set `time_based` and
+//! `group_reporting`.
 //!
 //! The options as fio defines them:
 //!
@@ -120,7 +120,7 @@ struct FioWorker<F> {
     /// Blocks of the file, and how many of them this pass has visited.
     blocks: u64,
     visited: u64,
-    /// The order of the pass, if it is random.
+    /// The random order in which a pass visits the blocks; empty if the order is ascending.
     order: Vec<u64>,
     random: ChaCha8Rng,
     /// Whether every byte was written.

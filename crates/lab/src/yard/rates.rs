@@ -19,7 +19,8 @@ use crate::figures::{Table, summary, table};
 
 /// How many times the rates of every cell are drawn as if all policies were equal.
 const DRAWS: usize = 1000;
-/// The fewest repetitions from which other rates are drawn: the scatter of fewer says nothing.
+/// The fewest repetitions of a cell from which rates are drawn. Fewer do not show how much the rate
+/// varies.
 const REPETITIONS_MIN: usize = 3;
 
 /// One cell: for every policy, the rates of its repetitions.
@@ -179,7 +180,8 @@ mod tests {
         rows.push(Row { interleave: Interleave::Overlap, ..row("yard", 2, 1.0) });
         rows.push(Row { state: "mail".into(), ..row("yard", 2, 1.0) });
         let table = table(&rows).unwrap();
-        // The ratios are 0.9 and 2 (their mean is the root of 1.8), 100 / 90 and 0.25, 0.1 and 0.5.
+        // The two ratios of each policy are 0.9 and 2 (their geometric mean is the root of 1.8),
+        // 100 / 90 and 0.25, and 0.1 and 0.5.
         let expected = [
             ["yard", "1.34", "0.9000", "1", "1"],
             ["rralloc", "0.5270", "0.2500", "1", "1"],

@@ -39,7 +39,7 @@ pub(super) fn small_fsync(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) 
     }
 }
 
-/// Logs that grow by short appends and are synced now and then and rotated.
+/// Logs that grow by short appends. They are synced now and then, and rotated at a size limit.
 pub(super) fn log_rotate(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.mkdir("/log");
     let logs = 4u64;

@@ -84,7 +84,7 @@ impl Pen {
     }
 }
 
-/// Writing operations of the trace again.
+/// Methods that write operations of the trace again.
 impl Pen {
     /// The operations so far.
     pub(super) fn written(&self) -> Vec<Op> {

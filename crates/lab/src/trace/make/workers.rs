@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 /// The most operations of a worker in one turn.
 const TURN_MAX: usize = 8;
 
-/// Interleaves the traces of the workers; everything of worker k goes below `/wk`.
+/// Interleaves the traces of the workers. The files of worker 0 are below `/w0`, and so on.
 pub(super) fn interleave(traces: Vec<Vec<Line>>, seed: u64) -> Vec<Line> {
     let workers = blockyard_disk::num::u32_from_usize(traces.len());
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0077_6F72_6B65_7273);

@@ -97,8 +97,8 @@ impl EnginePlayer {
         self.fs.as_ref().context("the image is open")
     }
 
-    /// Commits the running transaction; for a point where the kernel committed on its own. Freed
-    /// clusters stay pending until [`Self::end_commit`].
+    /// Commits the running transaction. Called at points where the kernel committed on its own.
+    /// Freed clusters stay pending until [`Self::end_commit`].
     ///
     /// # Errors
     /// Those of the device.
