@@ -28,8 +28,8 @@ pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -
     Ok(())
 }
 
-/// Writes every block of the plan to its home, and flushes. `superblock` is always written; if the
-/// plan has a copy of the superblock's block, it replaces the superblock in that copy.
+/// Writes every block of the plan to its home, and flushes. `superblock` is always written: inside
+/// its block if the plan has a copy of that block, which may hold another superblock; else alone.
 pub(crate) fn write_home(
     device: &dyn BlockDevice,
     log: &Log<'_>,

@@ -134,7 +134,8 @@ fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
 
 fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
     let blocks = file.size / u64_from_usize(sb.geometry().block_size());
-    // No two log blocks share a block, so the journal cannot have more blocks than the file system.
+    // Each log block must have a block of its own, so a valid journal has no more blocks than the
+    // file system.
     if blocks == 0 || blocks > sb.geometry().blocks_count().raw().min(u64::from(u32::MAX)) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }
@@ -185,9 +186,9 @@ impl Mapper<'_> {
         }
     }
 
-    /// Walks the extent tree from left to right. The walk ends even on a corrupt tree: the first
-    /// key of a tree block must equal the key in its parent, so no block with entries is visited
-    /// twice.
+    /// Walks the extent tree from left to right. The walk ends even on a corrupt tree: the depth of
+    /// a tree block must be one less than its parent's, and its first key must equal the key in its
+    /// parent. So no block with entries is visited twice.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();
@@ -221,9 +222,9 @@ impl Mapper<'_> {
     }
 
     /// Looks up every log block in turn, and reads each indirect block once. A pointer to an
-    /// indirect block that was read before is refused here. Only if it directly follows the first
-    /// pointer to that block does it go unnoticed; then blocks are mapped twice, and
-    /// [`JournalMap::new`] refuses the map.
+    /// indirect block that was read before is refused here, unless it is the block that was read
+    /// last at the same level of the path. Then the caller refuses the map: a block is mapped
+    /// twice, or an indirect block is also mapped.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

@@ -51,11 +51,11 @@ pub fn inspect(device: &dyn BlockDevice) -> Result<JournalStatus> {
     Ok(Session::open(device)?.status().clone())
 }
 
-/// Writes every committed block to its home, marks the log empty and clears RECOVER. Does nothing
+/// Writes the committed blocks to their homes, marks the log empty and clears RECOVER. Does nothing
 /// without a journal, or when the journal is clean and holds no error code.
 ///
 /// # Errors
-/// Before the first write: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],
+/// Before the first write: the errors of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],
 /// [`Error::Unflagged`], [`Error::LoggedSuperblock`]. After the first write: only
 /// [`Error::Device`], and running again is safe.
 pub fn replay_to_device(device: &dyn BlockDevice, options: &Options) -> Result<Report> {

@@ -48,7 +48,7 @@ pub(crate) struct Transaction {
 /// What the walk found.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
-    /// In the order of their commits.
+    /// The committed transactions, in the order of their commits.
     pub(crate) transactions: Vec<Transaction>,
     /// First transaction not to be replayed.
     pub(crate) end: TxnId,

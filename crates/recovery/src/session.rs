@@ -98,7 +98,7 @@ impl<'a> Session<'a> {
         self.log
     }
 
-    /// Writes every committed block to its home and marks the log empty. See
+    /// Writes the committed blocks to their homes and marks the log empty. See
     /// [`replay_to_device`](crate::replay_to_device).
     ///
     /// # Errors
@@ -142,9 +142,10 @@ impl<'a> Session<'a> {
     }
 
     /// Plans the replay. The log may hold the superblock of a file system that has grown; then the
-    /// added blocks are valid targets, too. So the first plan accepts every block of the device,
-    /// and the superblock in it gives the limit. If a target is beyond the limit, a second plan is
-    /// made with that limit.
+    /// added blocks are valid targets, too. So the first plan accepts every block of the device as
+    /// a target. The limit is the block count of the present superblock, or of the superblock in
+    /// the first plan if that count is larger. If a target is beyond the limit, a second plan is
+    /// made with the limit.
     fn plan(&self, log: &Log<'_>, scan: &Scan) -> Result<Plan> {
         let geometry = self.superblock.geometry();
         let on_device = self.device.size() / u64_from_usize(geometry.block_size());
@@ -205,7 +206,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A transaction number above all that the ring can hold. `first` is the oldest transaction that is
+/// A number above those of all transactions in the ring. `first` is the oldest transaction that is
 /// not replayed. Each transaction takes at least one block, so all numbers in the ring are below
 /// `first` + the length of the ring in blocks. With a lower number, a new transaction could end
 /// just where an abandoned transaction with the next number begins, and the next replay would

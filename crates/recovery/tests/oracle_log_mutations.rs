@@ -2,8 +2,9 @@
 //! checksums. Our recovery must leave the same bytes as e2fsck, except for the differences that the
 //! function `agree` accepts.
 //!
-//! By default 60 changes are tested on three journals, with `BLOCKYARD_FULL=1` 3,000 on all.
-//! `MUTATIONS=n` sets another number, and `CASE=name` chooses one journal.
+//! By default, 60 changes are tested, on three of the seven journals. With `BLOCKYARD_FULL=1`,
+//! 3,000 changes are tested, on all seven. `MUTATIONS=n` sets another number of changes, and
+//! `CASE=name` chooses one journal.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -97,7 +98,7 @@ struct Base {
     name: &'static str,
     bytes: Bytes,
     format: LogFormat,
-    /// The crc32c that checksums of log blocks begin with.
+    /// The crc32c of the journal's UUID: the seed of the checksums of log blocks.
     seed: u32,
     fields: Vec<Field>,
     /// Numbers of the 1 KiB pieces of the image that belong to the journal or the superblock.
@@ -368,7 +369,7 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     if ["orphan", "trying backup", "Corrupt group descriptor"].iter().any(|more| text.contains(more))
         && bytes.journal.is_none()
     {
-        // e2fsck did more than replay. Either the replay stopped in the middle of deletions, which
+        // e2fsck did more than replay. Either the log ended in the middle of deletions, which
         // e2fsck then finished, or e2fsck used other group descriptors than the replayed ones.
         // debugfs only replays. But first it reads the bitmaps, which may not match their checksums
         // before the replay; `-n` makes it ignore that.

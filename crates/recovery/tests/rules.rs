@@ -500,8 +500,8 @@ fn a_journal_on_metadata_is_refused() {
     assert_eq!(refused(&image), CorruptionKind::JournalMapping);
 }
 
-/// Every state that a power cut during recovery can leave recovers to the same image, or is refused
-/// because a superblock is torn.
+/// Cuts the power during a recovery. From each crash state, a second recovery makes the same image,
+/// unless it refuses because a superblock is torn.
 #[test]
 fn a_cut_during_recovery_is_harmless() {
     for errno in [0, 5] {
