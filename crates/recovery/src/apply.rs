@@ -28,8 +28,9 @@ pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -
     Ok(())
 }
 
-/// Writes every block of the plan to its home, and flushes. `superblock` is always written: inside
-/// its block if the plan has a copy of that block, which may hold another superblock; else alone.
+/// Writes every block of the plan to its home, and flushes. If one of them is the block that holds
+/// the superblock, `superblock` replaces the logged superblock in it. Otherwise `superblock` is
+/// written alone.
 pub(crate) fn write_home(
     device: &dyn BlockDevice,
     log: &Log<'_>,

@@ -165,8 +165,9 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// Folds a delta whose value is `now` into the central value if the delta has reached `limit`.
-    /// During the fold the amount is in both or in neither, whichever errs on the counter's side.
-    /// The `AcqRel` accesses pair with the acquire loads of [`Self::sum`].
+    /// During the fold, the amount is in both the delta and the central value, or in neither of
+    /// them, whichever errs on the counter's side. The `AcqRel` accesses pair with the acquire
+    /// loads of [`Self::sum`].
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -186,8 +187,8 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// The central value, at least 0: late by less than `slots * batch`, or twice that while
-    /// amounts are taken ahead.
+    /// The central value, or 0 if it is negative. The central value differs from the total by less
+    /// than `slots * batch`, or twice that while amounts are taken ahead.
     #[inline]
     #[must_use]
     pub fn approximate(&self) -> u64 {

@@ -56,10 +56,10 @@ ranks! {
     INSTANCE = 100;
     /// Renames from one directory to another, one at a time in an instance.
     RENAME = 200;
-    /// One inode; several in the order of their keys: in ascending inode number, but children,
+    /// One inode. A thread takes several in the order of their keys: by inode number, but children,
     /// attribute value inodes and inodes being deleted come after all others.
     INODE = 300;
-    /// The blocks of one inode, for readers that do not hold the inode's lock.
+    /// Which blocks one inode has, for readers that do not hold the inode's lock.
     INODE_SHAPE = 310;
     /// Whose turn it is to commit. A thread never holds it while it waits for another lock.
     COMMIT_TURN = 370;
@@ -92,8 +92,9 @@ ranks! {
     GOAL = 640;
     /// Inodes of one block group: bitmap, counts.
     GROUP_INODES = 680;
-    /// One block group: bitmap, buddy, counts; several in ascending group number (the order key).
-    /// Where a policy lets groups share a lock, that lock comes before the group's own.
+    /// One block group: bitmap, buddy, counts. A thread takes several in ascending group number
+    /// (the order key). Where a policy lets groups share a lock, that lock comes before the group's
+    /// own.
     GROUP = 700;
     /// Lists that index groups, where a policy keeps them under a lock.
     GROUP_INDEX = 720;

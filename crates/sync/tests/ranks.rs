@@ -1,5 +1,5 @@
-//! Debug builds check the ranks of locks at run time: of mutexes and reader-writer locks, also
-//! after a wait for a condition. The counters of a lock class are tested here, too.
+//! Tests of the rank check that debug builds make at run time: for mutexes and reader-writer locks,
+//! and after a wait for a condition. The counters of a lock class are tested here, too.
 
 #![cfg(debug_assertions)]
 

@@ -1,5 +1,5 @@
-//! Locks and atomics under shuttle, a scheduler that tries many interleavings of threads. It must
-//! find a planted race, and must find nothing wrong with correct code.
+//! Locks and atomics under shuttle, a scheduler that tries many interleavings of threads. Shuttle
+//! must find a planted race, and must find nothing wrong with correct code.
 
 #![cfg(feature = "shuttle")]
 

@@ -1,11 +1,11 @@
 //! Which combinations of operation, feature, block size and way of testing are tested, and by which
 //! test.
 //!
-//! [`TRIED`] lists what each test tries. Every listed test asserts that its entries are true: that
-//! their images are those of the test's own tables ([`assert_images`]), and their operations those
-//! of its tables ([`assert_operations`]) or those that succeeded when the test ran
-//! ([`assert_done`]). From the entries, [`page()`] makes a part of docs/testing.md, which also
-//! lists what no test has tried.
+//! [`TRIED`] lists what each test tries. Every listed test asserts that its entries are true: their
+//! images are the ones in the test's own tables ([`assert_images`]), and their operations are in
+//! these tables, too ([`assert_operations`]), or worked when the test ran ([`assert_done`]). From
+//! the entries, [`page()`] makes a part of docs/testing.md, which also lists what no test has
+//! tried.
 
 mod page;
 mod tried;

@@ -151,7 +151,7 @@ impl Load {
 
 /// One kind of work in the load.
 struct Part {
-    /// Its share of the sum of all weights.
+    /// The part is drawn with probability `weight` / (sum of all weights).
     weight: u64,
     /// The operations that it does, from `coverage::OPERATIONS`.
     operations: &'static [&'static str],

@@ -48,8 +48,8 @@ pub fn sizes(root: &Path, block_size: usize) {
     }
 }
 
-/// A file of `size` bytes that is one hole, and one with holes in it and at its end. Also two files
-/// with unwritten extents, one inside the file and one beyond its end.
+/// A file of `size` bytes that is one hole, and one with holes in it and at its end. Two more files
+/// have unwritten extents: one before the end of the file, the other beyond it.
 pub fn sparse(root: &Path, size: u64) {
     let at = folder(root, "sparse");
     let create = |name: &str| std::fs::File::create(at.join(name)).expect("a file is created");
@@ -149,8 +149,8 @@ pub fn owners(root: &Path) {
 
 /// Files with times at the edges of what an inode can hold. `wide` means that the inodes have the
 /// extra time fields. The first and the last time are set with 0 nanoseconds: at the ends of the
-/// range Linux clears the nanoseconds, but a FUSE mount would still show those of the modification
-/// time as they were set.
+/// range, Linux clears the nanoseconds, but a FUSE mount would still show the ones that were set
+/// for the modification time.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];

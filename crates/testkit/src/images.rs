@@ -119,7 +119,7 @@ pub const MORE_PROFILES: &[Profile] = &[
     profile("rev0", &["-t", "ext2", "-r", "0", "-b", "1024"]),
 ];
 
-/// The profile with a name.
+/// The profile that is called `name`.
 ///
 /// # Panics
 /// When there is none.

@@ -17,9 +17,9 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Whether e2fsck did only what Linux, too, leaves to the next recovery: replay the journal,
-    /// process orphans, correct the superblock's counts of free blocks and free inodes, which are
-    /// not kept exact, and clear the flag of an orphan file that is empty.
+    /// Whether e2fsck did only what it also has to do after a crash of Linux: replay the journal,
+    /// process orphans, correct the superblock's counts of free blocks and free inodes (which are
+    /// not kept exact), and clear the flag of an orphan file that is empty.
     #[must_use]
     pub fn is_recovery_only(&self) -> bool {
         let harmless = ["0x05000f", "0x05000d", "0x000020", "0x06000d"];

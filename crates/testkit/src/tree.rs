@@ -1,4 +1,4 @@
-//! A directory tree as data: what a mounted file system shows, to be compared with what a library
+//! A directory tree as data: what a mounted file system shows, to be compared with what our library
 //! reads.
 
 use std::collections::BTreeMap;

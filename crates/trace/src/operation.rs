@@ -67,7 +67,7 @@ pub enum Op {
         /// First byte. A file opened with `append` is written at its end, but with the content that
         /// belongs to this offset.
         off: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// Changes the allocation of a range, as fallocate(2) does.
@@ -80,14 +80,14 @@ pub enum Op {
         mode: String,
         /// First byte.
         off: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// Sets the size.
     Ftruncate {
         /// Open file.
         fd: u32,
-        /// New size.
+        /// New size in bytes.
         len: u64,
     },
     /// Makes a file durable.
@@ -158,7 +158,7 @@ pub enum Op {
         path: String,
         /// Full name, such as `user.x`.
         name: String,
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         len: u64,
     },
     /// A call to a recorded mount that players skip, because they cannot repeat it. The reason is
@@ -173,7 +173,7 @@ pub enum Op {
         /// First byte.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         off: Option<u64>,
-        /// Bytes.
+        /// Length in bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         len: Option<u64>,
     },

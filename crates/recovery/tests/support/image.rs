@@ -51,7 +51,7 @@ pub struct Image {
     pub time: u64,
 }
 
-/// A superblock of 8192 blocks of 1 KiB in one group, without checksums.
+/// The superblock of a file system with 8192 blocks of 1 KiB in one group, without checksums.
 pub fn superblock() -> RawSuperblock {
     let mut sb = RawSuperblock::zeroed();
     sb.s_magic = U16::new(0xEF53);

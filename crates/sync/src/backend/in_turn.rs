@@ -1,5 +1,5 @@
-//! The real machine with mutexes that are served in turn, as Linux's spin locks are. Measurements
-//! on it can be compared with virtual time, whose locks are served in turn, too.
+//! A backend for the real machine whose mutexes are served in turn, as Linux's spin locks are.
+//! Measurements with it can be compared with virtual time, where locks are served in turn, too.
 //!
 //! A thread takes the next ticket, and spins until that ticket is called. So a thread that releases
 //! a mutex cannot take it again before those that already wait for it. A thread that waits for a

@@ -1,5 +1,5 @@
-//! The real machine: parking_lot locks and the processor's atomics. Everything inlines to the bare
-//! primitive.
+//! The backend for the real machine: parking_lot locks and the processor's atomics. Everything
+//! inlines to the bare primitive.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -18,7 +18,7 @@ forward_atomic_int!(u32, atomic::AtomicU32);
 forward_atomic_int!(u64, atomic::AtomicU64);
 forward_atomic_int!(usize, atomic::AtomicUsize);
 
-/// How many threads have a number: the next [`Backend::thread_id`].
+/// How many threads have a number, and so the [`Backend::thread_id`] of the next thread.
 static THREADS_SEEN: atomic::AtomicU64 = atomic::AtomicU64::new(0);
 
 thread_local! {

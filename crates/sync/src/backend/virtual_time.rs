@@ -4,18 +4,18 @@
 //! [`simulate`] runs one program per CPU, each as a coroutine. Each CPU has a clock. The CPU whose
 //! clock is furthest behind runs, and every access to a lock or an atomic adds its cost from
 //! [`Costs`]. A side table records which CPU holds which lock and which CPU's cache has which line.
-//! So the code under test is the code that ships, with [`Virtual`] as its backend.
+//! The code under test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
-//! - A line is in the cache of the CPU that last wrote it, and in each cache that read it since. To
+//! - A line is in the caches of the CPU that last wrote it and of all CPUs that read it since. To
 //!   read a line, a CPU needs it in its cache. To write it, a CPU must be the only one that has it.
 //!   If not, the line moves, at the cost of the distance to another CPU that has it: the nearest
-//!   for a read, the farthest for a write. If no cache has it, it comes from memory. While a line
-//!   is on its way to a CPU that writes it, and for [`Costs::keep_ns`] more, other CPUs that want
-//!   it wait. Which of them gets it next is drawn at random, because caches promise no order
-//!   ([`Costs::neighbours_first_percent`]). Moves of different lines are independent. A CPU waits
-//!   for one line after the other, unless [`Costs::moves_overlap`]. Caches have no limit and no
-//!   prefetching.
+//!   for a read, the farthest for a write. If no cache has it, it comes from memory.
+//! - While a line is on its way to a CPU that writes it, and for [`Costs::keep_ns`] more, other
+//!   CPUs that want the line wait. Which of them gets the line next is drawn at random, because
+//!   caches promise no order ([`Costs::neighbours_first_percent`]).
+//! - Moves of different lines are independent. A CPU waits for one line after the other, unless
+//!   [`Costs::moves_overlap`]. Caches have no limit and no prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. No CPU
 //!   sleeps. With [`Costs::barging`] instead, the first CPU that finds a lock free takes it, and a

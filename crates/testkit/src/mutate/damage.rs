@@ -15,7 +15,7 @@ use super::inventory::{Inventory, Kind, Structure};
 /// Bytes of a sector, the unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// One damage.
+/// One case of damage.
 #[derive(Clone, Debug)]
 pub struct Damage {
     /// What was done, and where.
@@ -72,7 +72,7 @@ fn open(image: &Path) -> File {
 }
 
 impl Inventory {
-    /// Draws one damage.
+    /// Draws one case of damage.
     pub fn damage(&self, random: &mut impl Rng) -> Damage {
         loop {
             let damage = match random.random_range(0..8) {

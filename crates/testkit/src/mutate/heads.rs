@@ -1,4 +1,4 @@
-//! Damage of the structures that describe the whole file system: the superblock and its copies, and
+//! Damage to the structures that describe the whole file system: the superblock and its copies, and
 //! blocks of the primary descriptor table.
 
 use rand::Rng;
@@ -8,7 +8,7 @@ use super::damage::Damage;
 use super::inventory::{Inventory, Kind};
 
 impl Inventory {
-    /// Draws a damage of superblocks, descriptors or both.
+    /// Draws damage to superblocks, descriptors or both.
     pub fn damage_heads(&self, random: &mut impl Rng) -> Damage {
         let (superblocks, descriptors) = (self.superblocks(), self.descriptors());
         let (what, mut places) = match random.random_range(0..6) {

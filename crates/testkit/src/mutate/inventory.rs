@@ -66,7 +66,7 @@ pub struct Structure {
     pub kind: Kind,
     /// Byte offset in the image.
     pub at: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
     /// What it belongs to.
     pub owner: Owner,
@@ -320,8 +320,8 @@ impl Inventory {
                 } else {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
-                    // 512 blocks of an extent are enough: data blocks become structures only if
-                    // their file is small, such as a directory or the orphan file.
+                    // The first 512 blocks of an extent are enough: only files that are small, such
+                    // as directories and the orphan file, have data blocks that are listed.
                     data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
             }

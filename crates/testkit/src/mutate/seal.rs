@@ -44,8 +44,9 @@ impl Inventory {
             Kind::Indirect | Kind::ResizeMap | Kind::SymlinkTarget | Kind::Value | Kind::Quota => {}
             Kind::JournalSuperblock => {
                 let mut zeroed = bytes;
-                // 0x2B is the low byte of the big-endian incompatible features, and 0x18 are
-                // checksums v2 and v3. Only with these does the journal's superblock have one.
+                // 0x2B is the low byte of the big-endian incompatible features, and 0x18 are the
+                // bits of checksums v2 and v3. Without these features, the journal's superblock has
+                // no checksum.
                 if zeroed[0x2B] & 0x18 != 0 {
                     zeroed[0xFC..0x100].fill(0);
                     let sum = checksum::crc32c_raw(!0, &zeroed);

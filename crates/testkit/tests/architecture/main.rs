@@ -11,7 +11,7 @@
 //! down. A module in the folder stands for everything below it, so an arrow counts once, in the
 //! folder where the paths of its two ends part. Arrows between a module and the modules below it do
 //! not count: a parent defines types and constants that its children share, and also calls the
-//! children. But children that use each other through the parent's imports do count.
+//! children. But arrows between children count even if they lead through the parent's imports.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::source::{self, Named, Source};
 
-/// Most imports that are followed for one path.
+/// The most imports that are followed for one path.
 const IMPORTS_MAX: usize = 16;
 
 /// A module and what is below it.

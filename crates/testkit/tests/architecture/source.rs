@@ -124,7 +124,7 @@ impl Source {
 }
 
 /// Collects the leaves of a `use` tree: the name that each leaf brings into the module, and its
-/// path. A leaf `*` brings no name (it is empty), but has a path.
+/// path. For a leaf `*`, the name is empty.
 fn use_tree(prefix: &[String], tokens: &[TokenTree], leaves: &mut Vec<(String, Named)>) {
     let mut path = prefix.to_vec();
     let mut at = 0;

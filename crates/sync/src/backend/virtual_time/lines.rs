@@ -14,7 +14,7 @@ const WORDS: usize = CPUS_MAX / 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
-    /// Also a read-modify-write.
+    /// A write or a read-modify-write.
     Write,
 }
 
@@ -178,7 +178,8 @@ impl Lines {
             && let Some((_, there)) = line.came_to.filter(|(holder, _)| *holder == cpu)
             && line.requests.is_empty()
         {
-            // The line came to this CPU last. Removing it from other caches costs nothing then.
+            // The line came to this CPU last, and no CPU has asked for it since. Then removing it
+            // from other caches costs nothing.
             line.holders = Holders::One(cpu);
             line.free_at = line.free_at.max(there.max(now) + costs.keep_ns);
             return Outcome::Hit;

@@ -57,7 +57,7 @@ pub(super) fn on_line<R>(name: &'static str, f: impl FnOnce() -> R) -> R {
     made
 }
 
-/// A hasher for consecutive numbers, which it only has to spread.
+/// A hasher whose keys are consecutive numbers. It only has to spread them.
 #[derive(Debug, Default)]
 pub(super) struct NumberHasher(u64);
 

@@ -1,7 +1,7 @@
 //! The clocks, which CPU runs next, and which CPUs wait for which lock.
 //!
-//! Everything here happens on one thread. A borrow of the state never lasts over a switch to
-//! another CPU.
+//! Everything here happens on one thread. No borrow of the state is held across a switch to another
+//! CPU.
 
 mod barging;
 
