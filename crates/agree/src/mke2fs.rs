@@ -1,7 +1,8 @@
 //! Makes start images with mke2fs.
 //!
-//! The hash of a directory's name can decide where the directory goes. So the UUID and the hash
-//! seed are fixed. With random ones, the same ageing would make a different image each time.
+//! The hash seed is fixed, because the hash of a directory's name can decide where the directory
+//! goes. With a random seed, the same ageing would give another layout each time. The UUID is fixed
+//! so that the images are equal to the byte.
 
 use std::path::Path;
 

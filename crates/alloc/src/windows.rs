@@ -229,8 +229,8 @@ impl<B: Backend> Allocator<B> {
     }
 }
 
-/// Whether a window is used as it is. With a goal, the goal must lie in it; without one, a part of
-/// it must lie in the group.
+/// Whether the search can stay in this window. With a goal, the goal must lie in the window;
+/// without one, a part of the window must lie in the group.
 fn is_usable(window: Window, goal: Option<u64>, group: Window) -> bool {
     goal.map_or_else(|| window.meets(group), |goal| window.contains(goal))
 }

@@ -123,8 +123,9 @@ impl FileSystem {
 
     /// Commits pending frees, then discards the free blocks in a range of bytes of the image, as
     /// `fstrim` does. An image file gets holes there and takes less space on its host. Free runs of
-    /// less than `at_least` bytes are left alone, and so are groups in which nothing became free
-    /// since all of their free blocks were discarded. Returns the number of bytes discarded.
+    /// less than `at_least` bytes are skipped. A group whose free blocks were all discarded earlier
+    /// is skipped, too, if nothing in it was freed after that. Returns the number of bytes
+    /// discarded.
     ///
     /// # Errors
     /// The range holds no block of the file system; `at_least` is longer than a group; the image is
@@ -280,7 +281,7 @@ impl FileSystem {
         self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate_name(engine, path)?))
     }
 
-    /// Runs an operation that creates an inode of type `kind` at a path. It is an error if the path
+    /// Runs an operation that creates a name, of a new or an existing inode of type `kind`. It is an error if the path
     /// exists already.
     pub(crate) fn on_new<T>(
         &self,

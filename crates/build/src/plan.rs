@@ -28,6 +28,9 @@ const LARGE_FILE: u64 = 1 << 31;
 /// The first size to try, in blocks: it holds an empty file system and little more.
 const BLOCKS_FIRST: u64 = 16;
 
+/// The fewest inodes of an image: the multiple of eight that holds the reserved ones.
+const INODES_MIN: u32 = 16;
+
 /// The most attempts to find a size. Each attempt gets closer, and no content needs nearly this
 /// many.
 const STEPS_MAX: usize = 200;
@@ -397,6 +400,8 @@ impl How<'_> {
         let placement = self.builder.placement;
         let mut order = Order::number(tree, 12, self.ahead, placement);
         let mut asked = (u32_from_usize(order.inodes.len()) + 12).max(self.builder.inodes.unwrap_or(0));
+        // mkfs may round a smaller number down to 8, which is less than the reserved inodes.
+        asked = asked.max(INODES_MIN);
         let (blank, homes) = loop {
             options.inodes = Some(asked);
             let blank = Blank::plan(&options, bytes)?;

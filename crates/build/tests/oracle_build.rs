@@ -161,6 +161,12 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
     };
     assert!(free(&Builder::default()).0 <= 2 * MIB, "an empty tree takes {:?}", free(&Builder::default()));
     assert_holds(&made(&source, &Builder::default()), &source);
+    for block_size in [1024, 2048] {
+        let options = Builder::default().options.block_size(block_size);
+        let small = Builder { options, ..Builder::default() };
+        assert!(free(&small).0 <= MIB / 8, "an empty tree takes {:?}", free(&small));
+        assert_holds(&made(&source, &small), &source);
+    }
     for count in [1, 30, 700, 3000] {
         for number in 0..count {
             let size = 1 + number * 7919 % 60_000;

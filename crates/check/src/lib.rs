@@ -6,8 +6,9 @@
 //! order. Findings are sorted, so that the output is the same for any number of threads. A check
 //! writes nothing; a repair ([`plan`]) is decided in memory and written by [`Plan::apply`] alone.
 //!
-//! The checker shares with the rest of blockyard only how bytes are read (`disk`), how devices are
-//! read (`device`) and how a journal is replayed (`recovery`): never the code that wrote the image.
+//! The checker shares with the rest of blockyard only the on-disk formats and checksums (`disk`),
+//! the devices (`device`) and the replay of a journal (`recovery`): never the engine or the
+//! allocator.
 
 #![forbid(unsafe_code)]
 

@@ -2,10 +2,11 @@
 //! files that the damage did not touch, and by what `e2fsck -fy` keeps of a copy. Every fourth
 //! repair also compares `-p` with `e2fsck -fp`.
 //!
-//! 64 damages of four images by default, 20,000 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
-//! another number, `PROFILE=name,name` the images, `ONLY=image:number,number` single damages, and
-//! `KEEP=folder` where images are kept that fail, or whose `-p` differs. A damage depends only on
-//! the seed, its image and its number. What e2fsck cannot repair either is counted separately.
+//! By default there are 64 damages of four images; with `BLOCKYARD_FULL=1`, 20,000 damages of all
+//! images. `REPAIRS=n` sets the number of damages, `PROFILE=name,name` selects images, and
+//! `ONLY=image:number,number` selects single damages. `KEEP=folder` names a folder for the damaged
+//! images whose repair fails or whose `-p` differs. A damage depends only on the seed, its image
+//! and its number. Damages that e2fsck cannot repair either are counted separately.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Conventions of every command: wrong usage is one line, a reader that goes away does not stop the
+//! Conventions of every command: wrong usage gives a message of one line, a reader that goes away does not stop the
 //! work, and output that cannot be written is reported.
 
 #![allow(clippy::unwrap_used)]
@@ -149,7 +149,8 @@ fn with_closed_reader(arguments: &[&str], bytes: usize, is_error: bool) -> Outpu
         command.stdout(writer);
     }
     let child = command.spawn().unwrap();
-    // The command object holds the writing end, which must be closed when the child ends.
+    // The command object holds a copy of the writing end. It is closed now, so that the reader
+    // below sees the end of the output when the child ends.
     drop(command);
     let mut seen = vec![0; bytes];
     reader.read_exact(&mut seen).unwrap();
@@ -235,7 +236,8 @@ fn closed_streams_are_no_reason_to_stop() {
     assert!(blockyard(&["cat", path.to_str().unwrap(), "/empty"]).stdout.is_empty());
 }
 
-/// --quiet leaves only errors, in every command; --json output remains.
+/// With --quiet, commands that only show something print nothing but errors. With --json, too, the
+/// objects are still printed.
 #[test]
 fn quiet_is_quiet() {
     let folder = tempfile::tempdir().unwrap();

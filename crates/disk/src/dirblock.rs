@@ -154,8 +154,8 @@ impl<'a> Entries<'a> {
         Ok(Self { block, layout, end: layout.usable(), at: 0 })
     }
 
-    /// Walks an area of any size, such as a run of an inline directory. Its entries must fill it
-    /// exactly.
+    /// Walks an area of any size, such as one of the two parts of an inline directory. The entries
+    /// must fill the area exactly.
     #[must_use]
     pub fn in_area(area: &'a [u8], layout: DirLayout) -> Self {
         Self { block: area, layout, end: area.len(), at: 0 }

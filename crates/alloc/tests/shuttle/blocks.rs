@@ -258,8 +258,9 @@ fn preallocations_are_taken_and_dropped() {
     });
 }
 
-/// Frees in the running transaction, while the previous one commits and others allocate. No cluster
-/// becomes free before the commit of the transaction that freed it, and all are free in the end.
+/// One thread frees clusters in the running transaction, while the previous one commits and a third
+/// thread allocates. No freed cluster can be allocated before the commit of the transaction that
+/// freed it, and none is pending in the end.
 #[test]
 fn frees_wait_for_their_own_commit() {
     explore(400, || {
@@ -292,8 +293,8 @@ fn frees_wait_for_their_own_commit() {
     });
 }
 
-/// Without a transaction freed clusters are handed out again at once, but never while their bits
-/// are still set.
+/// Clusters that are freed without a transaction can be allocated again at once, but never while
+/// their bits are still set.
 #[test]
 fn frees_without_a_transaction_race_with_evictions() {
     explore(400, || {
@@ -316,8 +317,8 @@ fn frees_without_a_transaction_race_with_evictions() {
     });
 }
 
-/// Clusters being trimmed belong to nobody meanwhile, no request is refused because of them, and no
-/// free is missed.
+/// While clusters are trimmed, nobody can allocate them, but no request is refused because of them.
+/// The next trim discards at most what is free, and the one after it nothing.
 #[test]
 fn trimmed_clusters_are_nobodys() {
     const DEVICE: u32 = 9;

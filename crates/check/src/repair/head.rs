@@ -1,5 +1,6 @@
 //! Fields of the superblock that are corrected before anything else is read. If one of them is
-//! wrong, sound files look wrong, and their repair would lose them. e2fsck trusts these fields.
+//! wrong, sound files look wrong, and their repair would lose them. e2fsck trusts most of these
+//! fields.
 
 mod features;
 
@@ -81,9 +82,10 @@ pub(super) fn overlay<'a>(
             format!("reserved descriptor blocks set to {count}: bitmaps and the inode table follow them");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
-    // If the checksum is still wrong, everything in the same sector as these fields may be wrong,
-    // too. A change here would make the checksum right, and then no backup would be used. If there
-    // is no backup, these fields are cleared later, when the superblock gets its new checksum.
+    // The inode numbers of features that are off are cleared only if the superblock's checksum is
+    // right. With a wrong checksum, other fields may be wrong too, and a backup should replace the
+    // superblock. But clearing the numbers would make the checksum right, and then no backup would
+    // be used. Without a backup, `seal` in `primary.rs` clears them.
     let is_sealed = |sb: &RawSuperblock| Checksums::of(sb).verify_superblock(sb).is_ok();
     if primary(&overlay).is_some_and(|sb| is_sealed(&sb) && names_files(&sb)) {
         editor::change_superblock(&overlay, clear_names)?;
@@ -125,10 +127,10 @@ fn settle_features(
     Ok(())
 }
 
-/// The finding that makes the primary superblock unusable, if it is one of these two and the only
-/// one: the total of inodes does not fit the groups, or a group has more inodes than its bitmap has
-/// bits. Then e2fsck -p stops, and e2fsck without -p takes a backup. An impossible number of blocks
-/// and a total of zero inodes have the same code, but do not count here.
+/// The finding of a wrong number of inodes, if nothing else makes the primary superblock unusable:
+/// the total does not fit the groups, or a group has more inodes than its bitmap has bits. e2fsck -p
+/// stops at such a number, and e2fsck without -p takes a backup. A total of zero inodes does not
+/// count.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();
     if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {

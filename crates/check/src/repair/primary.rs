@@ -141,10 +141,10 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Whether a backup has another UUID or checksum seed than the primary superblock, without
-    /// proof that these are right. With a wrong seed, every inode would look damaged. The proof is
-    /// that at most `unsealed_here` of the backup's own descriptors have wrong checksums: as many
-    /// as of the primary ones. A backup that cannot be opened gives no proof.
+    /// Whether a backup must not be used because its UUID or checksum seed differs from the primary
+    /// superblock's and is not proved right: with a wrong seed, every inode would look damaged. It
+    /// is proved right if no more of the backup's descriptors have wrong checksums than of the
+    /// primary ones (`unsealed_here`). A backup that cannot be opened proves nothing.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
         if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {
@@ -203,8 +203,8 @@ impl Round<'_> {
         self.faults_of(copy) == 0
     }
 
-    /// Without a backup, takes the primary superblock: it may be good except for magic, checksum or
-    /// a constant. False when its descriptors and a directory do not confirm that.
+    /// Takes the primary superblock with a new checksum: it may be good except for magic, checksum
+    /// or a constant. Returns false if its descriptors and a directory do not confirm that.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
         for log_block_size in self.log_block_sizes()? {
             let trial = OverlayDevice::new(self.device);

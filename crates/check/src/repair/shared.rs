@@ -35,8 +35,8 @@ const TRIES_MAX: u32 = 3;
 #[derive(Default)]
 struct Owned(BTreeSet<u64>);
 
-/// Separates the inodes that share clusters. Returns whether anything was done: clusters that only
-/// metadata of the file system shares are left to later passes.
+/// Separates the inodes that share clusters. Returns false if nothing was done, as when the
+/// clusters are shared only by metadata of the file system; later passes repair that.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bool, DeviceError> {
     let first = ed.volume().first_inode();
     let mut inodes: Vec<InodeNr> = findings
@@ -300,9 +300,10 @@ fn copy(ed: &Editor<'_, '_>, block: Run, to: BlockNr) -> Result<BlockNr, DeviceE
     Ok(to)
 }
 
-/// Gives an inode a copy of its translator's block when another owner keeps the present one. If the
-/// user wants no copies, or if there is no space, the inode loses its translator. Returns whether
-/// the inode was written.
+/// On an image of GNU Hurd, an inode may name a block for its translator, in the place of
+/// `i_version`. If another owner keeps this block, the inode gets a copy of it. If the user wants no
+/// copies, or if there is no space, the inode loses its translator. Returns whether the inode was
+/// written.
 fn part_translator(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let Some(block) = ed.volume().translator(slot.raw()).filter(|block| ed.volume().contains(*block)) else {

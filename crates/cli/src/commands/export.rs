@@ -1,5 +1,5 @@
 //! `blockyard export IMAGE DEST`: turns an image into a directory, a tar archive or a container
-//! image, keeping everything.
+//! image, with owners, permissions, times, attributes, links and holes.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -41,9 +41,9 @@ pub(crate) struct Args {
     /// What to export: a directory with everything in it, or (only as tar or oci) a file
     #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: OsString,
-    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which
-    /// is a directory, or on standard output an archive of it [default: tar for - and for names
-    /// ending in .tar, .tar.gz, .tgz, .tar.zst, .tar.zstd or .tzst, else dir; names of other
+    /// dir (a directory), tar (a tar archive) or oci (a directory with an OCI image layout of one
+    /// layer; on standard output, a tar archive of this directory) [default: tar for - and for
+    /// names ending in .tar, .tar.gz, .tgz, .tar.zst, .tar.zstd or .tzst, else dir; names of other
     /// archives, such as x.tar.xz, are refused]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,

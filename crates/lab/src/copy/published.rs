@@ -2,8 +2,8 @@
 //!
 //! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
-/// What the published allocation maps show after one copy of a tree over itself (818 groups, 32
-/// squares a group).
+/// Figures of one published allocation map: the state after a tree was copied over its previous
+/// copy for the `copy`-th time (818 groups, 32 squares a group).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CopyMap {
     /// `regular` or `rralloc`.
