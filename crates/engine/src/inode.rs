@@ -1,11 +1,11 @@
 //! Inodes in memory.
 //!
-//! An inode has two main locks. [`Inode::content`] is for the content as a whole: a writer has it
-//! alone, and lookups of names and attributes share it. Reads of a file hold [`Inode::shape`]
-//! instead. The content lock is taken before a handle, and may be held while waiting for a handle,
-//! for data or for other inodes. [`Inode::core`] guards the raw inode and the mapping below it. It
-//! may be taken inside a handle, and is never held while waiting for one. So a commit, which waits
-//! for handles only, can always encode every inode.
+//! An inode has two main locks. [`Inode::content`] is for the content as a whole: a writer holds it
+//! exclusively; lookups of names and attributes hold it shared. Reads of a file hold
+//! [`Inode::shape`] instead. The content lock is taken before a handle, and may be held while
+//! waiting for a handle, for data or for other inodes. [`Inode::core`] guards the raw inode and the
+//! mapping below it. It may be taken inside a handle, and is never held while waiting for one. So a
+//! commit, which waits for handles only, can always encode every inode.
 //!
 //! The raw inode ([`InodeCore::slot`]) is authoritative and is edited in place. Its size, sectors
 //! and kind of mapping are also kept decoded, because operations read them often. A changed inode
@@ -72,17 +72,18 @@ pub(crate) struct Inode {
     shape: RwLock<()>,
     waiting: RwLock<Waiting>,
     core: RwLock<InodeCore>,
-    /// The [`Epoch`] in which the inode changed; [`Epoch::NONE`] if it was encoded since. Relaxed,
-    /// because it changes under the core lock.
+    /// The [`Epoch`] in which the inode changed; [`Epoch::NONE`] if it was encoded since. Accessed
+    /// relaxed, because it changes under the core lock.
     epoch: AtomicU32,
     /// 1 + the id of the last transaction that changed the inode; 0 for none. Changes under the
-    /// core lock. Relaxed: whoever wants a change to be durable has already synchronised with it.
+    /// core lock. Accessed relaxed: a thread that wants a change to be durable has already
+    /// synchronised with the thread that made it.
     pub(crate) changed_in: AtomicU64,
-    /// As `changed_in`, but only for changes that are needed to find the content: of size and
-    /// mapping.
+    /// As `changed_in`, but only for changes of size and mapping, which are needed to find the
+    /// content.
     pub(crate) remapped_in: AtomicU64,
     /// The number of the first flush that makes the last written data durable; see
-    /// [`Flushes::ticket`]. Relaxed, because it changes under the content lock.
+    /// [`Flushes::ticket`]. Accessed relaxed, because it changes under the content lock.
     pub(crate) written: AtomicU64,
     /// The number of clusters reserved for dirty data, for readers without the content lock. It
     /// changes under that lock. A cluster is subtracted only after it was mapped or its data was
@@ -91,21 +92,21 @@ pub(crate) struct Inode {
     delayed: AtomicU64,
     /// Where the file was last read, to detect sequential reads.
     pub(crate) read_ahead: ReadAhead,
-    /// Data could not be written to the device, and this error was not reported yet. Relaxed: only
-    /// a flag.
+    /// Data could not be written to the device, and this error was not reported yet. Accessed
+    /// relaxed: the flag guards no other data.
     pub(crate) lost_data: AtomicBool,
     /// Open references, which keep an inode without links alive.
     pub(crate) opens: OpenCounts,
     /// When the file's data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
-    /// The file was truncated to length 0. As in Linux, data that is then written to it is written
-    /// back when it is closed, so that a crash after a program has replaced the content in this way
-    /// leaves no empty file. Relaxed: a hint.
+    /// The file was truncated to length 0. As in Linux, data that is written to the file afterwards
+    /// is written back when the file is closed. So a crash after a program has replaced the content
+    /// in this way leaves no empty file. Accessed relaxed: only a hint.
     pub(crate) written_at_close: AtomicBool,
     /// Damage found in a directory, which a listing reports at its end.
     pub(crate) damage: ListingDamage,
     /// Whether the inode was accessed since the clock hand of [`InodeTable`] last passed it.
-    /// Relaxed: a hint.
+    /// Accessed relaxed: only a hint.
     touched: AtomicBool,
     /// The allocator's state for this inode.
     pub(crate) space: InodeAlloc,
@@ -239,7 +240,7 @@ impl Inode {
 
     /// The data that is not on the device yet, or whose blocks are not mapped as written yet. The
     /// caller holds the content lock, or the core lock shared. The core lock suffices because data
-    /// is removed from here only after its blocks were mapped.
+    /// leaves [`Waiting`] only after its blocks were mapped: what the mapping lacks is still here.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }
@@ -534,7 +535,7 @@ impl InodeCore {
         self.slot.raw_mut().i_dtime.set(older.raw());
     }
 
-    /// As [`Self::set_orphan_link`], for an inode that may not have joined the transaction. Its
+    /// As [`Self::set_orphan_link`], for an inode that perhaps has not joined the transaction. Its
     /// table block, whose buffer is in `table`, has joined.
     pub(crate) fn relink_orphan(&mut self, older: InodeNr, table: (Arc<Buffer>, usize)) {
         self.set_orphan_link(older);

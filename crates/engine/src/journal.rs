@@ -71,7 +71,7 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 const LOG_MIN: u32 = jbd2::BLOCKS_MIN - 1;
 
 /// The least that an instrument can set `blocks_max` to. An operation that cannot be split never
-/// changes as many blocks. If it asks for more credits, as a rename may, it gets the whole
+/// changes that many blocks. If it asks for more credits, as a rename may, it gets the whole
 /// transaction.
 const TRANSACTION_MIN: usize = 64;
 
@@ -91,7 +91,7 @@ pub(crate) struct Limits {
 /// The log and its content. Commits run one at a time, so nobody waits for the lock of this state.
 struct RingState {
     log: Log,
-    /// From the oldest to the newest.
+    /// The transactions in the log, from the oldest to the newest.
     logged: VecDeque<Transaction>,
     /// How many ring blocks the transactions in `logged` occupy.
     used: u32,

@@ -1,5 +1,5 @@
 //! Makes file systems with the layout that mke2fs 1.47 makes for the same parameters. If all inputs
-//! are equal (also UUID, time and hash seed), the images are identical to the byte.
+//! are equal, UUID, time and hash seed included, the image is byte for byte that of mke2fs.
 //!
 //! There are two steps. Planning does no I/O: [`Options`] become checked parameters, then a shape
 //! (groups, inodes), then a layout (every position). Writing then clears the device and writes each

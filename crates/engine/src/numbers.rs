@@ -7,12 +7,13 @@
 use blockyard_disk::num::usize_from_u64;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Shards of in-memory data, each with its own lock: enough that 64 threads seldom collide.
+/// Number of shards of in-memory data. Each has its own lock, so 64 threads seldom collide.
 pub(crate) const SHARDS: usize = 64;
 
-/// The shard of a number. Numbers a block group apart go to different shards, and so do neighbours.
-/// The factor differs from that of [`NumberHash`]: a hash map takes the tags of its entries from
-/// the upper bits of the hash, and with the same factor these bits would be equal within a shard.
+/// The shard of a number. Neighbouring numbers are spread over the shards, and so are numbers a
+/// block group apart. The factor differs from that of [`NumberHash`]: a hash map takes the tags of
+/// its entries from the upper bits of the hash, and with the same factor most of these bits would
+/// be equal within a shard.
 pub(crate) fn shard_of(number: u64) -> usize {
     usize_from_u64(number.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 58)
 }
@@ -49,7 +50,7 @@ impl Hasher for NumberHash {
 mod tests {
     use super::{SHARDS, shard_of};
 
-    /// Numbers of inodes or blocks that are at the same index of each group, and of neighbours.
+    /// Tries neighbouring numbers, and numbers of inodes or blocks at the same index in each group.
     #[test]
     fn numbers_at_any_distance_are_spread_evenly() {
         for distance in [1, 2, 16, 64, 1712, 2048, 8192, 32_768, 32_768 * 16] {

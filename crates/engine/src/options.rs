@@ -138,7 +138,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// Called during writes, so it should do no more than wake a thread.
+/// A function that is called during writes, so it should do no more than wake a thread.
 #[derive(Clone)]
 pub struct DataNotice(pub Arc<dyn Fn() + Send + Sync>);
 

@@ -35,7 +35,7 @@ pub(crate) struct Space {
     frees_data_at_once: bool,
     broken_rule: Option<BrokenRule>,
     /// The committed transaction whose freed clusters are still held back; [`NONE_HELD`] for none.
-    /// Relaxed: used only by the thread that has the turn to commit.
+    /// Accessed relaxed, because only the thread that has the turn to commit uses it.
     held: AtomicU64,
 }
 
@@ -217,7 +217,7 @@ impl Space {
         self.groups.mark_free(handle, first, blocks)
     }
 
-    /// One metadata block (the first of a cluster), zeroed and in the transaction.
+    /// Allocates a metadata block (the first of a cluster), zeroed and joined to the transaction.
     pub(crate) fn new_metadata_block(
         &self,
         ctx: &OpContext,
@@ -230,7 +230,7 @@ impl Space {
         self.metadata_block_of(handle, claim, kind)
     }
 
-    /// Turns a claim on one metadata block into that block, zeroed and in the transaction.
+    /// Turns a claim on one metadata block into that block, zeroed and joined to the transaction.
     pub(crate) fn metadata_block_of(
         &self,
         handle: &Handle<'_>,

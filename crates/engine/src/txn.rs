@@ -55,8 +55,9 @@ pub(crate) struct Transactions<B: Backend = Native> {
     running: B::AtomicU64,
     dirty: Box<[DirtyList<B>]>,
     revoked: Mutex<BTreeSet<BlockNr>, B>,
-    /// Length of `revoked`, to be read without its lock. Relaxed: a block is allocated again only
-    /// after its former owner has revoked it, so whoever allocates it sees that revoke counted.
+    /// Length of `revoked`, to be read without its lock. Accessed relaxed: a block is allocated
+    /// again only after its former owner has revoked it, so the thread that allocates it sees a
+    /// count that includes this revoke.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
     /// The last transaction that was written at its end, or is being written. The release store in
@@ -76,10 +77,10 @@ pub(crate) struct Transactions<B: Backend = Native> {
 
 /// What a transaction changed in the cache.
 pub(crate) struct Taken<B: Backend = Native> {
-    /// In no order. The commit holds these references until readers can find the committed copies,
-    /// because the cache does not evict a buffer in use.
+    /// The changed buffers, in no particular order. The commit holds these references until readers
+    /// can find the committed copies, because the cache does not evict a buffer in use.
     pub(crate) buffers: Vec<Arc<Buffer<B>>>,
-    /// Sorted.
+    /// The revoked blocks, in ascending order.
     pub(crate) revoked: Vec<BlockNr>,
 }
 
@@ -108,8 +109,8 @@ impl<B: Backend> Transactions<B> {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// The transaction and the epoch that new handles join. Acquire pairs with the release in
-    /// [`Self::switch`].
+    /// The transaction and the epoch that new handles join. The acquire load pairs with the release
+    /// store in [`Self::switch`].
     fn now(&self) -> (TxnId, Epoch) {
         let running = self.running.load(Ordering::Acquire);
         (TxnId::new(low32(running)), Epoch::from_raw(high32(running)))

@@ -2,7 +2,7 @@
 //!
 //! Each part owns its state: the table of inodes, the groups, the allocators' space, the orphan
 //! records, the journal. The volume begins handles, and a commit collects what the parts have to
-//! write. Nothing here knows about file data or names.
+//! write. Nothing here interprets file data or names.
 
 mod commit;
 mod failure;
@@ -52,24 +52,24 @@ pub(crate) struct Volume {
     pub(crate) rules: Rules,
     read_only: bool,
     pub(crate) orphans: Orphans,
-    /// When the running transaction began, in Unix seconds (the bits of an `i64`). Relaxed: only
-    /// compared with a threshold.
+    /// When the running transaction began, in Unix seconds (the bits of an `i64`). Accessed
+    /// relaxed: it guards no other data.
     started: AtomicU64,
     pub(crate) flushes: Arc<Flushes>,
-    /// A thread has recorded the failure on the device, or is about to. Relaxed: the swap lets only
-    /// one thread do it.
+    /// A thread has recorded the failure on the device, or is about to. Accessed relaxed: the swap
+    /// alone lets only one thread do it.
     failure_noted: AtomicBool,
     /// An operation failed or panicked midway, or found damage that must make the instance
     /// read-only. From then on nothing but a record of this failure is written to the device.
-    /// Relaxed: a thread that sees the flag late changes only memory.
+    /// Accessed relaxed: a thread that sees the flag late changes only memory.
     failed: AtomicBool,
     /// The damage that was already logged, so that it is not logged again.
     damage_logged: Mutex<Vec<Corruption>>,
-    /// Keep others from writing to the devices. Released last.
+    /// Claims that keep others from writing to the devices. They are released last.
     _claims: Vec<Claim>,
     /// Counts the inodes created by this instance; input to their generations. The count starts
-    /// with the image's mount count in its high half, so that instances differ. Relaxed: only its
-    /// uniqueness matters.
+    /// with the image's mount count in its high half, so that instances differ. Accessed relaxed:
+    /// the values need only be unique.
     inodes_created: AtomicU64,
 }
 

@@ -37,7 +37,7 @@ impl DirtySince {
 
 /// The positions of all files that have one.
 pub(super) struct DirtyFiles {
-    /// The last position assigned. Relaxed: only its uniqueness counts.
+    /// The last position assigned. Accessed relaxed: positions need only be unique.
     last: AtomicU64,
     lists: Box<[List]>,
 }

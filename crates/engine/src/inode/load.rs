@@ -191,9 +191,9 @@ impl Inodes {
         }
     }
 
-    /// Reads the table block of an inode to be created and joins it to the transaction. Does
-    /// nothing if no inode in that block was ever used (those from index `unused_from` on): the
-    /// block then starts as zeroes.
+    /// Reads the table block of an inode to be created and joins it to the transaction. The group's
+    /// inodes from index `unused_from` on were never used. If the block holds only such inodes,
+    /// does nothing: the block then starts as zeroes.
     pub(crate) fn reserve_table_block(
         &self,
         handle: &Handle<'_>,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// The format that the file system wants for its journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Block numbers of 64 bits in tags.
+    /// Whether tags have 64-bit block numbers.
     pub(crate) is_64bit: bool,
-    /// Checksums of version 3.
+    /// Whether the log has checksums (version 3).
     pub(crate) has_checksums: bool,
 }
 

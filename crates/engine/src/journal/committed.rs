@@ -2,9 +2,10 @@
 //! them to readers.
 //!
 //! The images themselves are only on the log's device, so pending checkpoints take almost no
-//! memory. Reading a block whose image is here never waits for a checkpoint. An entry is replaced
-//! by a newer image of its block, and removed if the block is revoked. Otherwise it is removed only
-//! after its image was written home. While an entry is here, its log block is not overwritten.
+//! memory. Reading a block that has an entry here never waits for a checkpoint. A newer image of
+//! the block replaces the entry, and a revoke of the block removes it. Otherwise the entry is
+//! removed only after its image was written home. While an entry is here, its log block is not
+//! overwritten.
 
 use super::blocks::LogBlocks;
 use crate::txn::Prepared;

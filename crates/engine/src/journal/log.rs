@@ -26,7 +26,7 @@ impl Log {
         Self { blocks, raw }
     }
 
-    /// Writes the superblock, so that the log announces its new features. Durable.
+    /// Writes the superblock, so that the log announces its new features. The write is durable.
     pub(super) fn write_features(&mut self) -> Result<()> {
         self.write_superblock()
     }
@@ -55,7 +55,7 @@ impl Log {
     }
 
     /// Writes the tail: the oldest transaction that recovery needs is `tid`, which begins at log
-    /// block `start`. If `start` is 0, the log is empty and `tid` comes next. Durable.
+    /// block `start`. If `start` is 0, the log is empty and `tid` comes next. The write is durable.
     pub(super) fn write_tail(&mut self, start: u32, tid: TxnId) -> Result<()> {
         assert!(start == 0 || self.ring().contains(start), "the tail {start} lies outside of the ring");
         self.raw.s_start = U32::new(start);
@@ -63,13 +63,14 @@ impl Log {
         self.write_superblock()
     }
 
-    /// Marks the log empty: the next transaction is `next`, at `head`. Durable.
+    /// Marks the log empty: the next transaction is `next`, at `head`. The write is durable.
     pub(super) fn mark_empty(&mut self, next: TxnId, head: u32) -> Result<()> {
         self.raw.s_head = U32::new(head);
         self.write_tail(0, next)
     }
 
-    /// Records the error code of an instance that failed, for whoever opens the log next. Durable.
+    /// Records the error code of an instance that failed, for whoever opens the log next. The write
+    /// is durable.
     pub(super) fn write_error(&mut self, errno: u32) -> Result<()> {
         self.raw.s_errno = U32::new(errno);
         self.write_superblock()

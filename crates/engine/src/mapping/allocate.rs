@@ -65,7 +65,7 @@ impl Mapping {
         }
         let ratio = self.volume.geometry().cluster_ratio();
         let offset = logical & (ratio - 1);
-        // The tail must not enter a cluster that the next extent owns.
+        // The request must not reach into the cluster in which the next extent begins.
         let len = here.right.map_or(len, |right| len.min((right.logical & !(ratio - 1)) - logical));
         let kind = if inode.kind() == FileType::Regular { WantedFor::Data } else { WantedFor::Directory };
         debug_assert!(len > 0, "no block of the hole at {logical} may be asked for");

@@ -62,8 +62,8 @@ impl Mapping {
         })
     }
 
-    /// Maps an extent in a hole. Adds the tree blocks or indirect blocks that this needs to the
-    /// inode's block count.
+    /// Maps an extent in a hole. The tree blocks or indirect blocks allocated for this are added to
+    /// the inode's block count.
     pub(crate) fn insert_mapping(
         &self,
         ctx: &OpContext,

@@ -148,8 +148,8 @@ impl ExtentTree {
         blocks
     }
 
-    /// Writes an index entry for each of `nodes`. These are the nodes of `level` from number
-    /// `first` on.
+    /// Writes index entries for `nodes`, as many as fit in `bytes`. `nodes` are the nodes of
+    /// `level` from number `first` on.
     fn put_indexes(&self, bytes: &mut [u8], level: usize, nodes: &[u64], first: usize, block_size: u64) {
         let level = u32_from_usize(level) + 1;
         let extents_per_node = (capacity(block_size) - 1).pow(level);

@@ -179,8 +179,8 @@ impl BackupRule {
 }
 
 /// How many blocks to reserve for the descriptor table to grow, so that the file system can grow to
-/// 1024 times its size, or to 2^32 - 1 blocks if that is less. No more than the pointers of one
-/// double-indirect block.
+/// 1024 times its size, or to 2^32 - 1 blocks if that is less. At most as many as a double-indirect
+/// block has pointers.
 fn default_reserve(params: &Params, geometry: &Geometry, desc_blocks: u64) -> u64 {
     let most_blocks = geometry.blocks_count().raw().saturating_mul(1024).min(u64::from(u32::MAX));
     let most_groups = (most_blocks - params.first_block).div_ceil(geometry.blocks_per_group());

@@ -23,14 +23,14 @@ use super::tables::{self, GroupPlaces, Rules};
 /// Files of at least this size need large_file.
 const LARGE_FILE_MIN: u64 = 1 << 31;
 
-/// All positions.
+/// The positions of everything in a future file system.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) params: Params,
     pub(super) geometry: Geometry,
     pub(super) heads: Heads,
     pub(super) reserved_blocks: u64,
-    /// By group number.
+    /// The positions of each group's bitmaps and inode table, by group number.
     pub(super) places: Vec<GroupPlaces>,
     /// Blocks in use, whole clusters.
     pub(super) space: Space,

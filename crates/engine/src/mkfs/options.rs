@@ -1,9 +1,9 @@
 //! What to make: the supported parameters of mke2fs. Unset ones follow from the profile and the
 //! size.
 //!
-//! Key decision: plain public fields, with builder methods for the common ones. Nothing is checked
-//! here; [`super::params`] checks all options and their combinations in one place. Options hold all
-//! inputs: the same options on a device of the same size give the same bytes.
+//! Key decision: the fields are public, and the common ones also have builder methods. Nothing is
+//! checked here; [`super::params`] checks all options and their combinations in one place. Options
+//! hold all inputs: the same options on a device of the same size give the same bytes.
 
 use blockyard_disk::superblock::ErrorPolicy;
 
@@ -19,7 +19,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// In blocks of `block_size` bytes, rounded down.
+    /// This amount in blocks of `block_size` bytes, rounded down.
     #[must_use]
     pub const fn in_blocks(self, block_size: u64) -> u64 {
         match self {
@@ -100,8 +100,8 @@ pub struct Options {
     /// `-E lazy_itable_init=`: leave inode tables to be zeroed by the kernel; default yes. Matters
     /// only with `no_discard`: otherwise the whole device is zeroed.
     pub lazy_itable_init: Option<bool>,
-    /// `-E lazy_journal_init=`: do not zero the journal; default yes. Matters only with
-    /// `no_discard`, too.
+    /// `-E lazy_journal_init=`: do not zero the journal; default yes. This, too, matters only with
+    /// `no_discard`.
     pub lazy_journal_init: Option<bool>,
     /// `-E packed_meta_blocks=`: bitmaps, tables and journal at the start of the device.
     pub packed_meta_blocks: bool,

@@ -1,10 +1,10 @@
 //! From options to checked parameters: one block size, one feature set, all values in range and
 //! possible together.
 //!
-//! Does no I/O. Key decision: whatever can be refused by the options and the size of the device
-//! alone is refused here, with an error of one line that usually names the option. Invariant of
-//! [`Params`]: sizes are powers of two in their ranges, and `blocks` is a multiple of the cluster
-//! ratio.
+//! Does no I/O. Key decision: whatever the options and the size of the device alone show to be
+//! impossible is refused here, with an error of one line that usually names the option. Invariant
+//! of [`Params`]: sizes are powers of two in their ranges, and `blocks` is a multiple of the
+//! cluster ratio.
 
 use super::error::{Error, Result, bad_value};
 use super::feature::{
@@ -178,8 +178,9 @@ impl Params {
         Ok(inodes)
     }
 
-    /// `-E resize=`: descriptor blocks beyond those of the current size; `None` without the option
-    /// or if it needs no more. Adds resize_inode to the features if it needs some.
+    /// How many descriptor blocks `-E resize=` needs beyond those of the current size; `None`
+    /// without the option, or if it needs no more. If it needs some, adds resize_inode to the
+    /// features.
     fn resize_blocks(&mut self, options: &Options) -> Result<Option<u64>> {
         let Some(amount) = options.resize else { return Ok(None) };
         let wanted = amount.in_blocks(self.block_size());

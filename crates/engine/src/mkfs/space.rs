@@ -1,8 +1,8 @@
 //! Which blocks of a future file system are taken, as disjoint ranges.
 //!
-//! Key decision: ranges in an ordered map instead of bitmaps. A fresh ext4 image of 16 TiB has
-//! about eight thousand used ranges, but its bitmaps would be 512 MiB. Invariants: ranges are not
-//! empty, do not overlap and do not adjoin.
+//! Key decision: the ranges are kept in an ordered map, instead of bitmaps. A fresh ext4 image of
+//! 16 TiB has about eight thousand used ranges, but its bitmaps would be 512 MiB. Invariants:
+//! ranges are not empty, do not overlap and do not adjoin.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Nothing used yet below `end`.
+    /// A file system of `end` blocks, none of them used.
     pub(super) const fn new(end: u64) -> Self {
         Self { used: BTreeMap::new(), end }
     }

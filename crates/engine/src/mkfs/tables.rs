@@ -62,8 +62,9 @@ struct Placer<'a> {
 struct Item {
     /// Number of blocks.
     len: u64,
-    /// Where to look first: the end of the previous group's item of this kind in the same flex
-    /// group. For the first group of a flex group, a goal; `None` for its block bitmap.
+    /// The block where to look first: the end of the previous group's item of this kind in the same
+    /// flex group. The first group of a flex group has no previous one: its block bitmap has no
+    /// hint, and its inode bitmap and table have a goal.
     hint: Option<u64>,
 }
 
@@ -87,8 +88,10 @@ impl Placer<'_> {
         })
     }
 
-    /// Where to look for a group's bitmaps: from the start of the group on. With a stride, looks
-    /// after the room for the inode table, shifted by the stride, if the group has space there.
+    /// The block from which to look for a group's bitmaps: the start of the group. With a stride,
+    /// the first `table_len` consecutive free blocks are left for the inode table. The search then
+    /// begins `stride * group` blocks after them, modulo the length of the rest of the group, unless
+    /// that leaves no room for two bitmaps.
     fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
         if self.rules.stride == 0 {
             return range.start;

@@ -79,11 +79,13 @@ impl Namespace {
     }
 
     /// The inode of a name other than `.` and `..`. The caller holds the directory's content lock,
-    /// so neither the name nor the inode can go away. If the inode is not in use, that is therefore
-    /// damage; Linux returns EUCLEAN as well. A name for the directory itself is damage too:
-    /// locking that inode would deadlock, because the caller holds its lock. A name for an inode
-    /// that the file system keeps for itself is also damage: truncating the journal, for example,
-    /// would destroy it.
+    /// so neither the name nor the inode can go away.
+    ///
+    /// # Errors
+    /// Corruption in three cases. The inode is not in use (Linux returns EUCLEAN as well). Or it is
+    /// the directory itself: locking it would deadlock, because the caller holds its lock. Or it is
+    /// an inode that the file system keeps for itself, such as the journal: operations on the name
+    /// could destroy its content. Also errors of reading the inode.
     pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
         if self.volume.is_own_inode(number) || number == parent.number() {
             return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());

@@ -88,8 +88,8 @@ impl Namespace {
                     None
                 }
                 _ => {
-                    // `Invalid` means that the target contains the source, so the target is not
-                    // empty, whatever type the source has.
+                    // Unless the tree has a loop, `Invalid` means that the target contains the
+                    // source. So the target is not empty, whatever type the source has.
                     above.map_err(|error| {
                         if matches!(error, Error::Invalid(_)) { Error::NotEmpty } else { error }
                     })?;

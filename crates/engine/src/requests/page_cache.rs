@@ -22,10 +22,10 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
     let delays = options.delays_allocation();
     Rules {
         reserves: if delays { Reserves::Data } else { Reserves::Nothing },
-        // Without delayed allocation, nothing is reserved for the data, and the write retries
-        // itself.
+        // Without delayed allocation, nothing is reserved for the data, and the write itself tries
+        // again.
         place: if delays { Pool::Reserved } else { Pool::Ordinary },
-        // Linux requests blocks for a split like any others, with the file system's own reserve
+        // To split an extent, Linux requests tree blocks with the file system's own reserve
         // (observed on 6.18). This affects how far its counters lag.
         convert: Pool::Reserve,
         // When it zeroes a range, Linux does not use that reserve (also observed).
@@ -57,13 +57,16 @@ pub(super) struct CachedFile {
     pub(super) folios: Folios,
     /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of block ranges in an
     /// extent status tree. A range remembered as a hole may be shorter than the hole, because
-    /// blocks that are freed next to it are not added to it; `fallocate` then requests blocks in
-    /// pieces that end where the range ends. Observed with the tracepoints of the extent status
-    /// tree: a lookup that finds a hole remembers it up to the first delayed block; a punched hole
-    /// is remembered as such; truncation forgets what it cuts off; collapse range and insert range
-    /// forget everything from their start on. Reading an extent tree that consists of its root
-    /// alone remembers all holes between its extents, except holes of which a part is remembered
-    /// already.
+    /// blocks that are freed next to it are not added to it. Then `fallocate` requests blocks in
+    /// pieces that end where the range ends.
+    ///
+    /// Observed with the tracepoints of the extent status tree:
+    /// * A lookup that finds a hole remembers it up to the first delayed block.
+    /// * A punched hole is remembered as such.
+    /// * Truncation forgets what it cuts off.
+    /// * Collapse range and insert range forget everything from their start on.
+    /// * Reading an extent tree that consists of its root alone remembers all holes between its
+    ///   extents, except holes of which a part is remembered already.
     pub(super) holes: RangeSet,
     /// The state of each dirty block of the file when it became dirty.
     kinds: BTreeMap<u32, CachedAs>,

@@ -3,11 +3,13 @@
 //!
 //! A handle takes its credits when it begins and gives back the unused ones when it ends. So
 //! changed blocks and outstanding credits together do not exceed what one transaction may hold,
-//! unless a handle changes more blocks than it has credits. Each CPU slot has a pool, which draws
-//! portions of the budget. Most handles take from their slot's pool, and so share no cache line
-//! with other slots. A portion is half the budget divided by the number of pools, or more if a
-//! handle needs more. Credits that a handle gives back stay in its slot's pool. If a handle cannot
-//! get enough credits, the transaction is committed, which restores the whole budget.
+//! unless a handle changes more blocks than it has credits. If a handle cannot get enough credits,
+//! the transaction is committed, which restores the whole budget.
+//!
+//! Each CPU slot has a pool of credits. Most handles take from their slot's pool, and so share no
+//! cache line with other slots. If the pool has too few credits, it draws a portion of the budget.
+//! A portion is half the budget divided by the number of pools, or less if less is left, but at
+//! least what the handle needs. Credits that a handle gives back go to its slot's pool.
 
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};

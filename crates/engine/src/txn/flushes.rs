@@ -9,8 +9,9 @@ use std::sync::Arc;
 /// The flushes of one device.
 pub(crate) struct Flushes<B: Backend = Native> {
     device: Arc<dyn BlockDevice>,
-    /// Number of the last flush that began. Sequentially consistent, as is `done`: a write happens
-    /// before every flush whose number is the write's ticket or higher.
+    /// Number of the last flush that began. Accesses to this and to `done` are sequentially
+    /// consistent, so a write happens before every flush whose number is the write's ticket or
+    /// higher.
     begun: B::AtomicU64,
     /// Highest number of all successful flushes.
     done: B::AtomicU64,

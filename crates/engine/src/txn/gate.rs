@@ -23,7 +23,8 @@ pub(crate) struct Gate<B: Backend = Native> {
 
 struct Slot<B: Backend> {
     inside: B::AtomicU64,
-    /// Handles begun on this slot. Relaxed: only compared with a threshold.
+    /// Number of handles begun on this slot. Accessed relaxed: it only decides when a commit point
+    /// is due.
     begun: B::AtomicU64,
 }
 

@@ -292,9 +292,9 @@ fn who_syncs_is_durable() {
     });
 }
 
-/// While one thread has the turn, a thread that takes it only if it is free does not wait. The test
-/// would deadlock if it did, because the first thread waits for its end. A thread that needs the
-/// turn gets it afterwards.
+/// While one thread has the turn, a thread that takes it only if it is free does not wait. If it
+/// waited, the test would deadlock, because the first thread joins it before ending the turn. A
+/// thread that needs the turn gets it afterwards.
 #[test]
 fn who_needs_no_turn_goes_on() {
     explore(1500, || {

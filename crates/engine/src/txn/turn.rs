@@ -12,8 +12,9 @@ pub(crate) struct Turn<B: Backend = Native> {
     changed: Condvar<B>,
     /// Held by the thread that has the turn.
     held: Mutex<(), B>,
-    /// The number of commits so far, changed only by the thread that has the turn. Relaxed: a
-    /// thread that has waited for a commit, or found it durable, has already synchronised with it.
+    /// The number of commits so far, changed only by the thread that has the turn. Accessed
+    /// relaxed: a thread that has waited for a commit, or found its transaction durable, has
+    /// already synchronised with the thread that ran the commit.
     commits: B::AtomicU64,
 }
 

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_write_makes_aligned_folios_of_what_is_left_of_it() {
         let mut folios = Folios::default();
-        // 57,314 + 49,104: pages 13 to 25.
+        // 49,104 bytes from byte 57,314 on, in pages 13 to 25.
         folios.note_write(57_314..106_418);
         assert_eq!(list(&folios), [(13, 0), (14, 1), (16, 3), (24, 0), (25, 0)]);
         // Existing folios stay.
