@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 /// The orphan records of an open file system.
 pub(crate) struct Orphans {
-    /// False without a journal and on read-only instances.
+    /// Whether records are kept; false without a journal and on read-only instances.
     kept: bool,
     list: Mutex<List<Listed>>,
     file: Option<OrphanFile>,

@@ -1,4 +1,4 @@
-//! The block bitmap of a `BLOCK_UNINIT` group: the metadata in the group is used, all else is free.
+//! The block bitmap of a `BLOCK_UNINIT` group: clusters with metadata are used, all others free.
 
 use super::Groups;
 use blockyard_disk::{BlockNr, GroupNr, bitmap};
@@ -31,8 +31,8 @@ impl Groups {
         clusters.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
     }
 
-    /// Calls `f` with the blocks of every piece of metadata that may be in `group`; some may be in
-    /// other groups of its flex group.
+    /// Calls `f` with the blocks of every piece of metadata that may be in `group`; some of these
+    /// blocks may be in other groups of its flex group.
     fn each_metadata(&self, group: GroupNr, mut f: impl FnMut(Range<BlockNr>)) {
         let geometry = self.geometry();
         f(self.sb.head(group).blocks());

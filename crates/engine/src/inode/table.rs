@@ -49,7 +49,8 @@ struct Shard {
     /// How many inodes were removed so far. If an inode was removed while a thread read it from its
     /// table block, the thread must read it again.
     removals: u64,
-    /// The numbers last removed: removal n, counted from 0, is at n modulo the length.
+    /// The inode numbers removed last. That of removal `n`, counted from 0, is at index
+    /// `n % REMOVED_KEPT`.
     removed: [u32; REMOVED_KEPT],
 }
 

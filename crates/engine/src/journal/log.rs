@@ -43,7 +43,7 @@ impl Log {
         self.blocks.ring()
     }
 
-    /// The log block at which an empty log continues.
+    /// The log block at which the next transaction begins if the log is empty.
     pub(super) fn first_block(&self) -> u32 {
         let head = self.raw.s_head.get();
         if self.ring().contains(head) { head } else { self.ring().first() }

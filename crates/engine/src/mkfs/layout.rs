@@ -322,7 +322,8 @@ fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     geometry.group_first_block(GroupNr::new(best)).raw()
 }
 
-/// The group before the last one that [`middle_goal`] compares.
+/// The last group that [`middle_goal`] compares is the one after this, or the file system's last
+/// group if that comes earlier.
 const fn middle_or(first: u32, middle: u32, flex: u32) -> u32 {
     if flex > 1 && middle > flex { first } else { middle }
 }

@@ -90,8 +90,8 @@ impl Placer<'_> {
 
     /// The block from which to look for a group's bitmaps: the start of the group. With a stride,
     /// the first `table_len` consecutive free blocks are left for the inode table. The search then
-    /// begins `stride * group` blocks after them, modulo the length of the rest of the group, unless
-    /// that leaves no room for two bitmaps.
+    /// begins `stride * group` blocks after them, modulo the length of the rest of the group,
+    /// unless that leaves no room for two bitmaps.
     fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
         if self.rules.stride == 0 {
             return range.start;

@@ -1,4 +1,4 @@
-//! Numbered flushes of the file system's device, by which one can ask later whether a write has
+//! The flushes of the file system's device, numbered so that one can tell later whether a write has
 //! become durable.
 
 use crate::Result;
