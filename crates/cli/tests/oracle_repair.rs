@@ -483,6 +483,30 @@ fn a_salvage_names_the_files_that_a_cut_image_left_zeroes_of() {
     }
 }
 
+/// A repair that loses nothing leaves the copy complete (exit code 0). One that cuts a file does not
+/// (exit code 1), even if every file that is left can be copied.
+#[test]
+fn a_salvage_says_whether_the_repair_lost_something() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let content = folder.path().join("content");
+    std::fs::write(&content, vec![7; 100_000]).unwrap();
+    debugfs(&image, &format!("write {} file", content.display()));
+    let salvage = |to: &str| {
+        let there = folder.path().join(to);
+        let salvaged = code(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]);
+        (salvaged, std::fs::read(there.join("file")).ok())
+    };
+    assert_eq!(salvage("whole"), (0, Some(vec![7; 100_000])));
+    debugfs(&image, "set_inode_field /file block[0] 0");
+    let (salvaged, file) = salvage("less");
+    assert_eq!(salvaged, 1);
+    assert!(file.is_none_or(|file| file.len() < 100_000 || file.contains(&0)));
+}
+
 #[test]
 fn the_list_of_losses_has_every_block_that_is_dropped_on_request() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

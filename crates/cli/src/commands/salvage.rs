@@ -18,15 +18,15 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::longer::Longer;
 use super::{Output, get, host, image, mounted};
 
-/// Exit code if something is missing from the copy.
+/// Exit code if the repair removed or cut something, so that it is missing from the copy.
 const EXIT_INCOMPLETE: u8 = 1;
 
 /// Arguments of `blockyard salvage`.
 #[derive(clap::Args)]
 #[command(
     after_help = "The image is repaired in memory and then copied; it is not written to. Files without a name are in \
-                        DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed, or is \
-                        zeroes because the image was cut short (each reported; the rest is done), 2 wrong usage, 8 nothing can be read, or DEST is not empty."
+                        DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed, is \
+                        zeroes because the image was cut short, or is removed or cut by the repair (the rest is done), 2 wrong usage, 8 nothing can be read, or DEST is not empty."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -67,7 +67,7 @@ impl Args {
         let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
         let check = blockyard_check::Options { threads: self.threads, ..Default::default() };
         let options = RepairOptions { check, cut_at, ..RepairOptions::default() };
-        let mut zeroed = 0;
+        let mut is_incomplete = false;
         match blockyard_check::plan_with_journal(&device, journal, &options) {
             Ok(plan) => {
                 let costly = plan.actions.iter().filter(|action| action.cost > Cost::Nothing).count();
@@ -80,7 +80,8 @@ impl Args {
                         self.image.display()
                     );
                 }
-                zeroed = self.tell_zeroed(&plan);
+                self.tell_zeroed(&plan);
+                is_incomplete = plan.actions.iter().any(|action| action.cost >= Cost::Cut);
                 plan.apply_with_journal(&device, journal)?;
             }
             Err(error) => eprintln!("blockyard: {}: {error}", self.image.display()),
@@ -88,20 +89,17 @@ impl Args {
         let reader = Reader::open(Arc::new(device)).with_context(|| self.image.display().to_string())?;
         std::fs::create_dir_all(&self.dest).with_context(|| self.dest.display().to_string())?;
         let copied = get::Args::whole(self.image, self.dest).run_on(&reader, output)?;
-        Ok(if zeroed > 0 && copied == ExitCode::SUCCESS { ExitCode::from(EXIT_INCOMPLETE) } else { copied })
+        Ok(if is_incomplete && copied == ExitCode::SUCCESS { ExitCode::from(EXIT_INCOMPLETE) } else { copied })
     }
 
-    /// Reports the files that have zeroes in place of content that a truncated image lost. Returns
-    /// their number.
-    fn tell_zeroed(&self, plan: &Plan<'_>) -> usize {
+    /// Reports the files that have zeroes in place of content that a truncated image lost.
+    fn tell_zeroed(&self, plan: &Plan<'_>) {
         let is_zeroed = |action: &&Action| action.code == Code::DEVICE_SHORT && action.cost == Cost::Cut;
-        let zeroed: Vec<&Action> = plan.actions.iter().filter(is_zeroed).collect();
-        for action in &zeroed {
+        for action in plan.actions.iter().filter(is_zeroed) {
             let inode = || action.site.inode.map_or_else(String::new, |inode| format!("inode {inode}"));
             let path = action.path.as_ref().map_or_else(inode, |path| crate::terminal::escaped(path));
             eprintln!("blockyard: {}: {path}: {}", self.image.display(), action.what);
         }
-        zeroed.len()
     }
 }
 
