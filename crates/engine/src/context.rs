@@ -11,8 +11,8 @@ use blockyard_sync::CpuSlot;
 pub struct OpContext {
     /// The CPU slot: chooses shards, locality groups and per-CPU cursors.
     pub cpu: CpuSlot,
-    /// The colour, from the thread id: modulo 16, how many sixteenths of a group are added to a
-    /// goal block. Without effect on files under delayed allocation.
+    /// The colour, a number from the thread id. That many sixteenths of a group (modulo 16) are
+    /// added to a goal block. Without effect on files under delayed allocation.
     pub colour: u32,
     /// The time that the operation stores in inodes.
     pub now: Timestamp,
@@ -23,8 +23,8 @@ pub struct OpContext {
     /// Whether blocks reserved for root may be used.
     pub privileged: bool,
     /// Whether the caller caches what programs write, as a kernel does. Such a caller sets the
-    /// times of files itself. An immutable file accepts its writes, because programs may have
-    /// written these bytes before the file became immutable.
+    /// times of files itself. An immutable file accepts that caller's writes, because programs may
+    /// have written these bytes before the file became immutable.
     pub caches_writes: bool,
 }
 

@@ -542,10 +542,11 @@ impl Directories {
     }
 }
 
-/// Puts the entries of a changed directory back into its inode, as Linux does while they fit: into
-/// `i_block` and the value of the attribute `system.data`. If the value is empty but is needed now,
-/// it takes all the room that the inode has at this moment; it never grows later (observed on
-/// 6.18). Returns whether the entries fit.
+/// Puts the entries of a changed directory back into its inode: into `i_block` and the value of the
+/// attribute `system.data`. Returns whether the entries fit.
+///
+/// If the value is empty but is needed now, it gets all the room that the inode has at this moment.
+/// It never grows later, as in Linux (observed on 6.18).
 fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: DirLayout) -> Result<bool> {
     let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
     let tail_len = inline_data::tail_of(core.slot.attribute_area()).map_err(damaged)?.len();

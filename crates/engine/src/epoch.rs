@@ -11,7 +11,7 @@
 pub(crate) struct Epoch(u32);
 
 impl Epoch {
-    /// Marks an object that has not changed since it was last written.
+    /// Marks an object without a change that a commit must still copy.
     pub(crate) const NONE: Self = Self(0);
 
     /// The mark as a number.

@@ -106,8 +106,8 @@ pub enum Error {
         /// The lengths that are possible.
         possible: &'static str,
     },
-    /// An attribute that fits neither into its inode nor, beside the other attributes, into their
-    /// block.
+    /// An attribute that fits neither into its inode nor into the inode's attribute block, because
+    /// of the other attributes or its own size.
     #[error(
         "an attribute with a value of {bytes} bytes does not fit: all attributes of a file share its inode and \
          one block of {block} bytes (mkfs -O ea_inode stores large values elsewhere)"

@@ -166,8 +166,8 @@ impl<B: Backend> Buffer<B> {
         content.kind = kind;
     }
 
-    /// The epoch of the block's last change. [`Epoch::NONE`] if there was none, or if a commit has
-    /// copied the block or the block was forgotten since.
+    /// The epoch of the last change that no commit has copied yet. [`Epoch::NONE`] if there is no
+    /// such change, or if the block was forgotten.
     pub(crate) fn changed_in(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Acquire))
     }
@@ -209,9 +209,9 @@ impl<B: Backend> Buffer<B> {
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
     }
 
-    /// Runs `f` on the present bytes, and also on those set aside if the block changed again or was
-    /// forgotten after `epoch`. For the owner of a part of the block, such as an inode, which may
-    /// encode this part only some time after the owner changed in `epoch`.
+    /// Runs `f` on the present bytes. If the block changed again or was forgotten after `epoch`,
+    /// `f` also runs on the bytes that were set aside. An inode needs this: it changes in `epoch`,
+    /// but may be encoded into its table block after that epoch ended.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -255,8 +255,8 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// Call when the clock's hand passes the buffer. Returns whether the buffer may be evicted, and
-    /// clears `used`.
+    /// Call when the clock's hand passes the buffer. Returns whether the buffer is clean and was
+    /// not used since the last pass, and clears `used`.
     pub(super) fn pass_hand(&self) -> bool {
         !self.used.swap(false, Ordering::Relaxed) && !self.is_dirty()
     }

@@ -7,7 +7,8 @@ use blockyard_sync::Backend;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// How many buffers the hand examines per insertion. This bounds the time under the shard's lock.
+/// The most buffers that the hand examines per insertion. This bounds the time under the shard's
+/// lock.
 const STEPS: usize = 8;
 
 /// The blocks of one shard.

@@ -11,7 +11,8 @@ use blockyard_sync::{AtomicBool, AtomicU64, CachePadded, Ordering, RwLock, rank}
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// log2 of the number of blocks in a stripe: neighbouring blocks that lie in the same shard.
+/// log2 of the number of blocks in a stripe. In this module, a stripe is an aligned range of blocks
+/// that lie in the same shard; it has nothing to do with RAID.
 const STRIPE_BITS: u32 = 4;
 
 /// Number of shards. Each has a lock of its own.
@@ -151,8 +152,8 @@ impl CleanBlocks {
         done
     }
 
-    /// The end of the run of blocks at the start of `blocks` that are not kept. The caller has
-    /// found that `blocks.start` is not kept.
+    /// The first block of `blocks` that is kept, or `blocks.end` if none is. The caller has found
+    /// that `blocks.start` is not kept.
     pub(crate) fn missing_until(&self, blocks: Range<u64>) -> u64 {
         for (stripe, part) in stripes(blocks.start + 1..blocks.end) {
             let shard = self.shard(stripe).read();

@@ -395,7 +395,9 @@ mod tests {
         }
     }
 
-    /// Small steps end up in few pieces, and memory follows the amount of dirty data.
+    /// Appends blocks one by one, then drops them from the front on. They form few pieces. The
+    /// buffers take at most twice the memory of the dirty data while it grows, and at most about
+    /// four times that while it shrinks.
     #[test]
     fn appending_takes_few_pieces_and_at_most_twice_the_memory() {
         let pool = BufferPool::new(12, 0);

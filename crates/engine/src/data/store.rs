@@ -13,8 +13,9 @@ const READ_MAX: usize = 2 << 20;
 /// The data blocks of a device. Positions are bytes on the device.
 ///
 /// All file data is read and written through this store, except data that is logged or lies in an
-/// inode. If a block is reused for file data, whatever it held before, the new data is first
-/// written through this store, and the write replaces any kept copy. So kept data is never stale.
+/// inode. A freed block may leave a copy here. If the block is reused for file data, the new data
+/// is written through this store before it is read, and the write replaces the old copy. So no
+/// stale copy is ever read.
 pub(crate) struct DataStore {
     device: Arc<dyn BlockDevice>,
     block_bits: u32,
@@ -60,10 +61,12 @@ impl DataStore {
         Ok(self.device.read_at(place, buf)?)
     }
 
-    /// Fills the beginning of `buf` from the device, and keeps the blocks that were read. Reads
-    /// from the block of `place`, which is not kept yet, to the next block that is kept already,
-    /// but at most [`READ_MAX`] bytes. If this read fails, fills all of `buf` without reading ahead
-    /// and keeps nothing. Returns the number of bytes filled.
+    /// Fills the beginning of `buf` from the device, and keeps the blocks that were read. Returns
+    /// the number of bytes filled.
+    ///
+    /// The block of `place` is not kept yet. The read begins there and may go `ahead` blocks beyond
+    /// `buf`, but ends before the next block that is kept already, and after at most [`READ_MAX`]
+    /// bytes. If it fails, fills all of `buf` without reading ahead and keeps nothing.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
         let last = (place + u64_from_usize(buf.len()) - 1) >> self.block_bits;

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// The written pieces that are still mapped as unwritten, in the order of their writes. There are
-/// few: those of one write-back. If an observer reports the ends of I/O ([`crate::instruments`]),
-/// a piece stays until the observer has reported its end.
+/// The written pieces that are still mapped as unwritten, in the order of their writes. Usually
+/// there are few, those of one write-back. If an observer reports the ends of I/O
+/// ([`crate::instruments`]), a piece stays until the observer has reported the end of its write.
 #[derive(Debug, Default)]
 pub(crate) struct Unconverted(Vec<Range<u32>>);
 

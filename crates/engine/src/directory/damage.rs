@@ -3,14 +3,16 @@
 //! A listing reads entries in batches, in the order of their positions: the hashes of their names.
 //! A damaged index no longer leads to all leaves, so a listing must search the directory for them.
 //! The first batch that needs the leaves does this, and keeps them here for the batches that
-//! follow. So a listing searches once, unless another listing begins meanwhile.
+//! follow. So most listings search once.
 //!
-//! Names may change between batches. A listing forgets the leaves when it begins, so its batches
-//! use only leaves that were found later. A search holds the directory's content lock until it has
-//! kept the leaves here, and names change only under this lock, held exclusively. So the leaves
-//! were right when they were kept: the position of a name that stays during the listing is between
-//! the first and the last position of its leaf. Only the split of a leaf moves names to another
-//! leaf. A split adds a block, so [`Leaves::are_of`] rejects the leaves afterwards.
+//! Names may change between batches. A name that stays during the whole listing is found
+//! nevertheless:
+//! - A listing forgets the kept leaves when it begins, so its batches use only leaves that were
+//!   found later, when the name was in one of them.
+//! - A search holds the directory's content lock until it has kept the leaves here, so no name
+//!   changes in between.
+//! - Only the split of a leaf moves names to another leaf. A split adds a block, so
+//!   [`Leaves::are_of`] rejects the leaves afterwards.
 
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_sync::{AtomicU64, Mutex, Ordering, rank};
@@ -19,8 +21,8 @@ use std::sync::Arc;
 /// The damage of one directory, for its listings.
 pub(crate) struct ListingDamage {
     /// How many batches met damage since the whole directory was last read without meeting any.
-    /// Accessed relaxed: a listing continues from a position that an earlier batch returned, and
-    /// that batch counted its damage before it returned, so the listing sees this count.
+    /// Accessed relaxed: a batch counts its damage before it returns the position where the next
+    /// batch begins, so the next batch sees that count.
     met: AtomicU64,
     leaves: Mutex<Option<Arc<Leaves>>>,
 }
@@ -41,10 +43,9 @@ impl ListingDamage {
         self.met.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that the whole directory was read without meeting damage. `met` is what
-    /// [`Self::met()`] returned before that. If the count has risen since, other listings have met
-    /// damage meanwhile: the count stays, and a later listing reads the directory again. The leaves
-    /// that those listings kept are forgotten, so those listings search once more.
+    /// Notes that the whole directory was read without meeting damage, and forgets the leaves.
+    /// `met` is what [`Self::met()`] returned before that reading. If the count has risen since,
+    /// another listing has met damage, and the count stays.
     pub(crate) fn is_gone(&self, met: u64) {
         self.forget_leaves();
         let _ = self.met.compare_exchange(met, 0, Ordering::Relaxed, Ordering::Relaxed);

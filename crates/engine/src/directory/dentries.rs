@@ -93,8 +93,8 @@ impl Dentries {
         known.ask(name)
     }
 
-    /// Forgets all names, unless one was looked up lately or they are locked. Returns whether it
-    /// forgot them.
+    /// Forgets all names, unless one was looked up lately or somebody holds their lock. Returns
+    /// whether it forgot them.
     fn give_up(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {
             return false;
@@ -182,7 +182,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::{PoisonError, RwLock as Directory};
 
-    /// Names of all lengths, few enough to recur.
+    /// A name of at least `len` bytes.
     fn name(number: u32, len: u8) -> Vec<u8> {
         let mut name = format!("{number}-").into_bytes();
         name.resize(usize::from(len).max(name.len()), b'x');

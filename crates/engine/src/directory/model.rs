@@ -1,5 +1,5 @@
-//! Compares directories with a map of names. The blocks of the directories are in memory, and
-//! space can run out.
+//! Compares directories with a map of names, and lists damaged directories. The blocks of most
+//! directories are in memory, and space can run out.
 
 #![allow(clippy::as_conversions)]
 
@@ -78,8 +78,8 @@ impl DirectoryStore for Store {
         self.loads.set(self.loads.get() + 1);
         let block = self.blocks.borrow()[logical as usize].clone();
         let stored = block.0.borrow().1;
-        // If the index is damaged, nodes are read as leaves, too. On a device this fails, because
-        // nodes and leaves have their checksums at different offsets.
+        // If the index is damaged, nodes are read as leaves, too. On a device with checksums this
+        // fails, because nodes and leaves have their checksums at different offsets.
         if role == Role::Leaf && stored == Role::Index(IndexKind::Node) {
             return Err(Error::Corrupt(Corruption::new(CorruptionKind::BlockTwoKinds)));
         }
@@ -409,7 +409,7 @@ fn damaged_blocks_are_errors_that_name_the_place() {
     assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular).is_err());
 }
 
-/// Without the root of the index, all names are still listed, with an error.
+/// Without the root of the index, all names but `..` are still listed, with an error.
 #[test]
 fn a_damaged_index_hides_no_name() {
     let rules = rules(1024, true, true, false);
@@ -457,8 +457,8 @@ fn a_directory_with_a_damaged_index_is_searched_once() {
     }
 }
 
-/// A regression test: the last call of a listing meets no damage, but must report the damage that
-/// earlier calls met. For this it searched the whole directory again.
+/// The last call of a listing meets no damage, but must report the damage that earlier calls met.
+/// A regression test: for that, the last call searched the whole directory again.
 #[test]
 fn a_listing_in_several_calls_searches_once() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -516,7 +516,8 @@ fn a_listing_in_several_calls_searches_once() {
     assert_eq!((names, searches.len()), (1502, 1));
 }
 
-/// The leaves that a listing found under a damaged index stay usable while other names come and go.
+/// While other names come and go beside a damaged node of the index, a listing returns every name
+/// that stays, exactly once.
 #[test]
 fn cookies_survive_changes_beside_a_damaged_node() {
     let rules = rules(1024, true, true, false);

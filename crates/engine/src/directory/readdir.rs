@@ -3,11 +3,12 @@
 //! A cookie names the position behind an entry. Reading continues there whatever was created or
 //! removed in between, and every name that stayed is returned exactly once. Directories that have,
 //! or may get, an index are read in hash order, so no name is missed if the directory gets an index
-//! meanwhile. Other directories are read in the order of their bytes. Names that agree in both hash
-//! words share a position and are always returned together.
+//! meanwhile. Names that agree in both hash words share a position and are always returned
+//! together. Other directories are read block by block, and each block from its start.
 //!
 //! A damaged block hides only its own names: those of the other blocks are returned, together with
-//! the error. Only more than [`DAMAGED_MAX`] damaged blocks in a row end the reading.
+//! the error. Reading ends early only after more than [`DAMAGED_MAX`] damaged blocks in a row, or
+//! at an error other than damage.
 
 use super::damage::{Leaf, Leaves};
 use super::{DAMAGED_MAX, Directory, DirectoryStore, Role};

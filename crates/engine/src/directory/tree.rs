@@ -50,7 +50,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok((root, info, hasher))
     }
 
-    /// The hash function that the root names; the usual one if the root cannot be read.
+    /// The hash function that the root names; that of new indexes if the root cannot be read.
     pub(super) fn likely_hasher(&self) -> DirHasher {
         self.root().map_or_else(|_| self.rules.default_hasher(), |(_, _, hasher)| hasher)
     }

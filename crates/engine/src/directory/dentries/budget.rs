@@ -1,10 +1,12 @@
 //! The directories with cached names, and the memory limit for all of them.
 //!
-//! The placement of new inodes depends on which inodes are evicted. So caching names must have no
-//! influence on evictions, and cached names outlive the in-memory inode of their directory. They
-//! are dropped when the directory is deleted or memory is short. In the latter case the hand of a
-//! clock goes round the directories. A directory in which no name was looked up since the last pass
-//! forgets all its names. The hand does not wait: it passes over names whose lock somebody holds.
+//! Cached names do not keep the inode of their directory in memory: where new inodes are placed
+//! depends on which inodes are evicted, and caching names must not change that. The names outlive
+//! the in-memory inode. They are dropped when the directory is deleted or memory is short.
+//!
+//! When memory is short, the hand of a clock goes round the directories. A directory in which no
+//! name was looked up since the last pass forgets all its names. The hand does not wait: it passes
+//! over names whose lock somebody holds.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;

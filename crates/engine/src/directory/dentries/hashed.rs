@@ -17,8 +17,8 @@ use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 const LINES_MIN: usize = 64;
 /// Lines at which a segment is split instead of grown.
 const LINES_MAX: usize = HUGE / LINE;
-/// Largest number of hash bits that choose a segment. It bounds the size of the index. 4 GiB of
-/// names need fewer bits.
+/// Largest number of hash bits that choose a segment. It bounds the size of the index. 2^12 full
+/// segments of 2 MiB would take 8 GiB.
 const DEPTH_MAX: u32 = 12;
 /// Attempts to make room for one name.
 const TRIES: usize = 4;
