@@ -110,8 +110,8 @@ pub(crate) struct Reservations {
     reserved_len: usize,
     /// Clusters for tree or indirect blocks that write-back may have to add.
     for_mapping: u64,
-    /// An upper bound of the mapping entries that write-back may add, besides one for each reserved
-    /// cluster, or insert between existing entries.
+    /// An upper bound of the mapping entries that write-back may insert between existing ones, plus
+    /// those that it may append besides the one for each reserved cluster.
     inserts: usize,
     /// Whether the mapping changed while data was dirty. Then a reserved cluster may lie before a
     /// mapped one, so its entry may have to be inserted, not appended.

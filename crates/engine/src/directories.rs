@@ -335,9 +335,11 @@ impl Directories {
     }
 
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
-    /// false. A damaged block hides only its own names, but a call that reads on to the end of the
-    /// directory returns the error. A call that begins behind the damaged block returns the error
-    /// only if an earlier call met the damage.
+    /// false.
+    ///
+    /// A damaged block hides only its own names, but a call that reads on to the end of the
+    /// directory returns the error of the block. If the call began behind the block, it returns
+    /// that error only if an earlier call met the damage.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,

@@ -124,7 +124,7 @@ pub enum Error {
     CrossDevice,
 }
 
-/// What is wrong with an orphan entry.
+/// What is wrong with an inode that is noted as an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OrphanDefect {
     /// Its number is reserved, the orphan file's own, or beyond the last inode.

@@ -100,7 +100,8 @@ pub(crate) trait TreeStore {
     fn load(&self, block: BlockNr, depth: u16) -> Result<Self::Node>;
     /// Joins a node to the transaction. Must be called before the node is changed.
     fn prepare(&self, node: &Self::Node) -> Result<()>;
-    /// A new zeroed node, as near to `goal` as possible. `exact`: that very block is tried first.
+    /// A new zeroed node, near `goal` if there is space. With `exact`, that very block is tried
+    /// first.
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;
     /// Prepares to free a node: until the handle ends, [`TreeStore::free`] cannot fail for it.
     fn prepare_free(&self, block: BlockNr) -> Result<()>;

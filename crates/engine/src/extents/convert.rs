@@ -63,12 +63,12 @@ impl<S: TreeStore> Tree<'_, S> {
         self.split_at(piece.start)
     }
 
-    /// Converts the part `piece` of `extent`. If the piece lies at an end, next to a neighbour in
-    /// the wanted state, and `borders` allows it, moves the boundary; otherwise splits.
+    /// Converts the part `piece` of `extent`. If `borders` allows it and the converted piece can
+    /// join a neighbour, moves the boundary between the two. Otherwise splits the extent.
     ///
-    /// Then pulls the only leaf into the root if it fits there. As in Linux, this happens after
-    /// each extent, even if the tree must grow again for the next one, but not if a boundary moved
-    /// at write time (observed on 6.18).
+    /// Then pulls the only leaf into the root if it fits there. As in Linux (observed on 6.18),
+    /// this happens after each extent, even if the tree must grow again for the next one. It does
+    /// not happen if a boundary moved at write time.
     fn convert_piece(
         &mut self,
         extent: &Extent,

@@ -1,6 +1,6 @@
 //! Inserts an extent. It merges with a neighbour or gets an entry of its own. If the leaf is full,
-//! the entry goes into the next leaf, or nodes are split, or the tree gets one level more. A leaf
-//! that fits into the root afterwards is pulled into it.
+//! the entry goes into the next leaf, or nodes are split, or the tree gets one level more. If the
+//! tree has only one leaf afterwards, and the leaf fits into the root, it is pulled into the root.
 //!
 //! A split allocates one block per level below the nearest ancestor with a free entry, before
 //! anything changes. It moves only what lies right of the new entry. So an append starts a fresh
@@ -23,11 +23,10 @@ impl<S: TreeStore> Tree<'_, S> {
         // and the one before it. So a leaf with more than `ROOT_ENTRIES + 2` entries stays too full
         // for the root.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
-        // As in Linux (observed on 6.18): if `new` directly follows an extent but cannot join it,
-        // `new` first gets an entry of its own, which may then join the extent after it. It is
-        // merged into that extent directly only if its own entry would need a tree block, and none
-        // can be allocated or the tree cannot become deeper. The order matters only if the leaf is
-        // full.
+        // If `new` directly follows an extent that it cannot join, it first gets an entry of its
+        // own, which may then join the extent after it (as in Linux, observed on 6.18). If there is
+        // no room for an entry of its own, `new` is merged into the extent after it directly. The
+        // order matters only if the leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {
@@ -107,10 +106,12 @@ impl<S: TreeStore> Tree<'_, S> {
         Err(Error::FileTooLarge)
     }
 
-    /// Extends the entry before or after `new` to cover `new`. If `new` fills the gap between these
-    /// two, they become one. As in Linux (observed on 6.18), if the entry before `new` grows, it
-    /// also joins the one before itself: a write-back may have separated these two. Returns whether
-    /// `new` was merged.
+    /// Extends the entry before `new`, or else the entry after it, to cover `new`. Returns whether
+    /// that was possible.
+    ///
+    /// An entry before `new` that has grown also joins its own neighbours on both sides. As in
+    /// Linux (observed on 6.18), that includes the left one, from which a write-back may have
+    /// separated it.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);

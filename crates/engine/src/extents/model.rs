@@ -185,7 +185,7 @@ impl World {
     fn set_state(&mut self, range: Range<u32>, unwritten: bool, budget: u32) {
         match self.tree(budget).set_state(range.clone(), unwritten) {
             Ok(()) => self.model.range_mut(range).for_each(|(_, value)| value.1 = unwritten),
-            // Pieces before the failure are converted; nothing else may have changed.
+            // Pieces before the failure may be converted. Every block is mapped where it was.
             Err(_) => {
                 let now = read_all(&self.root, &self.store);
                 assert_eq!(

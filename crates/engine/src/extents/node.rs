@@ -161,7 +161,7 @@ pub(super) fn close_gap(bytes: &mut [u8], index: usize, n: usize) {
     set_count(bytes, entries - n);
 }
 
-/// Moves entry `index` and all behind it to `to`, behind the entries there.
+/// Moves entry `index` and all behind it to the node `to`, behind the entries of `to`.
 pub(super) fn move_tail(bytes: &mut [u8], index: usize, to: &mut [u8]) {
     let (entries, have) = (count(bytes), count(to));
     debug_assert!(index <= entries && have + entries - index <= max(to), "no room for what moves");

@@ -3,11 +3,14 @@
 //!
 //! A piece is a run of blocks that write-back maps at once. As in Linux, each piece stays in an
 //! extent of its own until it is converted. These extents can split a full leaf, which stays split.
-//! Here the device has the data when a write returns, so all pieces are converted once the last is
-//! mapped. In a kernel, I/O ends later: some threads convert pieces while others already map new
-//! ones, in no fixed order. To follow a kernel, an observer can report the ends of its I/O
-//! ([`crate::instruments`]); conversions then wait for these reports. Even so, an operation that
-//! makes data durable first converts the pieces of this data.
+//!
+//! In the engine, the device has the data when a write returns. So a write-back converts all its
+//! pieces once it has mapped the last.
+//!
+//! In a kernel, I/O ends later: some threads convert pieces while others already map new ones, in
+//! no fixed order. To follow a kernel, an observer can report the ends of the kernel's I/O
+//! ([`crate::instruments`]). Conversions then wait for the reports. But an operation that makes
+//! data durable converts the pieces of that data without waiting.
 
 use super::Files;
 use super::limits::RUN_CREDITS;

@@ -29,8 +29,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries that one piece may add to the mapping: two if it cuts an unwritten extent, and one for
-/// each partly dirty cluster at its ends. The reservation of such a cluster counts as one entry,
-/// but it ends when the piece is mapped.
+/// each partly dirty cluster at its ends. The reservation of a cluster counts as one entry, too,
+/// but the mapping of the piece ends that reservation while data of the cluster is still dirty.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -284,7 +284,7 @@ impl LockedFile<'_> {
     }
 
     /// Writes to the chosen blocks and maps them. Returns the blocks. No handle is open during
-    /// device I/O: a commit would wait for it, and everybody for the commit.
+    /// device I/O: a commit would wait for that handle, and new handles for the commit.
     fn write_as_planned(&self, all: Part<'_>, mut plan: Plan<'_>, behind_end: bool) -> Result<Range<u32>> {
         let piece = plan.extent.logical..plan.extent.end();
         self.files.write_at_place(all, piece.clone(), plan.extent.physical)?;

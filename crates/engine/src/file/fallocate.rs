@@ -245,14 +245,13 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Makes a hole. As in Linux (observed on 6.18), it reaches at most to the end of the page that
-    /// holds the file's end. A hole that starts at or behind the file's end frees nothing: blocks
-    /// preallocated there stay.
+    /// Makes a hole, as Linux does (observed on 6.18). A hole that goes beyond the end of the file
+    /// reaches to the end of the page that holds that end, so the last block is freed as a whole. A
+    /// hole that starts at or behind the end of the file frees nothing: blocks preallocated there
+    /// stay.
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;
         let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));
-        // A hole that goes beyond the end of the file extends to the end of the page, so the last
-        // block is freed as a whole. A hole that ends exactly at the end of the file ends there.
         let limit = self.files.size_limit(self.inode.core().map);
         let end = if bytes.end > size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
@@ -292,8 +291,8 @@ impl LockedFile<'_> {
             zeroed?;
         }
         self.forget_pages(all.clone());
-        // As in Linux, this comes last: it looks up blocks and remembers holes that it finds, and
-        // these must not change the requests above.
+        // As in Linux, the edges come last. Zeroing them looks up blocks and remembers the holes
+        // that it finds, and a remembered hole would change the requests above.
         self.zero_edges(&all)?;
         self.touch_times(Touched::Content)
     }

@@ -212,12 +212,14 @@ impl LockedFile<'_> {
         self.files.volume.patiently(self.ctx, || self.files.allocate_inline(self.ctx, self.inode, content))
     }
 
-    /// Moves the content to a dirty block and gives the file an empty map, as Linux does. If this
-    /// is committed before write-back, a crash in between loses the content. So the engine does it
-    /// only in three cases: there is no content; allocation is delayed and no commit has the
-    /// content yet; or the engine imitates Linux's page cache with delayed allocation. (Linux
-    /// always does it, but reserves space only with delayed allocation.) Returns whether it has
+    /// Moves the content to a dirty block and gives the file an empty map. Returns whether it has
     /// done so.
+    ///
+    /// Linux always does this. But if the empty map is committed before write-back, a crash in
+    /// between loses the content. So the engine does it only in three cases:
+    /// - there is no content;
+    /// - allocation is delayed, and no commit has the content yet;
+    /// - the engine imitates Linux's page cache with delayed allocation.
     fn delay_inline(&mut self, content: &[u8]) -> Result<bool> {
         let always = content.is_empty() || self.files.writing.delays_inline();
         let may_be_new = self.inode.core().inline_since.is_some() && self.files.volume.delays_allocation();
