@@ -1,4 +1,4 @@
-//! The cache of metadata blocks: bounded, sharded, with one lock per block that is held briefly.
+//! The cache of metadata blocks, bounded and sharded. Each block has a lock, held only briefly.
 //!
 //! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
 //! lock is held only while bytes are loaded, read, copied or changed, so owners that share a block

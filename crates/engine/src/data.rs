@@ -175,8 +175,8 @@ impl Reservations {
         self.for_mapping
     }
 
-    /// Notes clusters reserved for the mapping, and entries that may be inserted between existing
-    /// ones.
+    /// Notes clusters reserved for the mapping, and how many more entries write-back may insert or
+    /// append, besides one for each reserved cluster.
     pub(crate) fn note_reserved_for_mapping(&mut self, clusters: u64, inserts: usize) {
         self.for_mapping += clusters;
         self.inserts += inserts;
@@ -192,7 +192,7 @@ impl Reservations {
         std::mem::take(&mut self.for_mapping)
     }
 
-    /// An upper bound of the entries that write-back may insert between existing ones.
+    /// The entries noted by [`Self::note_reserved_for_mapping`] so far.
     pub(crate) fn inserts(&self) -> usize {
         self.inserts
     }

@@ -30,9 +30,8 @@ impl<S: TreeStore> Tree<'_, S> {
         self.change_state(range, unwritten, Borders::MoveInRoomyLeaves)
     }
 
-    /// Makes the mapped blocks of `range` written, as Linux does at write time: if a written
-    /// neighbour can take them over, it does, even if the leaf is full, and nothing is split
-    /// (observed on 6.18).
+    /// Makes the mapped blocks of `range` written, as Linux does at write time (observed on 6.18).
+    /// If a written neighbour can take blocks over, no extent is split, even in a full leaf.
     pub(crate) fn initialise(&mut self, range: Range<u32>) -> Result<()> {
         self.change_state(range, false, Borders::Move)
     }

@@ -17,8 +17,8 @@ impl<S: TreeStore> Tree<'_, S> {
 
     /// Makes sure that no entry reaches over the end of `range`: splits an entry that starts before
     /// the range, and drops the head of one that starts inside. Linux (observed on 6.18) splits in
-    /// both cases. In a full leaf one can tell the difference, because a split makes the tree grow.
-    /// So an entry of a full leaf is always split here too, if there is space for it.
+    /// both cases. The difference shows only in a full leaf, where a split needs room elsewhere. So
+    /// an entry of a full leaf is split here, too, if there is space.
     fn cut_at_end(&mut self, range: &Range<u32>, freed: &mut impl FnMut(Extent)) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -109,8 +109,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Pulls the only leaf of a tree of depth 1 back into the inode if its entries fit there. Linux
-    /// does this after inserting and converting, not after removing. It is optional: if the leaf
-    /// cannot be freed, it stays.
+    /// does this after inserting and converting, not after removing. If the block of the leaf
+    /// cannot be freed, the tree stays as it is.
     pub(super) fn pull_into_root(&mut self) -> Result<()> {
         if node::depth(self.root) != 1 || node::count(self.root) != 1 {
             return Ok(());

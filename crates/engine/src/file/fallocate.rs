@@ -304,8 +304,8 @@ impl LockedFile<'_> {
             self.reserve_for_change(entries)?;
             self.files.mark_unwritten(self.ctx, self.inode, blocks.clone())?;
         }
-        // The order matters: while a block is dirty, nobody reads it from the device. Once it is
-        // not, it must not count as unconverted, or readers would get its old data.
+        // The order matters. Nobody reads a dirty block from the device. But readers would get the
+        // old data of a block that is no longer dirty and still counts as unconverted.
         self.inode.waiting_mut().unconverted.take(blocks);
         self.forget_dirty(blocks.clone());
         Ok(())
