@@ -128,7 +128,7 @@ fn one_image_of_several_is_chosen() {
     for (reference, platform, told) in [
         (None, Some("linux/amd64"), "2 images fit linux/amd64"),
         (Some("new"), Some("linux/arm/v7"), "0 images fit linux/arm/v7"),
-        (Some("other"), None, "there are: none"),
+        (Some("other"), None, "no image is named other; there are: new, old"),
         (Some("new"), Some("linux/arm64/v9"), "(linux/arm64/v8)"),
     ] {
         let error = chosen(reference, platform).unwrap_err().to_string();
