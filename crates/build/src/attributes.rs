@@ -2,9 +2,9 @@
 //! partly in each. Up to [`REFCOUNT_MAX`] inodes whose blocks would hold equal lists share one
 //! block. With `ea_inode`, a large value can have an inode of its own, which equal values share.
 //!
-//! [`Homes`] lists only inodes with attributes outside the inode. Value inodes are numbered after
-//! all others. Until then, [`Value::Inode`] holds the value's index in `Homes::values`. It holds no
-//! hash yet, because the hash depends on the UUID.
+//! [`Homes`] lists only inodes with attributes outside the inode. Value inodes get the last inode
+//! numbers, when all others are known. Until then, [`Value::Inode`] holds the value's index in
+//! `Homes::values`, and no hash, because the hash depends on the UUID.
 
 use crate::error::{Error, Result};
 use crate::numbering::Order;
@@ -52,7 +52,7 @@ pub(crate) struct StoredValue {
     pub(crate) references: u32,
 }
 
-/// The attributes that are stored outside inodes.
+/// Where the attributes are stored of each inode that cannot hold all of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     of: HashMap<Option<NodeId>, Placed>,
@@ -106,7 +106,8 @@ impl Homes {
         self.of(id)?.block.map(|block| &self.blocks[block])
     }
 
-    /// The size in bytes of each value that an inode refers to, directly or through its block.
+    /// The sizes in bytes of the values that have inodes of their own and to which an inode refers,
+    /// directly or through its attribute block.
     pub(crate) fn values_of(&self, id: Option<NodeId>) -> impl Iterator<Item = u64> {
         let inode = self.of(id).map(|placed| &placed.inode);
         let lists = inode.into_iter().chain(self.block_of(id).map(|block| &block.list));
@@ -188,7 +189,7 @@ fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
 struct Finding {
     homes: Homes,
     room: Room,
-    /// For each list that is stored in blocks: the latest of them, as an index into `homes.blocks`.
+    /// The latest block that holds a list, as an index into `homes.blocks`.
     known: HashMap<AttributeList, usize>,
     /// The index of each value in `homes.values`.
     value: HashMap<Vec<u8>, u32>,

@@ -47,7 +47,7 @@ pub(crate) struct Contents<'t> {
     reader: Option<Reader>,
     /// The image's inode that was read last.
     inode: Option<Inode>,
-    /// The readers of the trees that this one is merged from.
+    /// For a merged tree, the readers of the trees that were merged.
     parts: Vec<Self>,
 }
 
@@ -82,8 +82,8 @@ impl<'t> Contents<'t> {
         }
     }
 
-    /// The open host file that holds the content, and the position of `offset` in it. `None` if no
-    /// host file holds the content unchanged, or if that file is no longer open.
+    /// The open host file that holds a file's content, and the position of `offset` in that file.
+    /// `None` if the content is in an image, or in a host file that is not open now.
     pub(crate) fn file_of(&self, id: NodeId, offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
         let stored = self.tree.directory(id.directory).stored(id.child).unwrap_or(0);
         match &self.tree.origin {

@@ -1,6 +1,6 @@
 //! Where the content's blocks go: all content forms one sequence, which is laid over the free
 //! blocks of a new file system. By default, directories come first, then files in the order of
-//! their inodes; see [`Placement`]. Attribute values come last.
+//! their inodes; see [`Placement`]. Attribute values with inodes of their own come last.
 
 use crate::attributes::Homes;
 use crate::error::{Error, Result};
@@ -203,9 +203,9 @@ impl<'a> Content<'a> {
                 |runs: &[Run]| self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
             let needed = nodes_for(&runs);
             if needed <= nodes {
-                // With this many nodes before it, the data may fall into fewer runs, which need
-                // fewer nodes. But with fewer nodes before it, the data would fall into more runs
-                // again. So split runs until they need all the nodes.
+                // The nodes precede the data. Moved by this many nodes, the data may lie in so few
+                // runs that fewer nodes are enough. But behind fewer nodes, the data lay in more
+                // runs. So keep the nodes, and split runs until all nodes are needed.
                 while nodes_for(&runs) < nodes {
                     cut_longest(&mut runs, cluster);
                 }

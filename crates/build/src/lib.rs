@@ -1,10 +1,12 @@
 //! Makes ext4 images from trees of files.
 //!
-//! The tree is read first (names, attributes, sizes). Then the whole image is laid out. By default
-//! the file system is hardly larger than the tree needs, and its directories lie together. Each
-//! file is in one piece unless fixed metadata is in the way. The inodes are in the order of the
-//! tree. Then everything is written once. The bytes depend only on the tree and the options, not on
-//! the machine, the number of threads, or the order in which the host lists directories.
+//! The tree is read first (names, attributes, sizes). Then the whole image is laid out. Last, it is
+//! written.
+//!
+//! By default the file system is hardly larger than the tree needs, and its directories lie
+//! together. Each file is in one piece unless fixed metadata is in the way. The inodes are in the
+//! order of the tree. The bytes depend only on the tree and the options, not on the machine, the
+//! number of threads, or the order in which the host lists directories.
 //!
 //! ```no_run
 //! use blockyard_build::{Builder, Tree};

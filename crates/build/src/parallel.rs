@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 /// Calls `work` for `count` parts in at most `threads` threads (at least one), each with its own
-/// state. After an error no thread begins another part. If several threads fail, one of their
-/// errors is returned.
+/// state. A thread that sees that another one failed begins no further part. If several threads
+/// fail, one of their errors is returned.
 pub(crate) fn each<S>(
     threads: usize,
     count: usize,

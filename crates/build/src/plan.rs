@@ -39,14 +39,14 @@ const STEPS_MAX: usize = 200;
 /// own size. Each further attempt would lay out the content once more.
 const NEAR: u64 = 256;
 
-/// The search assumes that an image can shrink by at most twice its spare blocks and this many
-/// blocks of metadata.
+/// The search assumes that an image can shrink by at most twice its spare blocks plus this many
+/// blocks.
 const SAVED: u64 = 64;
 
 /// The size of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// As small as the content allows, plus some free space.
+    /// About the smallest size that holds the content and some free space.
     Auto(Room),
     /// A size in bytes.
     Bytes(u64),
@@ -304,8 +304,9 @@ impl How<'_> {
     /// has larger tables. So smaller sizes are tried, too.
     fn smallest(&self, tree: &mut Tree, room: Room, first: u64) -> Result<Found> {
         let block = self.block_size();
-        // A requested journal may take at most half of the free blocks. Smaller sizes are not
-        // tried, because a file system that is too small for any journal would be made without one.
+        // A requested journal may take at most half of the free blocks, so the image has at least
+        // twice the size of the journal. The search must not start below that: a file system too
+        // small for any journal would be made without one.
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
         // If the block size is 0, the first attempt fails.
         let mut blocks = first.max((2 * journal).checked_div(block).unwrap_or(0));
@@ -406,8 +407,8 @@ impl How<'_> {
             options.inodes = Some(asked);
             let blank = Blank::plan(&options, bytes)?;
             let homes = Homes::find(tree, &order, shape(&blank, &options).attribute_room())?;
-            // An inode may have an attribute block only with this feature. Revision 0 has no
-            // features: such an inode is refused later.
+            // An inode may have an attribute block only with the feature `ext_attr`. Revision 0 has
+            // no features: with it, an inode that needs such a block is refused later.
             let has_feature = blank.features().compat.contains(Compat::EXT_ATTR);
             if !homes.blocks.is_empty() && !has_feature && options.revision != Some(0) {
                 options.features.push("ext_attr".to_owned());
@@ -644,9 +645,9 @@ impl Tree {
     }
 }
 
-/// The most data blocks that a file with a block map may have. The map and the 32-bit count of
-/// sectors (`i_blocks`) both limit the blocks of a file. This is the smaller limit, less the
-/// indirect blocks of such a file.
+/// The most data blocks that we allow in a file with a block map. The map and the 32-bit count of
+/// sectors (`i_blocks`) both limit the blocks of a file. The result is the smaller limit, less the
+/// indirect blocks of a file of that many blocks.
 fn map_max(shape: &Shape) -> u64 {
     let bits = shape.block_size.trailing_zeros();
     let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);

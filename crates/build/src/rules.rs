@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::str::FromStr;
 
 /// A pattern for names, as in tar, with `*`, `?` and `[...]`. These wildcards also match a slash. A
-/// pattern matches a path if it matches the whole path, or everything after any one of its slashes.
-/// A pattern with a leading slash matches only whole paths.
+/// pattern matches a path if it matches the whole path, or all that follows one of the path's
+/// slashes. A pattern with a leading slash matches only whole paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Pattern);
 

@@ -26,7 +26,7 @@ const EXTENT_MAX: u64 = 32_768;
 struct Counts {
     files: u64,
     extents: u64,
-    /// How many extents there would be if every range of data were in one piece.
+    /// The fewest extents that could hold the data.
     least: u64,
     /// Directories whose blocks are not consecutive.
     parted_directories: u64,

@@ -268,8 +268,8 @@ fn the_size_makes_room_for_the_journal_that_is_asked_for() {
     }
 }
 
-/// Files with more extents than the inode holds, more blocks than a group has, and holes: the image
-/// holds them, and is smaller than their length.
+/// The files have more extents than the inode holds, more blocks than a group has, and holes. The
+/// image holds them all in less than 128 MiB, although one of them alone has a size of 200 MiB.
 #[test]
 fn large_and_sparse_files_keep_their_shape() {
     if !require(&["root", "e2fsck", "mount"]) {

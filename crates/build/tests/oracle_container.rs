@@ -14,8 +14,8 @@ use blockyard_testkit::{e2fsck_clean, require};
 use layout::{Layout, image, sh};
 use sha2::{Digest, Sha256};
 
-/// Scripts that make the layers. With each goes a script that makes the same change directly in the
-/// tree that the layers before it give. (The first layer is copied.)
+/// For each layer, a script that makes the layer, and a script that makes the same change directly
+/// in the expected tree. The first layer needs no second script: it is copied.
 const LAYERS: [(&str, &str); 6] = [
     (
         "mkdir -p usr/lib etc/conf.d var/cache/deep/er; ln -s usr/lib lib; echo one >usr/lib/one; echo base >etc/base

@@ -1,5 +1,5 @@
-//! Five realistic container images. The result of building each one equals a plain extraction,
-//! layer by layer, with GNU tar.
+//! Five container images, two of them modelled on real ones. Each unpacks to the same tree as a
+//! plain extraction, layer by layer, with GNU tar.
 
 #![allow(clippy::unwrap_used)]
 

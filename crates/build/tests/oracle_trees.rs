@@ -1,6 +1,6 @@
-//! Random trees give the same bytes from a directory and from archives of it, with any number of
-//! threads. The smallest image has little free space, e2fsck finds it clean, and Linux shows the
-//! tree. Each test tries a few trees, or many with `BLOCKYARD_FULL=1`. The environment variable
+//! Random trees give the same bytes from a directory and from archives of it, with one, two and
+//! eight threads. The smallest image has little free space, e2fsck finds it clean, and Linux shows
+//! the tree. Each test tries a few trees, or many with `BLOCKYARD_FULL=1`. The environment variable
 //! `SEED` sets the first tree's seed.
 
 #![allow(clippy::unwrap_used)]

@@ -44,11 +44,11 @@ impl Tree {
         Self::read_by(top, threads, &Rules::default())
     }
 
-    /// As [`Tree::read`], but skips names that the rules are sure to leave out. Such files may be
-    /// unreadable, large, or changing: they are neither opened nor looked at. All excluded names
-    /// are skipped. If every pattern to include has a leading slash, a name is also skipped if no
-    /// pattern matches it or a directory above it, and no pattern can match anything below it.
-    /// [`Tree::apply`] must follow for the rest of the rules.
+    /// As [`Tree::read`], but skips names that the rules are sure to leave out. Such files are
+    /// neither opened nor looked at, so they may be unreadable, large, or changing. All excluded
+    /// names are skipped. A name that is not included is skipped only if no pattern to include can
+    /// match anything below it; a pattern without a leading slash always can. [`Tree::apply`] must
+    /// follow for the rest of the rules.
     ///
     /// # Errors
     /// As [`Tree::read`].
@@ -172,7 +172,7 @@ impl Tree {
 }
 
 /// Splits a path into as few parts as possible, each short enough to be opened. Each part costs a
-/// system call, and in a deep tree almost every directory has such a path.
+/// system call, and in a deep tree almost every directory has a path of several parts.
 fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), path);
     while rest.len() > PATH_LONGEST {

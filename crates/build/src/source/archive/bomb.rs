@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 /// Any stream may decompress to this many bytes.
 const FREE: u64 = 1 << 30;
-/// A longer stream may have this many bytes for each compressed byte, counted from its start. Text
-/// and programs have 3 to 20.
+/// A stream that yields more than [`FREE`] bytes may yield this many for each compressed byte,
+/// counted from the start of the stream. Text and programs yield 3 to 20.
 const RATIO_MAX: u64 = 250;
 
 /// The most bytes of checksums and the like at the end of a stream. A decoder yields no content for
@@ -26,7 +26,8 @@ pub(super) struct AtHand {
 }
 
 impl AtHand {
-    /// Whether the decoder can produce more content from what is buffered.
+    /// Whether the decoder can probably produce more content from what is buffered. If the buffer
+    /// ends within a compressed block, the decoder may have to read the stream first.
     pub(super) fn has_more(&self) -> bool {
         self.waiting.get() > SUMS_MAX
     }

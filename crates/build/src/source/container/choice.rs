@@ -25,9 +25,9 @@ const ABOUT: &str = "vnd.docker.reference.type";
 pub struct Choice {
     /// The name or tag of the image, as it is stored; `None` accepts any.
     pub reference: Option<String>,
-    /// The platform of the image; `None` takes the image for this machine, or else the only image.
-    /// In a Docker archive the platform does not choose an image: the one chosen by `reference`
-    /// must have it, and `None` accepts any.
+    /// The platform of the image. In an OCI layout, `None` takes the image for this machine, or
+    /// else the only image. In a Docker archive, `reference` alone chooses the image, which must
+    /// then have this platform; `None` accepts any.
     pub platform: Option<Platform>,
 }
 
@@ -133,9 +133,10 @@ impl Descriptor {
 }
 
 impl Choice {
-    /// The manifest of the only matching image in an index. If none matches and no platform was
-    /// asked for, it is that of the only image with the name asked for. `below` reads a nested
-    /// index, `of` the configuration of an image.
+    /// The manifest of the only image in an index that has the name and the platform asked for. If
+    /// no platform was asked for, the platform is this machine's; if no image fits, the manifest of
+    /// the only image with the name is returned. `below` reads a nested index, and `of` reads the
+    /// configuration of an image.
     pub(super) fn among(
         &self,
         index: &Index,
