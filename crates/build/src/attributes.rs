@@ -52,7 +52,7 @@ pub(crate) struct StoredValue {
     pub(crate) references: u32,
 }
 
-/// Where the attributes are stored of each inode that cannot hold all of its own.
+/// For each inode whose attributes do not all fit into it: where they are stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     of: HashMap<Option<NodeId>, Placed>,
@@ -189,7 +189,7 @@ fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
 struct Finding {
     homes: Homes,
     room: Room,
-    /// The latest block that holds a list, as an index into `homes.blocks`.
+    /// For a list, the latest block that holds it, as an index into `homes.blocks`.
     known: HashMap<AttributeList, usize>,
     /// The index of each value in `homes.values`.
     value: HashMap<Vec<u8>, u32>,

@@ -35,8 +35,8 @@ pub enum Error {
         asked: u64,
         /// A size in bytes above `asked` that holds the content, about as small as possible.
         needed: u64,
-        /// The smallest size in bytes that holds the content, if it is below `asked`. An image of
-        /// that size has a smaller journal.
+        /// About the smallest size in bytes that holds the content, if it is below `asked`. An
+        /// image of that size has a smaller journal.
         smaller: Option<u64>,
     },
     /// The options of the file system are wrong.

@@ -1,6 +1,6 @@
 //! Extended attributes that an image does not keep, because Linux does not allow them on an ext4
-//! file. In the `system.` namespace only the two access control lists are allowed. The name
-//! `system.data`, for example, holds the content of inline files.
+//! file. In the `system.` namespace only the two access control lists are allowed. One that is not
+//! is `system.data`: ext4 itself stores the content of inline files under this name.
 
 use crate::acl;
 use blockyard_disk::xattr;

@@ -373,8 +373,9 @@ impl How<'_> {
         u64::from(self.options.block_size.unwrap_or(4096))
     }
 
-    /// The error for `asked` bytes, which do not hold the content. The default journal grows in
-    /// steps with the image, so a smaller image can have more room.
+    /// The error for `asked` bytes, which do not hold the content. It names a larger size that
+    /// does, and a smaller one if there is one: the default journal grows in steps with the image,
+    /// so a smaller image can have more room.
     fn too_small(&self, tree: &mut Tree, asked: u64) -> Error {
         let mut bytes_from = |first| {
             let found = self.smallest(tree, Room::Bytes(0), first)?;
@@ -408,7 +409,7 @@ impl How<'_> {
             let blank = Blank::plan(&options, bytes)?;
             let homes = Homes::find(tree, &order, shape(&blank, &options).attribute_room())?;
             // An inode may have an attribute block only with the feature `ext_attr`. Revision 0 has
-            // no features: with it, an inode that needs such a block is refused later.
+            // no features, so an inode that needs such a block is refused later.
             let has_feature = blank.features().compat.contains(Compat::EXT_ATTR);
             if !homes.blocks.is_empty() && !has_feature && options.revision != Some(0) {
                 options.features.push("ext_attr".to_owned());

@@ -21,9 +21,8 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Returns a block. If it is not among the blocks that were read last, reads it together with
-    /// the `more` blocks after it; with fewer if the file system ends before, or if one read would
-    /// exceed [`BYTES_MAX`].
+    /// Returns a block. If the block is not among those that were read last, reads it together with
+    /// up to `more` blocks after it, in one read of at most [`BYTES_MAX`].
     pub(crate) fn block(
         &mut self,
         volume: &Volume<'_>,

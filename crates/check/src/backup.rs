@@ -25,7 +25,7 @@ const CHUNK: usize = 1 << 20;
 /// The most copies that are tried.
 const COPIES_MAX: usize = 16;
 
-/// A backup of the superblock that can be read.
+/// A copy of the superblock that was read and is sound.
 #[derive(Debug)]
 pub(crate) struct Backup {
     /// The block that holds it.
@@ -50,8 +50,8 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
     bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
 }
 
-/// The backups in the first ten groups that have one with sparse_super, if groups have the usual
-/// size. They are in the order in which they are tried: by block size, then by group.
+/// The backups in the first ten groups where `sparse_super` puts them, found as if groups had the
+/// usual size. Sorted in the order in which they are tried: by block size, then by group.
 pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
     BLOCK_BITS

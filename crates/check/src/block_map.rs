@@ -10,7 +10,7 @@
 //!
 //! A page exists only once something was claimed in its group (for `twice`: claimed again), so a
 //! group without claims costs two empty slots. All operations are relaxed: the maps are read only
-//! after the threads were joined, which orders them.
+//! after the threads were joined, and joining orders the reads after the claims.
 
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -2,8 +2,8 @@
 //!
 //! e2fsck's codes are `0xPPNNNN`, with the pass (0 to 6) in the high byte. Ours are `0xF0PPNN`,
 //! again with the pass that they belong to. A code is an error when `e2fsck -n` calls a file system
-//! with it unclean, and a note otherwise. Three kinds of findings are notes:
-//! - those after which e2fsck still counts the file system as clean if nothing is repaired;
+//! with such a finding unclean, and a note otherwise. Three kinds of findings are notes:
+//! - those that e2fsck can leave unrepaired and still call the file system clean;
 //! - most of what e2fsck finds before pass 1, because it does not affect e2fsck's verdict;
 //! - what e2fsck does not look at.
 //!
@@ -14,7 +14,7 @@
 pub enum Severity {
     /// The file system is not clean.
     Error,
-    /// Worth knowing; e2fsck too calls such a file system clean.
+    /// Worth knowing. A file system with only notes is clean, for e2fsck, too.
     Note,
 }
 

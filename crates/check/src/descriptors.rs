@@ -85,7 +85,8 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
     }
     if !sound {
-        // These flags are ignored, and the bitmaps are read from the disk, as in e2fsck.
+        // Like e2fsck, do not believe the flags that say that bitmaps on disk are not valid: the
+        // bitmaps are read.
         flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     }
     let group = place_bitmaps(volume, nr, desc, sink);

@@ -125,8 +125,9 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
 
 /// The directories that are walked, in the order of their lowest blocks.
 ///
-/// Directories that together map more than twice the blocks of the file system share blocks, which
-/// is reported. A directory that would exceed this is left out, which bounds the time.
+/// The walked directories together map at most twice as many blocks as the file system has, which
+/// bounds the time. A directory that would exceed this is left out. Directories exceed it only if
+/// they share blocks, which is reported elsewhere.
 fn affordable<'f>(volume: &Volume<'_>, facts: &'f Facts) -> Vec<&'f DirFact> {
     let all = facts.groups.iter().flat_map(|group| &group.directories);
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);

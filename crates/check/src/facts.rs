@@ -111,7 +111,8 @@ pub(crate) struct InlineBody {
 pub(crate) enum Policy {
     /// Can be compared with other known policies.
     Known([u8; Policy::LEN]),
-    /// Of a later version. It equals no other policy, not even another unknown one.
+    /// Of a later version. It never counts as the policy of another inode, even if that one is
+    /// unknown, too.
     Unknown,
     /// Missing or damaged, which was reported.
     Unusable,
@@ -195,7 +196,7 @@ pub(crate) struct GroupFacts {
     pub(crate) usages: Usages,
 }
 
-/// Usage by id, in one map each for users, groups and projects: the order of
+/// Usage by id: one map for users, one for groups and one for projects, in the order of
 /// [`QuotaType::ALL`](blockyard_disk::quota::QuotaType::ALL).
 pub(crate) type Usages = [BTreeMap<u32, Usage>; 3];
 

@@ -1,7 +1,7 @@
 //! Findings: what the checker reports, in an order that does not depend on threads.
 //!
-//! A finding is a [`Code`], a [`Site`] and a sentence. Findings sort by (pass, site, code,
-//! sentence): two checks of the same image give the same list, whatever the number of threads.
+//! A finding is a [`Code`], a [`Site`] and a detail. Findings sort by (pass, site, code, detail):
+//! two checks of the same image give the same list, whatever the number of threads.
 //! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work, a [`Ledger`]
 //! a limited number per check, and both count the rest. But a repair must know every faulty inode.
 //! So errors of passes 1 and 4 beyond the limits still leave a record of their inode and code: 8
@@ -92,7 +92,7 @@ pub struct Finding {
     pub pass: u8,
     /// Where it was found.
     pub site: Site,
-    /// What was found: e2fsck's number for the problem, if e2fsck has one.
+    /// What was found: e2fsck's number for the problem, or one of ours if e2fsck has none.
     pub code: Code,
     /// Particulars: values found and expected. May be empty.
     pub detail: String,

@@ -98,8 +98,8 @@ fn batches(plan: &Plan) -> Vec<Batch> {
     batches
 }
 
-/// Whether a file is known to have only data blocks: it has no holes and no attribute block of its
-/// own, and its blocks are at most four, for which it needs no index node.
+/// Whether a file is known to have only data blocks: it has no holes, no attribute block of its
+/// own, and at most four blocks, for which the inode needs no index node.
 fn is_plain(content: &Content<'_>, id: NodeId, logical: &[Range<u64>]) -> bool {
     let node = content.tree.node(id);
     let blocks = if node.kind == FileType::Regular { content.shape.blocks(node.size) } else { 1 };

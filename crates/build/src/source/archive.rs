@@ -24,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use tar::EntryType;
 
-/// The prefix of names in a layer that remove another name.
+/// In a layer, a name that begins with this prefix removes another name.
 const WHITEOUT: &[u8] = b".wh.";
 /// What follows the prefix in one special name. That name removes everything that the lower layers
 /// have in its directory.

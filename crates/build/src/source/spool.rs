@@ -1,4 +1,4 @@
-//! An unnamed file that holds the content of files until the layout is known.
+//! An unnamed file that holds the content of files until it can be written to the image.
 
 use crate::error::{Error, Result};
 use blockyard_disk::num::u64_from_usize;

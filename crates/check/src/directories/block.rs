@@ -22,9 +22,10 @@ pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
 /// Bytes of the shortest encrypted name: one block of the cipher.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
-/// What is remembered of a directory's names from block to block. Without an index: a hash of each
-/// name, to find repeated names (not with casefold, and not if there is only one block). With an
-/// index: the lowest and highest hash below each node.
+/// What is remembered of a directory's names from block to block:
+/// - Without an index: a hash of each name, to find repeated names. Not kept for a directory of one
+///   block, and with casefold.
+/// - With an index: the lowest and the highest hash below each node.
 pub(super) struct Names {
     hasher: DirHasher,
     seen: Option<HashSet<u64>>,
@@ -41,7 +42,8 @@ impl Names {
         Self { hasher, seen: wanted.then(HashSet::new), spans: Spans::new() }
     }
 
-    /// Records a name, up to [`Self::LIMIT`] names. Returns whether an earlier block has it.
+    /// Records the hash of a name, up to [`Self::LIMIT`] names. Returns whether the hash was
+    /// recorded before, which means that an earlier block has the name.
     fn repeated(&mut self, name: &[u8]) -> bool {
         let hasher = self.hasher;
         self.seen.as_mut().filter(|seen| seen.len() < Self::LIMIT).is_some_and(|seen| {

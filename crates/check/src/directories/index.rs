@@ -36,8 +36,8 @@ pub(super) struct Bounds {
 /// What a block is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// A block whose names are not compared with an index: there is none, some part of it cannot be
-    /// read, or its hash is not computed.
+    /// A block whose names are not compared with an index: the directory has no index, some part of
+    /// the index cannot be read, or the hash that the index uses is not computed.
     Linear,
     /// The root: only `.` and `..` are names.
     Root,

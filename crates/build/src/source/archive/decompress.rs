@@ -3,8 +3,8 @@
 //!
 //! A few buffers circulate between the two: at most [`BUFFERS`] wait for the reader while the
 //! thread fills one more. The thread ends with the stream, at the first error, or when the reader
-//! is gone. Before a read from the stream that it can foresee, it sends what it has, because the
-//! read may block for as long as the stream's writer likes.
+//! is gone. If the thread expects that it must read from the stream next, it first sends what it
+//! has, because the read may block for as long as the stream's writer likes.
 
 use super::CHUNK;
 use super::bomb::{AtHand, Counted, Expanding};

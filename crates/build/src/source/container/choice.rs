@@ -134,9 +134,9 @@ impl Descriptor {
 
 impl Choice {
     /// The manifest of the only image in an index that has the name and the platform asked for. If
-    /// no platform was asked for, the platform is this machine's; if no image fits, the manifest of
-    /// the only image with the name is returned. `below` reads a nested index, and `of` reads the
-    /// configuration of an image.
+    /// no platform was asked for, the image for this machine is taken, or, if there is none, the
+    /// only image with the name. `below` reads a nested index, and `of` reads the configuration of
+    /// an image.
     pub(super) fn among(
         &self,
         index: &Index,
