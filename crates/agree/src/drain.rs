@@ -1,7 +1,7 @@
-//! Drains the kernel's trace buffers while a trace is played, so that the size of the buffers does
-//! not limit the length of the trace. After every 64th line, the player drains all buffers if one
-//! of them is more than half full. No separate reader does this, because it would run at the same
-//! time as the kernel's work on the file system.
+//! Drains the kernel's trace buffers between the lines that are played, so that any number of lines
+//! can be played. After every 64th line, the player drains all buffers if one of them is more than
+//! half full. The player does this itself: a separate reader would run at the same time as the
+//! kernel's work on the file system.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -19,7 +19,7 @@ pub(super) struct Drain {
     pipe: fs::File,
     /// The statistics file of each CPU's buffer.
     stats: Vec<PathBuf>,
-    /// All buffers are emptied once one holds more than this many bytes.
+    /// A check empties all buffers if one of them holds more than this many bytes.
     most: u64,
     lines: usize,
     taken: Vec<u8>,

@@ -20,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::fs::{FallocateFlags, XattrFlags};
 
-/// Alignment that every device accepts for direct I/O.
+/// Alignment of direct I/O. Devices whose logical blocks have at most 4 KiB accept it.
 const DIRECT_ALIGNMENT: usize = 4096;
 
 /// Largest single write.
@@ -43,7 +43,7 @@ pub(crate) struct Driver {
     pub(crate) operations: u32,
     /// Block size in bytes.
     pub(crate) block: u64,
-    /// Whether the files are mapped by indirect blocks. If so, loads must not call `fallocate`.
+    /// Whether the files are mapped by indirect blocks. If so, loads must not preallocate.
     pub(crate) indirect: bool,
 }
 

@@ -86,7 +86,7 @@ impl Start<'_> {
         self.aged.map_or(FRESH.to_owned(), ToString::to_string)
     }
 
-    /// Makes and ages the image at a path, and describes it.
+    /// Makes the image at a path, ages it if asked to, and describes it.
     fn image(&self, path: &Path) -> anyhow::Result<Image> {
         fs::File::create(path)?.set_len(self.kind.mib << 20)?;
         mke2fs::make(self.kind.mke2fs, path)?;
@@ -106,7 +106,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates, ages and mounts an image, and starts to observe it.
+    /// Creates an image, ages it if asked to, mounts it, and starts to observe it.
     ///
     /// # Errors
     /// When a program or the kernel refuses, when the image cannot be aged, when a program's output
@@ -348,8 +348,8 @@ mod tests {
     use super::*;
     use crate::images::IMAGES;
 
-    /// A regression: mke2fs chose the hash seed at random. The seed decides where directories go,
-    /// so the same ageing never made the same image twice.
+    /// A regression: mke2fs chose the hash seed at random. The hash seed can decide where a directory
+    /// goes, so repeating an ageing made a different image.
     #[test]
     fn an_aged_image_is_made_again_as_it_was() {
         if !blockyard_testkit::require(&["mke2fs", "dumpe2fs"]) {

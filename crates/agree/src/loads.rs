@@ -15,7 +15,8 @@ pub struct Load {
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// Whether it needs `fallocate`, which files mapped by indirect blocks do not support.
+    /// Whether it preallocates with `fallocate`, which files mapped by indirect blocks do not
+    /// support.
     pub(super) allocates: bool,
     pub(super) run: fn(&mut Driver) -> anyhow::Result<()>,
 }
@@ -54,7 +55,7 @@ pub const LOADS: [Load; 18] = [
     load("mixed", "a random mix of the operations above", mixed),
 ];
 
-/// Fills part of the free space with one file, before a load on a nearly full file system.
+/// Fills part of the free space with one file, so that the load finds the file system nearly full.
 pub(super) fn fill_part(driver: &mut Driver, percent: u32) -> anyhow::Result<()> {
     let Some(open) = driver.open("filler")? else { return Ok(()) };
     let bytes = driver.free_bytes()? / 100 * u64::from(percent);

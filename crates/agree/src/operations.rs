@@ -209,8 +209,8 @@ struct Side {
     device: Arc<dyn BlockDevice>,
 }
 
-/// While this value exists, no other comparison runs on the machine, and the kernel's flusher
-/// writes nothing back on its own.
+/// While this value exists, no other comparison runs on the machine, and the kernel does no
+/// periodic write-back.
 pub struct Session {
     _quiet: Quiet,
 }

@@ -186,8 +186,8 @@ pub struct Outcome {
     pub via: Via,
     /// The request after admission and clamping.
     pub orig: Spot,
-    /// The goal when the search ended: after normalisation, and after the stream goal and trimming
-    /// have changed it, if they did (searches only).
+    /// The goal when the search ended (searches only). Normalisation, the stream goal and trimming
+    /// may have changed it.
     pub goal: Spot,
     /// What was found (searches) or taken (preallocations).
     pub result: Spot,
@@ -283,7 +283,7 @@ pub struct End {
     pub stats: Vec<String>,
     /// Number of requests that began while a request of another thread was open. A failed request
     /// counts as open until its thread requests, releases or frees something. If the number is not
-    /// 0, the order of events is uncertain.
+    /// 0, the recorded order of events may be wrong.
     pub overlaps: u32,
 }
 

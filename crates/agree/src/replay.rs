@@ -33,7 +33,7 @@ pub struct Agreement {
     pub image: String,
     /// State of the image at the start: `fresh`, or its ageing.
     pub state: String,
-    /// Whether cheap criteria used the group indexes (`mb_optimize_scan`).
+    /// Whether the kernel's scan mode was the optimised one (`mb_optimize_scan`).
     pub optimize_scan: bool,
     /// Seed of the ageing and of the load.
     pub seed: u64,
@@ -553,8 +553,9 @@ mod tests {
         assert_eq!(replay.translate(&Request { ino: 8192, ..theirs }).inode_group, GroupNr::ZERO);
     }
 
-    /// 32,668 clusters from 100 on are one chunk each of 4, 8, 16 and 128 to 4096, and three of
-    /// 8192. Columns of zeroes above the largest order do not matter.
+    /// The 32,668 clusters from 100 on form one chunk of 4 clusters, one of 8, one of 16, one of
+    /// each power of two from 128 to 4096, and three of 8192. Columns of zeroes above the largest
+    /// order do not matter.
     #[test]
     fn groups_are_equal_in_every_column() {
         let first = [32_668, 1, 100, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 3];

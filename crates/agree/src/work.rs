@@ -2,7 +2,7 @@
 //! and a private trace instance named like the directory.
 //!
 //! Only devices and instances made here are touched. A [`Scratch`] unmounts, detaches and removes
-//! them when it is dropped. The next run does the same after one that was killed.
+//! them when it is dropped. If a run was killed, the next run does the same for what it left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,9 @@ impl WorkDirectory {
         self.0.path().join("mnt")
     }
 
-    /// Creates the mount points of the image and of tracefs. Attaches the image to a loop device
-    /// that reports itself as rotational or not. Returns the device's name, without `/dev/`.
+    /// Creates the mount points of the image and of tracefs. Attaches the image to a loop device,
+    /// which then reports itself as rotational if asked to. Returns the device's name, without
+    /// `/dev/`.
     pub(super) fn attach(&self, rotational: bool) -> Result<String> {
         for name in ["mnt", "trace"] {
             fs::create_dir(self.0.path().join(name))?;
@@ -76,8 +77,8 @@ impl WorkDirectory {
         Ok(())
     }
 
-    /// Stops recording and returns the trace. A trace with gaps is useless: a buffer that was too
-    /// small is an error.
+    /// Stops recording and returns the trace. A buffer that was too small is an error, because a
+    /// trace with gaps is useless.
     pub(super) fn recorded(&self) -> Result<String> {
         fs::write(self.instance().join("tracing_on"), "0")?;
         for cpu in fs::read_dir(self.instance().join("per_cpu"))? {

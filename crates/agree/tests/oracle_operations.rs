@@ -1,4 +1,4 @@
-//! Level 2 on the running kernel: the same operations leave the same image, and both sides decide
+//! Level 2 on the running kernel: the same operations leave the same layout, and both sides decide
 //! alike.
 
 #![allow(clippy::unwrap_used)]
@@ -56,7 +56,7 @@ fn agree_on(
     Some(agreement)
 }
 
-/// The trace given by this text, or made by the generator of this name.
+/// The trace that `kind` holds as text, or that the generator named `kind` makes.
 fn lines_of(kind: &str, seed: u64) -> Vec<Line> {
     if kind.starts_with('{') {
         return blockyard_trace::read(kind.as_bytes()).unwrap();
@@ -149,7 +149,7 @@ fn decisions_end_with_the_trace() {
     assert!(decisions.of > 0 && decisions.equal == decisions.of, "{decisions:?}: {:?}", agreement.first);
 }
 
-/// Compares where everything lies after a short trace. `lines` is its text.
+/// Asserts that everything lies in the same places after a short trace, whose text is `lines`.
 fn assert_same_places(lines: &str, mke2fs: &str, mount: &str) {
     let Some(agreement) = agree(lines, mke2fs, mount, Other::Engine) else { return };
     let shares = &agreement.shares;

@@ -315,8 +315,8 @@ pub struct DecisionShares {
 /// Where two lists of decisions first diverge, as positions in both lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parting {
-    /// Where they first differ in the request, in the clusters chosen, or in whether a search or a
-    /// preallocation gave these.
+    /// Where they first differ in the request, in the clusters chosen, or in whether the clusters
+    /// came from a search or from a preallocation.
     pub choice: Option<(usize, usize)>,
     /// Where any field first differs, for example the criterion by which the same clusters were
     /// found.
@@ -453,7 +453,8 @@ mod tests {
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
     }
 
-    /// Both allocated and refused blocks count; blocks that write-back maps do not.
+    /// Blocks that a write allocates immediately count as `allocated`, and so do blocks that it is
+    /// refused. A range that write-back maps counts only as one of the `pieces`.
     #[test]
     fn blocks_placed_at_once_are_counted() {
         let mapped = |flags: &str, ret: i32| {

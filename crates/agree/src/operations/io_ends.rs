@@ -8,8 +8,8 @@
 //!
 //! Each conversion is recorded with its CPU and with how many of the kernel's decisions, mapped
 //! ranges, allocated blocks and retries came before it in its line. The engine gets the conversion
-//! once it has done as many of each in that line, or has made more decisions there, or is in a
-//! later line.
+//! when its own counts in that line have reached these numbers. If they never match, it gets the
+//! conversion after one more decision in that line, or in a later line.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -144,7 +144,7 @@ mod tests {
     }
 
     /// A conversion is due when the engine has allocated as many blocks immediately as the kernel
-    /// had, or after its next decision. Most such blocks lie in a cluster that is already
+    /// had, or after the engine's next decision. Most such blocks lie in a cluster that is already
     /// allocated, so decisions do not show which of the blocks came before the conversion.
     #[test]
     fn what_ended_between_blocks_placed_at_once_is_given_between_them() {

@@ -22,7 +22,7 @@ pub struct Piece {
     pub unwritten: bool,
 }
 
-/// Everything that an inode occupies on the image.
+/// Which blocks an inode occupies on the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileLayout {
     /// Its number.
@@ -249,8 +249,8 @@ mod tests {
         assert!(!is_used(&layout, 32_767), "the last block of an image that is nearly empty");
     }
 
-    /// The inode maps 12 blocks, and its indirect block 256. One more needs the double indirect
-    /// block and an indirect block below it.
+    /// An inode maps 12 blocks directly and 256 through its indirect block. A file with one block
+    /// more needs two further blocks: the double-indirect block and an indirect block below it.
     #[test]
     fn a_block_map_has_its_indirect_blocks() {
         let layout = layout(mkfs::Options::ext3(), |fs, ctx| {
