@@ -4,11 +4,13 @@
 //! their cheap values decide. Their exact sums are read when a decision could depend on the lag.
 //! Preallocated and pending clusters count as free here, as in `statfs`.
 //!
-//! Invariant: free >= reserved by delayed allocation, once counts that do not fit are taken back. A
-//! request without a reservation takes its clusters from the free count when it is admitted, before
-//! the search. A request that seems to fit is counted first and then checked again. If it does not
-//! fit after all, its count is taken back. So two concurrent requests are never both promised the
-//! last cluster. Near the limit, a lock lets only one caller check at a time.
+//! A request without a reservation takes its clusters from the free count when it is admitted,
+//! before the search. Every request is counted before its last check, and its count is taken back
+//! if it does not fit. So two concurrent requests are never both promised the last cluster. Near
+//! the limit, a lock lets only one caller check at a time.
+//!
+//! Invariant: free >= reserved by delayed allocation, except while a count that does not fit has
+//! not been taken back yet.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};
@@ -118,8 +120,8 @@ impl<B: Backend> Admission<B> {
     }
 
     /// Promises `n` clusters: `count` counts them, and `take_back` undoes that when they do not fit
-    /// after all. Returns whether they fit. A request that does not fit at first sight is not
-    /// counted at all. So the lag of the counters stays as it is, as in Linux.
+    /// after all. Returns whether they fit. A request that already fails the check before `count`
+    /// is not counted at all, so it does not change the lag of the counters, as in Linux.
     fn promise(&self, n: u64, flags: RequestFlags, count: impl FnOnce(), take_back: impl FnOnce()) -> bool {
         let (mut count, take_back) = (Some(count), take_back);
         if self.is_plenty(n) {

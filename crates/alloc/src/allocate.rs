@@ -217,8 +217,8 @@ impl<B: Backend> Allocator<B> {
 
     /// Searches. If that finds nothing, drops preallocations and searches again. If dropping gave
     /// back no clusters, searches again with strict checks instead. There are at most two retries
-    /// in all, unless `space_retries` sets no limit. Then the search is repeated as long as
-    /// dropping gives back clusters, and at most twice with strict checks. A request that takes
+    /// in all, unless `space_retries` sets no limit. Without a limit, the search is repeated as long
+    /// as dropping gives back clusters, and at most twice with strict checks. A request that takes
     /// only its goal is searched for once.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space

@@ -288,7 +288,7 @@ impl<B: Backend> Allocator<B> {
         self.table.lock_of(group)
     }
 
-    /// Whether anybody holds the group's lock; stale when the call returns.
+    /// Whether anybody holds the group's lock. The answer may be out of date when the call returns.
     #[doc(hidden)]
     #[must_use]
     pub fn is_group_locked(&self, group: GroupNr) -> bool {

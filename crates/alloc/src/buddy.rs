@@ -6,9 +6,9 @@
 //! power-of-two run around it, at most `2^(orders-1)` long, that is wholly free. So loading,
 //! splitting and merging always agree, and a model test can recompute the chunks.
 //!
-//! Buddies of neighbouring groups are built one after the other and lie side by side on the heap,
-//! but different CPUs work on them. So the words end with padding, which keeps the buddy of each
-//! group in cache lines of its own.
+//! Buddies of neighbouring groups are often built one after the other and lie side by side on the
+//! heap, but different CPUs may work on them. So the words end with padding, which keeps the buddy
+//! of each group in cache lines of its own.
 //!
 //! Invariants: `free = popcount(level 0)`; `counters[k] = popcount(level k)` for `k >= 1`;
 //! `sum(counters[k] * 2^k) = free`; `fragments` = number of maximal free runs; nothing free lies
@@ -191,7 +191,7 @@ impl Buddy {
         }
     }
 
-    /// The lowest used cluster at or after `from`, at most the group's size.
+    /// The lowest used cluster at or after `from`; the group's size if there is none.
     #[inline]
     #[must_use]
     pub(crate) fn next_used(&self, from: u32) -> u32 {

@@ -130,9 +130,9 @@ impl AllocConfig {
         if stripe > 1 { clusters.next_multiple_of(stripe) } else { clusters }
     }
 
-    /// How many groups are prefetched at a time: those of eight flex groups, or 32 groups without
-    /// flex groups; never more than there are. Of each flex group, only the groups whose bitmaps
-    /// fit into 32 MiB count.
+    /// How many groups are prefetched at a time: as many as eight flex groups have, or 32 without
+    /// flex groups, but never more than the file system has. A flex group counts for at most as many
+    /// groups as have 32 MiB of bitmaps.
     fn default_prefetch(&self) -> u32 {
         let geometry = &self.geometry;
         let batch = if geometry.flex_size() > 1 {

@@ -1,8 +1,8 @@
 //! Errors of the allocator. Running out of space is a normal answer: [`NoSpace`] says what could
 //! still help.
 //!
-//! A free that contradicts the bitmaps, or a bitmap that contradicts its descriptor, is corruption
-//! of the image: a [`Corruption`] with its kind and location.
+//! A free that contradicts the bitmaps, or a bitmap that contradicts its descriptor, is reported as
+//! corruption of the image: a [`Corruption`] with its kind and location.
 
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, GroupNr};
 
@@ -34,9 +34,11 @@ pub enum AllocError {
         /// The error that the [`GroupSource`](crate::GroupSource) returned.
         source: SourceError,
     },
-    /// A free of no blocks, or of blocks that are free already, wait for a commit, lie outside the
-    /// file system, or lie in a corrupt group. Also an allocation that found nothing while some
-    /// group is corrupt. The bitmap of a corrupt group contradicts its descriptor.
+    /// One of the following. (The bitmap of a corrupt group contradicts its descriptor.)
+    ///
+    /// - A free of no blocks, or of blocks outside the file system.
+    /// - A free of blocks that are free already, wait for a commit, or lie in a corrupt group.
+    /// - An allocation that found nothing while some group is corrupt.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.

@@ -2,7 +2,7 @@
 //!
 //! The fields are those of the kernel's tracepoints `ext4_mballoc_alloc` and
 //! `ext4_mballoc_prealloc`, so that a recorded kernel run and ours can be compared line by line. An
-//! event is 64 bytes and is copied once.
+//! event has 64 bytes.
 
 use std::sync::Arc;
 
@@ -44,8 +44,7 @@ pub enum EventKind {
 pub struct AllocEvent {
     /// What was asked for (after clamping).
     pub original: EventExtent,
-    /// The goal at the end: after normalisation, the stream goal and trimming, as far as they
-    /// applied.
+    /// The goal at the end. Normalisation, the stream goal and trimming may have changed it.
     pub goal: EventExtent,
     /// What was found, before the asked part was cut from it. For a request that an existing
     /// preallocation served, only the part taken.
@@ -58,8 +57,11 @@ pub struct AllocEvent {
     pub scanned: u16,
     /// Final request flags, low 16 bits.
     pub flags: u16,
-    /// Criterion at the end: 0 to 4 by the ladder, 5 when all criteria were exhausted
-    /// (`visit=scan`), 4 by searches without the ladder, 0 for exact goals and preallocations.
+    /// Criterion at the end:
+    ///
+    /// - with the ladder 0 to 4, or 5 when all criteria were exhausted (`visit=scan`),
+    /// - without the ladder 4,
+    /// - for exact goals and preallocations 0.
     pub criterion: u8,
     /// How the request ended.
     pub kind: EventKind,

@@ -41,7 +41,7 @@ const BLOCK_UNINIT: u32 = 1 << 18;
 /// A prefetch has dealt with the group: it told the source that the bitmap will probably be loaded,
 /// or the bitmap needs no reading.
 const PREFETCHED: u32 = 1 << 19;
-/// No cluster has become free since a trim of all free ones began.
+/// A trim of all free clusters began, and no cluster has become free since.
 const TRIMMED: u32 = 1 << 20;
 /// Bits 0..8 hold the stored largest order + 1, bits 8..16 the stored average order + 1.
 const ORDER_MASK: u32 = 0xff;
@@ -50,8 +50,8 @@ const AVERAGE_SHIFT: u32 = 8;
 /// The bit of `residency` that says that the bitmap is loaded. The lower bits count pins.
 const LOADED: u32 = 1 << 31;
 
-/// One block group. It has two cache lines of its own, because processors fetch lines in pairs and
-/// neighbouring groups serve different CPUs.
+/// One block group. It has two cache lines of its own, because some processors fetch lines in pairs
+/// and neighbouring groups may serve different CPUs.
 #[repr(align(128))]
 pub(crate) struct Group<B: Backend> {
     // The summary. Searches read it without the lock. Relaxed accesses are enough: before a search
@@ -73,7 +73,7 @@ pub(crate) struct GroupState<B: Backend> {
     pub(crate) loaded: Option<Box<CachePadded<Buddy>>>,
     pub(crate) pending: Option<Box<PendingTree<B>>>,
     preallocs: Vec<Arc<Prealloc<B>>>,
-    /// Number of loads. If it changed while a bitmap was read, that bitmap is stale.
+    /// Number of loads. If it changed while a bitmap was read, that bitmap may be stale.
     generation: u32,
     acquisitions: u32,
     waits: u32,
@@ -189,7 +189,7 @@ impl<B: Backend> Group<B> {
         }
     }
 
-    /// Whether nothing has become free since a trim of all free clusters began.
+    /// Whether a trim of all free clusters began and nothing has become free since.
     pub(crate) fn is_trimmed(&self) -> bool {
         self.shape.load(Ordering::Relaxed) & TRIMMED != 0
     }

@@ -19,7 +19,7 @@ pub struct FirstBlock {
     pub group: GroupNr,
     /// Whether the inode is a regular file.
     pub regular: bool,
-    /// Number of the process that requests the block; only its value modulo 16 matters.
+    /// Id of the thread that requests the block; only its value modulo 16 matters.
     pub colour: u32,
     /// Whether blocks are chosen at write-back.
     pub delayed: bool,
@@ -28,7 +28,8 @@ pub struct FirstBlock {
 }
 
 /// The policy's goal for an inode without blocks nearby. With delayed allocation, no colour moves
-/// the goal of a regular file: the write-back thread, whose colour is 0, asks for all its data.
+/// the goal of a regular file. (Under `goal_colour=always`, its colour is then 0, that of the
+/// write-back thread.)
 #[must_use]
 pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> BlockNr {
     let regular = block.regular || policy.dir_blocks == DirBlocks::WithData;

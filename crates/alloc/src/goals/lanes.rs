@@ -2,10 +2,10 @@
 //! (`lanes=cpu`).
 //!
 //! Without lanes all new files of a directory start in the same group, the goal group of their
-//! inodes. Writers on different CPUs share its lock until their files are long enough to be
-//! streams. A lane is in the inode's flex group, so the file stays near its inode and near the
-//! other files of its directory. Only if there are more slots than lanes in a flex group do the
-//! other slots use the flex groups after it. Lanes leave the first group of a flex group to
+//! inodes. Writers on different CPUs then wait for that group's lock until their files are long
+//! enough to be streams. A lane is in the inode's flex group, so the file stays near its inode and
+//! near the other files of its directory. If there are more slots than a flex group has lanes, the
+//! remaining slots use the flex groups after it. Lanes leave the first group of a flex group to
 //! directories and metadata, as the inode's own goal does. Slot 0 starts where the inode's own goal
 //! is.
 
@@ -17,7 +17,8 @@ use blockyard_sync::CpuSlot;
 const FLEX_MIN: u32 = 4;
 
 /// The group where a file near `goal` starts when it is written on `cpu`. This is `goal` itself if
-/// its flex group has no lanes: if it is small, or a short last one.
+/// the flex group of `goal` has no lanes, because flex groups are small or this one is a short last
+/// one.
 pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -32,10 +33,10 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 }
 
 /// The next group of the lane that `group` belongs to: the same position in a flex group further
-/// on. The lanes of all `cpus` slots together begin in `stride` consecutive flex groups. So a lane
-/// advances by `stride` flex groups, and does not run into the lanes of other slots. After the last
-/// whole flex group it wraps. Repeated calls visit every group of the lane once before they return
-/// to the first.
+/// on. Near one goal, the lanes of all `cpus` slots begin in `stride` consecutive flex groups. So a
+/// lane advances by `stride` flex groups: then it does not run into the lanes of the other slots.
+/// After the last whole flex group it wraps. Repeated calls visit every group of the lane once
+/// before they return to the first.
 ///
 /// Returns `group` itself if flex groups have no lanes, if `group` lies in a short last flex group,
 /// or if the lane has no other group. The first group of a flex group is in no lane; it is followed

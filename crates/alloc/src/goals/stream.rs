@@ -1,10 +1,13 @@
 //! Stream goals. Each remembers the group where the last large file that used it found space.
 //!
-//! `slots` says how many there are. `one` is a single goal for the file system, as before the
-//! scalability series. `hashed` has one for each CPU, but at most one for every four groups
-//! (rounded up), unless `stream_goals` says otherwise. `cpus` has one for each CPU in any case.
-//! Under `hashed` and `cpus`, the inode number chooses the goal. `inode` uses the inode's cursor
-//! instead, and `none` has no stream goals.
+//! The policy's slot `slots` says how many there are, and which one an inode uses:
+//!
+//! - `one`: a single goal for the file system, as before the scalability series.
+//! - `hashed`: one for each CPU, but at most one for every four groups (rounded up), unless
+//!   `stream_goals` sets their number. The inode number chooses the goal.
+//! - `cpus`: one for each CPU in any case. The inode number chooses the goal.
+//! - `inode`: the inode's cursor serves as its stream goal.
+//! - `none`: there are no stream goals.
 //!
 //! Under `slot_lock=md`, the md lock guards the stream goals. Freeing takes the same lock.
 
@@ -124,11 +127,12 @@ impl<B: Backend> StreamGoals<B> {
     }
 }
 
-/// The group where the streams of each of `count` zones start. Zones have equal width. Streams
-/// start in the first group of their zone that is not kept for metadata. If that group is full, for
-/// example because the journal fills it, they start in the middle of a zone instead: the first zone
-/// whose middle has room and got no streams yet. (The start of the next zone belongs to other
-/// streams.) If there is none, they start in the full group.
+/// The group where the streams of each of `count` zones start. Zones have equal width.
+///
+/// Streams start in the first group of their zone that is not kept for metadata. If that group is
+/// full, for example because the journal fills it, they start in the middle of a zone instead: the
+/// first zone whose middle has room and got no streams yet. If there is no such zone, they start in
+/// the full group.
 fn zone_starts(count: u32, geometry: &Geometry, facts: &[GroupFacts]) -> Vec<u32> {
     let (groups, flex) = (geometry.groups(), geometry.flex_size());
     let zone = |slot: u32| u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count));
