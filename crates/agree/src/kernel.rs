@@ -348,8 +348,8 @@ mod tests {
     use super::*;
     use crate::images::IMAGES;
 
-    /// A regression: mke2fs chose the hash seed at random. The hash seed can decide where a directory
-    /// goes, so repeating an ageing made a different image.
+    /// A regression: mke2fs chose the hash seed at random. The hash seed can decide where a
+    /// directory goes, so repeating an ageing made a different image.
     #[test]
     fn an_aged_image_is_made_again_as_it_was() {
         if !blockyard_testkit::require(&["mke2fs", "dumpe2fs"]) {

@@ -229,9 +229,9 @@ fn trace(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("{{{line}}}\n")).collect()
 }
 
-/// What is freed can be used again only after a commit, so where `/d` lies shows whether fsync
-/// committed. An inode that is read into memory while a transaction runs counts as changed in it. A
-/// directory always counts as changed.
+/// An fsync commits if the inode counts as changed in the running transaction. An inode that was
+/// read into memory during the transaction counts as changed, and a directory always does. The test
+/// sees a commit by the place of `/d`: what was freed can be used again only after a commit.
 #[test]
 fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
     let link = format!(r#""op":"symlink","target":"{}","path":"/l""#, "s".repeat(200));

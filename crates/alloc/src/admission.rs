@@ -5,9 +5,9 @@
 //! Preallocated and pending clusters count as free here, as in `statfs`.
 //!
 //! A request without a reservation takes its clusters from the free count when it is admitted,
-//! before the search. Every request is counted before its last check, and its count is taken back
-//! if it does not fit. So two concurrent requests are never both promised the last cluster. Near
-//! the limit, a lock lets only one caller check at a time.
+//! before the search. A request that passes a first check is counted and then checked again, and
+//! its count is taken back if it does not fit after all. So two concurrent requests are never both
+//! promised the last cluster. Near the limit, a lock lets only one caller check at a time.
 //!
 //! Invariant: free >= reserved by delayed allocation, except while a count that does not fit has
 //! not been taken back yet.
@@ -104,9 +104,10 @@ impl<B: Backend> Admission<B> {
     /// Whether `n` more clusters fit, exactly.
     fn fits(&self, n: u64, flags: RequestFlags) -> bool {
         let (root, reserved) = self.reserves();
-        // The reserved count is read first, since write-back takes free clusters before it ends
-        // their reservation. The free count may be below zero for a moment: requests that will not
-        // fit have already taken their clusters from it.
+        // The reserved count is read first. Write-back takes free clusters before it ends their
+        // reservation, so what it takes meanwhile counts twice rather than not at all. The free
+        // count may be below zero for a moment: requests that will not fit have already taken their
+        // clusters from it.
         let wanted = n + self.dirty.sum().max(0).unsigned_abs();
         let free = self.free.sum();
         let suffice_for = |wanted: u64| u64::try_from(free).is_ok_and(|free| free >= wanted);

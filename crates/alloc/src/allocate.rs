@@ -217,9 +217,9 @@ impl<B: Backend> Allocator<B> {
 
     /// Searches. If that finds nothing, drops preallocations and searches again. If dropping gave
     /// back no clusters, searches again with strict checks instead. There are at most two retries
-    /// in all, unless `space_retries` sets no limit. Without a limit, the search is repeated as long
-    /// as dropping gives back clusters, and at most twice with strict checks. A request that takes
-    /// only its goal is searched for once.
+    /// in all, unless `space_retries` sets no limit. Without a limit, the search is repeated as
+    /// long as dropping gives back clusters, and at most twice with strict checks. A request that
+    /// takes only its goal is searched for once.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
         // must not read every CPU's count. So the first strict search needs no change, and the

@@ -131,8 +131,8 @@ impl AllocConfig {
     }
 
     /// How many groups are prefetched at a time: as many as eight flex groups have, or 32 without
-    /// flex groups, but never more than the file system has. A flex group counts for at most as many
-    /// groups as have 32 MiB of bitmaps.
+    /// flex groups, but never more than the file system has. A flex group counts for at most as
+    /// many groups as have 32 MiB of bitmaps.
     fn default_prefetch(&self) -> u32 {
         let geometry = &self.geometry;
         let batch = if geometry.flex_size() > 1 {

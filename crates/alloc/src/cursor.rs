@@ -138,9 +138,9 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Moves the inode's cursor, if the policy keeps one, to the group where space was found. Moves
-    /// the cursor of the CPU or of the file system to that group or to the group after it, or leaves
-    /// this cursor where it is, as the policy says. `through_inode` says whether the inode had a cursor of its own. If nothing
-    /// was found, no cursor moves.
+    /// the cursor of the CPU or of the file system to that group or to the group after it, or
+    /// leaves this cursor where it is, as the policy says. `through_inode` says whether the inode
+    /// had a cursor of its own. If nothing was found, no cursor moves.
     fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
         let Some(find) = &context.outcome.find else { return };
         let policy = self.policy.cursor;

@@ -3,9 +3,9 @@
 //! Clusters that a transaction freed stay used in core until the commit record of the transaction
 //! is durable, so that a crash never leaves them in two files. The free count that `statfs` shows
 //! rises at once. Each group keeps its pending records ordered by position. A commit finds the
-//! records of a transaction through lists of the whole file system, which the `md` lock guards as in
-//! Linux. With `freed_merge=by-group`, it finds them through a set of the groups that have records,
-//! which needs no shared lock.
+//! records of a transaction through lists of the whole file system, which the `md` lock guards as
+//! in Linux. With `freed_merge=by-group`, it finds them through a set of the groups that have
+//! records, which needs no shared lock.
 
 use std::sync::Arc;
 

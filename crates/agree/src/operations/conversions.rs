@@ -13,7 +13,7 @@ pub struct Conversion {
     /// Number of ranges that write-back had mapped in that line; a range may need no decision.
     pub pieces: usize,
     /// Number of blocks that a write had allocated immediately in that line, or had failed to
-    /// allocate. Most of them need no decision.
+    /// allocate. Most of them lie in a cluster that is already allocated, and need no decision.
     pub allocated: usize,
     /// Earlier commits and restarted walks of that line.
     pub again: Again,
@@ -25,11 +25,11 @@ pub struct Conversion {
     pub cpu: u32,
 }
 
-/// Counts within a line of what the kernel does to try again after it found no space.
+/// What the kernel has done in a line so far to try again after it found no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Transactions that were closed, for this or any other reason. Later changes belong to the
-    /// next transaction.
+    /// Transactions that were closed, to get space or for another reason. Later changes belong to
+    /// the next transaction.
     pub commits: usize,
     /// Walks over a file's folios that write-back restarted.
     pub walks: usize,

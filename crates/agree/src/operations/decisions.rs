@@ -453,8 +453,8 @@ mod tests {
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
     }
 
-    /// Blocks that a write allocates immediately count as `allocated`, and so do blocks that it is
-    /// refused. A range that write-back maps counts only as one of the `pieces`.
+    /// Blocks that a write tries to allocate immediately count as `allocated`, even if it gets
+    /// none. A range that write-back maps counts only as one of the `pieces`.
     #[test]
     fn blocks_placed_at_once_are_counted() {
         let mapped = |flags: &str, ret: i32| {

@@ -8,8 +8,8 @@
 //!
 //! Each conversion is recorded with its CPU and with how many of the kernel's decisions, mapped
 //! ranges, allocated blocks and retries came before it in its line. The engine gets the conversion
-//! when its own counts in that line have reached these numbers. If they never match, it gets the
-//! conversion after one more decision in that line, or in a later line.
+//! when its own counts in that line have reached these numbers. If the counts never match, the
+//! engine gets the conversion after one more decision in that line, or in a later line.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use blockyard_alloc::Policy;
 use blockyard_engine::{DataMode, OpenOptions};
 
-/// Options of the kernel's side, as the engine follows them.
+/// What the engine does to follow the kernel's mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MountOptions {
     policy: &'static str,

@@ -27,7 +27,8 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 /// Seconds between periodic commits.
 const COMMIT_SECONDS: u32 = 86_400;
 
-/// Recorded events. Mapped blocks are recorded only if write-back asked for them (flag 0x400).
+/// Recorded events. Mapped blocks are recorded only if write-back asked for them (flag 0x400); with
+/// delayed allocation, [`MAPPED_DELAYED`] records more.
 const EVENTS: [&str; 8] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
@@ -39,9 +40,9 @@ const EVENTS: [&str; 8] = [
     "jbd2/jbd2_end_commit",
 ];
 
-/// With delayed allocation this replaces the event of the same name in [`EVENTS`]. It adds blocks
-/// that a write allocates immediately (flags 3). Without delayed allocation it would match every
-/// block that is written, and these events would fill the buffer.
+/// With delayed allocation, this replaces the event of the same name in [`EVENTS`], to record also
+/// blocks that a write allocates immediately (flags 3). Without delayed allocation it would match
+/// every block that is written, and these events would fill the buffer.
 const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)";
 
 /// KiB of trace buffer for each CPU.

@@ -1,5 +1,5 @@
 //! Restricts write-back to where a trace asks for it. The kernel's flusher no longer runs
-//! periodically. When an operation of the trace starts it, it runs on the first CPU.
+//! periodically. If an operation of the trace starts the flusher, it runs on the first CPU.
 //!
 //! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn
 //! (one comparison at a time on a machine) and ignores the terminal's signals. It restores

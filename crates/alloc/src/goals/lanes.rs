@@ -17,8 +17,8 @@ use blockyard_sync::CpuSlot;
 const FLEX_MIN: u32 = 4;
 
 /// The group where a file near `goal` starts when it is written on `cpu`. This is `goal` itself if
-/// the flex group of `goal` has no lanes, because flex groups are small or this one is a short last
-/// one.
+/// the flex group of `goal` has no lanes, because flex groups are small, or because it is a short
+/// last one.
 pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -34,7 +34,7 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 
 /// The next group of the lane that `group` belongs to: the same position in a flex group further
 /// on. Near one goal, the lanes of all `cpus` slots begin in `stride` consecutive flex groups. So a
-/// lane advances by `stride` flex groups: then it does not run into the lanes of the other slots.
+/// lane advances by `stride` flex groups, which keeps it clear of the lanes of the other slots.
 /// After the last whole flex group it wraps. Repeated calls visit every group of the lane once
 /// before they return to the first.
 ///
