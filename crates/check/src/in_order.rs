@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 /// Calls `work` for all items in parallel, and returns the results in the order of the items. The
-/// calls also begin in that order. So the threads read close to each other, and the head of a disk
-/// sweeps over the disk once.
+/// threads also take the items in that order. So if the items lie in order on a disk, the threads
+/// read close to each other, and the head of the disk moves mostly forwards.
 pub(crate) fn map_in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     // rayon would give each thread its own part of the items. Here, each free thread takes the next
     // item of the whole list. Relaxed access suffices: the counter orders no other memory access.

@@ -1,8 +1,8 @@
 //! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block
 //! count.
 //!
-//! The steps are in this order, and each depends on those before it. If the map is damaged, size
-//! and block count are not checked, because nothing is known about what they should be.
+//! If the map is damaged, size and block count are not checked, because nothing is known about what
+//! they should be.
 
 mod attributes;
 mod content;
@@ -33,7 +33,7 @@ use crate::volume::Volume;
 /// Detail of [`Code::INODE_CHECKSUM`] for an inode whose extent tree has blocks of its own.
 pub(crate) const EXTENT_BLOCKS: &str = "its extents lie in blocks";
 
-/// What all units of work share.
+/// What the examinations of all inodes share.
 pub(crate) struct Scan<'a, 'v> {
     pub(crate) volume: &'a Volume<'v>,
     pub(crate) system: &'a [SystemRange],
@@ -213,7 +213,8 @@ fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: R
     }
 }
 
-/// A deletion time that could be an inode number is a stray link of an orphan list.
+/// Reports a deletion time that could be an inode number: it may be a link that was left from an
+/// orphan list.
 fn check_low_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let dtime = raw.i_dtime.get();
     if dtime != 0 && dtime < cx.scan.volume.geometry.inodes_count() {

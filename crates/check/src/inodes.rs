@@ -1,8 +1,8 @@
 //! Pass 1: the walk over the inode tables. A unit of work is a group.
 //!
-//! Groups are walked in batches. After each batch its findings are added in the order of the
-//! groups, so memory stays bounded. The table of a group marked INODE_UNINIT is not read, unless
-//! the group's descriptor is in doubt or from a backup.
+//! Groups are walked in batches. After each batch its findings go to the ledger in the order of the
+//! groups, so that the findings of at most one batch wait in memory. The table of a group marked
+//! INODE_UNINIT is not read, unless the group's descriptor is in doubt or from a backup.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
@@ -37,8 +37,8 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
     let in_use = |group: GroupNr| u64_from_u32(scan.volume.group_of(group).inodes_used);
     let all: u64 = groups.iter().map(|&group| in_use(group)).sum();
-    // This first step comes before the walk, and has the number of bytes read so far. A watch that
-    // estimates the time left measures the walk from here.
+    // This step is told before the walk begins. It tells how many bytes were read so far, so that a
+    // watch that estimates the time left can leave them out.
     scan.volume.watch.tell(Part::Inodes, 0, all);
     let gather_group = |group: GroupNr| {
         let gathered = gather_group(scan, group);
@@ -91,7 +91,8 @@ fn gather_group(scan: &Scan<'_, '_>, group: GroupNr) -> (GroupFacts, Sink) {
     (facts, sink)
 }
 
-/// Calls `visit` for every inode slot of a group that may be in use.
+/// Calls `visit` for each inode slot of a group, up to the last one that may be in use. A part of
+/// the table that cannot be read ends the walk with a finding.
 pub(crate) fn for_each_slot(
     scan: &Scan<'_, '_>,
     nr: GroupNr,

@@ -71,9 +71,9 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) sink: &'a mut Sink,
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
-    /// Whether this is the resize inode. It maps static metadata on purpose: that is neither
-    /// claimed nor a fault. Only its double-indirect block is claimed; `check_resize_inode` checks
-    /// where the others are.
+    /// Whether this is the resize inode. It maps reserved descriptor blocks on purpose: these are
+    /// neither claimed nor a fault, and `check_resize_inode` checks where they are. Only its
+    /// double-indirect block is claimed.
     pub(crate) owns_metadata: bool,
     /// Whether mapped blocks that lie in static metadata are left unclaimed. Set for the bad-blocks
     /// inode, which may list blocks of metadata.
@@ -191,7 +191,8 @@ impl<'a, 'v> Walk<'a, 'v> {
         }
     }
 
-    /// Claims the block of a Hurd translator, which is not part of the content.
+    /// Claims the block of a translator. On a file system of GNU Hurd, an inode may name such a
+    /// block, which is not part of its content.
     pub(crate) fn translator(&mut self, block: BlockNr) {
         if self.volume.contains(block) {
             if !self.owns_metadata || !touches(self.system, block, 1) {

@@ -11,7 +11,8 @@ use crate::Watch;
 /// What one pass or a whole check cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassCost {
-    /// The pass: 0 for superblock, descriptors and journal, then those of e2fsck.
+    /// The pass: 1 to 5 as in e2fsck, or 0 for what comes before them: superblock, descriptors and
+    /// journal.
     pub pass: u8,
     /// Number of reads of the image, and of its external journal.
     pub reads: u64,

@@ -27,8 +27,8 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
 
 /// Reports an orphan; returns whether it is in use. Unless the journal was replayed, an orphan
 /// makes the file system unclean if it has no links but is in use, or has links and an `i_dtime`.
-/// In the orphan list, `i_dtime` holds the number of the next orphan, and 0 in the last one. So if
-/// the last orphan of the list has links, it does not make the file system unclean.
+/// (In the orphan list, `i_dtime` is the number of the next orphan. It is 0 in the last one, which
+/// is therefore no error if it has links.)
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);

@@ -130,9 +130,13 @@ fn names_in(volume: &Volume<'_>, fact: &DirFact, wanted: &BTreeSet<u32>) -> BTre
     names
 }
 
-/// The path of an inode from the root, or from the first directory above it that has no name, that
-/// the path already led through, or that is [`COMPONENTS_MAX`] levels up. `None` when the inode
-/// itself has no name.
+/// The path of an inode; `None` when the inode itself has no name.
+///
+/// The path begins at the root if it can. Otherwise it begins with `<N>`, where N is the number of
+/// the first directory above the inode for which one of these holds:
+/// - It has no name.
+/// - The path already leads through it.
+/// - It is [`COMPONENTS_MAX`] levels up.
 fn path(names: &NameOf, inode: u32) -> Option<Vec<u8>> {
     if inode == InodeNr::ROOT.raw() {
         return Some(b"/".to_vec());

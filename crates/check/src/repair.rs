@@ -5,9 +5,10 @@
 //! errors hands them to its repairs, which write to the overlay. Then the passes run again, and see
 //! what was written. Passes gather in parallel and decide nothing. Repairs are decided one after
 //! another in the order of sorted findings, so that the plan is the same for any number of threads.
-//! The repair ends when a whole round finds nothing more to mend.
+//! The repair ends when a whole round finds nothing more to mend or decides nothing, or after
+//! [`ROUNDS_MAX`] rounds.
 //!
-//! Nothing reaches the device before [`Plan::apply`]. A repair needs the memory of a check, 4 KiB
+//! Making a plan writes nothing to the device. A repair needs the memory of a check, 4 KiB
 //! for each page of metadata that changes, and an [`Action`] for each decision.
 
 mod aligned;
@@ -73,11 +74,12 @@ use log::Log;
 use redo::Redo;
 use round::Round;
 
-/// Rounds after which a repair gives up. A round that finds more errors than are kept does not
-/// count if it is the first, if the previous round kept all of its errors, or if the previous round
-/// found at least [`STRIDE`] more.
+/// Rounds after which a repair gives up. A crowded round is one that finds more errors than are
+/// kept. It counts only if the round before it was crowded, too, and found less than [`STRIDE`]
+/// errors more. All other rounds count.
 const ROUNDS_MAX: usize = 60;
-/// By how many errors such a round must be below the previous one so that it does not count.
+/// A crowded round that finds so many errors fewer than the crowded round before it does not count
+/// for [`ROUNDS_MAX`].
 const STRIDE: u64 = 1024;
 
 /// What a repair would change, and what would be left.
@@ -359,7 +361,8 @@ struct Begun<'a> {
 }
 
 /// Puts the head in order and replays the journal. `None` if the device ends before the file system
-/// does: the blocks behind its end can be neither read nor written.
+/// does, unless the head was corrected: the blocks behind the end of the device can be neither read
+/// nor written.
 fn begin<'a>(
     Pair { device, journal }: Pair<'a>,
     redo: Option<&Redo>,
@@ -455,7 +458,8 @@ fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<Outcome, Error> {
     Ok(if is_rejected { Outcome::Rejected } else { Outcome::Decided })
 }
 
-/// Whether a check finds errors. If it gives no verdict, that counts as no errors.
+/// Whether a check finds errors, or cannot examine the file system. A file system with unsupported
+/// features counts as one without errors.
 fn has_errors(round: &Round<'_>) -> Result<bool, Error> {
     match crate::measure(round.device, round.journal, &Options::default()) {
         Ok((report, _)) => Ok(!report.examined || !report.is_clean()),

@@ -199,8 +199,8 @@ pub(super) fn check_size_limit(cx: &mut Examination<'_, '_, '_>, raw: &RawInode)
     }
 }
 
-/// Whether the extent tree has blocks of its own: the depth in the header in `i_block` is not 0.
-/// Only then does e2fsck compare the end of the last extent with the size.
+/// Whether the extent tree has blocks of its own: the depth in the header in `i_block` is not 0. In
+/// such a tree, e2fsck does not tolerate even one written block past the size (`check_file_size`).
 fn has_tree_blocks(raw: &RawInode) -> bool {
     let [_, _, _, _, _, _, low, high, ..] = raw.i_block;
     raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)

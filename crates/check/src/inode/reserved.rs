@@ -1,7 +1,7 @@
 //! Pass 1: reserved inodes that this file system does not use, and the list of bad blocks.
 //!
-//! As observed, e2fsck looks at these inodes whatever their link counts say. It checks little of
-//! them: directories cannot name them, so it leaves out the checks of inodes that directories name.
+//! As observed, e2fsck looks at these inodes whatever their link counts say, but checks little of
+//! them.
 
 use std::collections::BTreeSet;
 

@@ -117,8 +117,8 @@ impl Levels {
 }
 
 /// Salvages a tree whose keys contradict one another: keeps the longest series of extents in
-/// logical order, and ignores the keys in index nodes. So an extent whose own logical block is
-/// wrong is dropped, but the extents after it are not. No run that is kept ends past `end`.
+/// logical order, and ignores the keys in index nodes. So one extent that is out of order is
+/// dropped, but the extents after it are not. No run that is kept ends past `end`.
 pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60], end: u64) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, end) else { return };
     let mut runs = Vec::new();

@@ -20,11 +20,12 @@ pub(super) struct Aligned {
     pub(super) dropped: Vec<u64>,
 }
 
-/// Copies misaligned blocks to where they must be. Nothing is copied into a cluster that is claimed
-/// twice, as its other blocks may belong to another file or another part of this one: then the
-/// whole logical cluster is copied to a new cluster. A block that needs a new cluster is dropped if
-/// there is no space, or if the user wants no copies. A block that would have to be outside of the
-/// file system is dropped, too.
+/// Copies misaligned blocks to where they must be. If a block would go into a cluster that is
+/// claimed twice, its whole logical cluster is copied to a new cluster instead, because the other
+/// blocks of the claimed one may belong to another file or another part of this one.
+///
+/// A block that needs a new cluster is dropped if there is no space, or if the user wants no
+/// copies. A block that would have to be outside of the file system is dropped, too.
 pub(super) fn align(ed: &mut Editor<'_, '_>, runs: &[Run]) -> Result<Aligned, DeviceError> {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     let mut aligned = Aligned { runs: Vec::new(), copied: Vec::new(), dropped: Vec::new() };

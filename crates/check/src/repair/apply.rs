@@ -79,7 +79,7 @@ impl Plan<'_> {
     /// Carries out the plan on the device that it was made for.
     ///
     /// # Errors
-    /// Those of the device; a second repair continues where this one stopped.
+    /// Those of the device. It may then hold a part of the repair, and has to be repaired again.
     ///
     /// # Panics
     /// When the plan has something to do and was made with an external journal.

@@ -211,11 +211,13 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     true
 }
 
-/// Repairs an inode with inline data but without the attribute `system.data`. If the inode is a
-/// directory, or `i_block` holds all its content, an empty attribute is added and the content
-/// stays; but if the inode has no area for attributes, the inode itself is lost. In all other
-/// cases, and if the attribute does not fit into the area, the content is lost and the inode
-/// becomes empty.
+/// Repairs an inode with inline data but without the attribute `system.data`.
+///
+/// - If the inode is a directory, or `i_block` holds all its content, an empty attribute is added,
+///   and the content of `i_block` stays. But if the inode has no area for attributes, the inode
+///   itself is lost.
+/// - If the inode is a larger file, or the attribute does not fit into the area, the content is
+///   lost and the inode becomes empty.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();

@@ -179,9 +179,10 @@ fn put_if_changed(
 }
 
 /// Marks inode tables as used ([`open_tables`]) if directories name inodes there that were not
-/// scanned; returns whether there are any. Until these inodes are scanned, the blocks of their
-/// files look free. So this is done before every repair of passes 1 and 2 that allocates blocks.
-/// Later passes only run if all inodes that directories name were scanned.
+/// scanned, and the user accepts the repair; returns whether there are such tables. Until these
+/// inodes are scanned, the blocks of their files look free. So this is done before every repair of
+/// passes 1 and 2 that allocates blocks. Later passes need no such step: pass 2 reports these
+/// inodes as errors.
 pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut groups = directories::groups_named(volume, facts);

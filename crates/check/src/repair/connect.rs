@@ -231,9 +231,9 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, 
     Ok(true)
 }
 
-/// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts
-/// lost+found there too. If all of these are in use, the first ordinary inode after the scanned
-/// part of a table; the scanned part then grows to include it.
+/// An inode for lost+found: the first ordinary inode in the scanned parts of the tables that is not
+/// in use. If there is none, the first ordinary inode after the scanned part of a table is taken,
+/// and that part grows to include it. `None` if there is no such inode either.
 fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, DeviceError> {
     let scanned = unused_scanned_inode(ed, facts);
     if scanned.is_some() {

@@ -98,11 +98,9 @@ impl Plan<'_> {
             && late.iter().all(|&code| uncounted.has_action(code))
     }
 
-    /// Whether something that e2fsck counts is repaired before the first pass: the revision, a
-    /// device that is too short, a superblock or descriptors from a backup, a resize inode without
-    /// its feature, features that contradict each other, and the links of the orphan list. Orphans
-    /// count only if the superblock had the error mark: then e2fsck does not finish them before
-    /// the passes, which find and count them.
+    /// Whether one of the few repairs before the first pass is made that e2fsck counts. Unfinished
+    /// orphans count only if the superblock had the error mark: then e2fsck does not finish them
+    /// before the passes, which find and count them.
     fn is_counted_early(&self) -> bool {
         let is_counted = |code| match code {
             Code::REVISION_LOW | Code::BOTH_CHECKSUMS | Code::DEVICE_SHORT => true,
@@ -169,10 +167,12 @@ impl Uncounted {
         match code {
             Code::LEAF_CHECKSUM => !self.filled.is_empty(),
             Code::INODE_UNINIT_USED => !self.opened.is_empty(),
-            // Wishes have our own codes, and e2fsck does not count what it does for them. It looks
-            // neither at faults with our own codes nor at the maps of devices, pipes and sockets.
-            // So a fault that only follows from the repair of these is not counted either, and
-            // neither is a fault in pass 5 that only follows from finishing orphans.
+            // Three kinds of actions are not counted:
+            // - Those with our own codes. e2fsck does not look at such faults, and does not count
+            //   what it does for wishes.
+            // - Repairs of the maps of devices, pipes and sockets. e2fsck does not look at these.
+            // - Those without a finding that may follow from an action with our own code, or in
+            //   pass 5 from finishing orphans.
             code => {
                 let follows = self.is_strict || self.frees && code.pass() == 5;
                 !code.is_e2fsck() || is_impossible_special(code) || follows && !self.found.contains(&code)

@@ -2,12 +2,12 @@
 //! left.
 //!
 //! The search looks for the root: a slot of a directory whose first block begins with entries for
-//! inode 2. If such a slot and block are found, the sizes of blocks and inodes and the place of the
-//! first inode table are known. The number of inodes follows from the padding of their bitmap, or
-//! from the first block in use after the table; features follow from the inodes. What cannot be
-//! known gets a default: no label, no reserved blocks, and another hash seed, so that indexes are
-//! rebuilt. If the journal still has the UUID, that one is used, and checksums stay on if they
-//! match it. Otherwise the UUID is new.
+//! inode 2. The likeliest such slot gives the sizes of blocks and inodes and the place of the first
+//! inode table. The number of inodes follows from the padding of their bitmap, or from the first
+//! blocks in use after the table. Features follow from the inodes. What cannot be known gets a
+//! default: no label, no reserved blocks, and another hash seed, so that indexes are rebuilt. If
+//! the journal still has the UUID, that one is used, and checksums stay on if they match it.
+//! Otherwise the UUID is new.
 //!
 //! As a rule only a file system of one group gets here: others have backups. If what is inferred
 //! does not lead to a clean file system, nothing is written.
@@ -185,7 +185,8 @@ fn first_block(raw: &RawInode) -> Option<u64> {
     Some(first.start().raw()).filter(|block| *block > 0)
 }
 
-/// The blocks that `i_block` names: extents, block numbers, and blocks that hold more of the map.
+/// The blocks that `i_block` names: data blocks (of an extent only the first), and blocks that hold
+/// more of the map.
 fn named_blocks(raw: &RawInode) -> Vec<u64> {
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         return Vec::new();
@@ -262,9 +263,9 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     Some(if wide_sums && !is_second { 64 } else { 32 })
 }
 
-/// Inodes per group. They follow from the padding of the inode bitmap, or else from the first or
-/// second block after the table that an inode maps: the table ends there. With flex_bg, several
-/// tables may lie before that block.
+/// Inodes per group. They follow from the padding of the inode bitmap. If that does not help, the
+/// table is taken to end at a block that an inode maps: of the blocks of [`blocks_behind`], the
+/// lowest or the second. With flex_bg, several tables may lie before that block.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -412,8 +413,8 @@ fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) ->
     rated.min_by_key(|(wrong, _)| *wrong).map(|(_, bitmap)| bitmap)
 }
 
-/// Blocks per cluster: the largest power of two that divides the number of allocated blocks of
-/// nearly all inodes with extents, and of the root; 1 if that is impossibly large, or if no
+/// Blocks per cluster: the largest power of two that divides the block counts of the root and of
+/// nearly all inodes with extents. It is 1 instead if that power is impossibly large, or if no
 /// directory has more blocks than its size needs.
 fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32 {
     let sectors = u64_from_usize(table.block_size() / 512);

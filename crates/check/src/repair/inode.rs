@@ -352,8 +352,9 @@ fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
 }
 
 /// Puts back the NUL that ends the target of a symbolic link, if it is missing and the target
-/// therefore looks exactly one byte longer than `i_size`. False for other links, and for encrypted
-/// and inline ones. If the target looks longer still, `i_size` itself is damaged and too small.
+/// therefore looks exactly one byte longer than `i_size`. Returns false if nothing was done, as for
+/// encrypted and inline links. If the target looks longer still, the NUL stays as it is, because
+/// `i_size` is more likely to be wrong.
 fn end_target(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,

@@ -8,13 +8,13 @@ use super::log::{Cost, Log, OldName};
 use crate::Report;
 use crate::paths::Paths;
 
-/// The most removed names that a path leads through. Directories further up are left out.
+/// The most removed names that a path leads through.
 const DEPTH_MAX: usize = 128;
 /// The most bytes of all paths together.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The inodes whose paths after the repair may be needed: those of actions that cost something, and
-/// the directories that they had names in.
+/// The inodes whose paths after the repair may be needed: those of actions that cost something, the
+/// directories that lost their names, and so on upwards.
 pub(super) fn wanted(log: &Log) -> BTreeSet<InodeNr> {
     let costly = log.actions.iter().filter(|action| action.cost > Cost::Nothing);
     let mut wanted = BTreeSet::new();

@@ -73,10 +73,9 @@ impl Plan<'_> {
 }
 
 impl Plan<'_> {
-    /// Whether e2fsck -p gives up before the passes. It does if the first inode table is lost, so
-    /// that the journal's inode cannot be read, and the superblock has no copy of that inode, or a
-    /// copy with a block map. (If the copy is empty or begins like extents, e2fsck removes the
-    /// journal.)
+    /// Whether e2fsck -p gives up before the passes because the first inode table is lost, and with
+    /// it the journal's inode. If the superblock has a copy of that inode which is empty or begins
+    /// like extents, e2fsck does not give up, but removes the journal.
     fn has_lost_journal(&self) -> bool {
         let is_lost = |finding: &Finding| {
             matches!(finding.code, Code::DESCRIPTORS_BACKUP | Code::INODE_TABLE_PLACE)
@@ -252,8 +251,8 @@ impl Beside {
             Code::INODE_CHECKSUM if finding.detail == EXTENT_BLOCKS => {
                 finding.site.inode == Some(self.journal)
             }
-            // The sound part before the corruption is replayed, and the rest is checked. A log
-            // whose superblock is corrupt is given up, unless what is wrong there stops e2fsck.
+            // The sound part before the corruption is replayed, and the rest is checked. If the
+            // log's superblock is corrupt, the rule for `JOURNAL_SUPERBLOCK` decides.
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
             // An orphan file without orphans is written anew.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
@@ -302,8 +301,8 @@ impl Beside {
     }
 }
 
-/// Findings about inodes on the orphan list. e2fsck finishes deletions and truncations before the
-/// first pass, so it never sees the faults that vanish with them.
+/// Findings about orphans. Unless the superblock has the error mark, e2fsck finishes deletions and
+/// truncations before the first pass, so it does not see the faults that vanish with them.
 pub(super) struct OrphanFindings {
     orphans: BTreeSet<InodeNr>,
     /// All findings of the check before the repair, by inode.

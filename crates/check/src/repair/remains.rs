@@ -16,7 +16,7 @@ use super::maps;
 use crate::code::Code;
 use crate::facts::Facts;
 
-/// The most blocks that are read for names.
+/// The most blocks of one directory that are read for names.
 const BLOCKS_MAX: u64 = 4096;
 /// The most unclaimed clusters that are read for names.
 const CLUSTERS_MAX: usize = 1 << 16;

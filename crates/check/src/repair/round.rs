@@ -212,8 +212,8 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if !found.is_empty() || !ledger.unkept().is_empty() {
         let decided = ed.log.actions.len();
         mend_inodes(ed, &found, ledger.unkept())?;
-        // If nothing was decided, all these findings were among the ones that were not kept, and
-        // the user declines their repair. Then the passes go on.
+        // Here, only findings that were not kept are left, and nothing was decided about them: the
+        // user declines their repair. So the passes go on.
         if !found.is_empty() || ed.log.actions.len() > decided {
             return Ok(true);
         }

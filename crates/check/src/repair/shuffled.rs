@@ -44,9 +44,11 @@ impl TableBlock {
 }
 
 /// Blocks of inode tables in which several inodes have wrong checksums. Empty unless the first
-/// block of the first table is one of them or is blank: pass 0 needs what lies there. The block
-/// that belongs at the start may also lie among never-used inodes, which pass 1 does not scan. If
-/// all tables together have at most [`PLACES_MAX`] blocks, it is searched for there, too.
+/// block of the first table is one of them or is blank: the repairs before pass 1 need its inodes.
+///
+/// If all tables together have at most [`PLACES_MAX`] blocks, blocks of never-used inodes, which
+/// pass 1 does not scan, are looked at, too: such a block is in the result if it belongs at the
+/// start of the first table.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {
@@ -143,7 +145,7 @@ fn site(ed: &Editor<'_, '_>, block: TableBlock) -> Site {
     Site::inode(block.first_inode(ed)).at_block(block.place(ed))
 }
 
-/// Whether most inodes of a block are right at the place `home`.
+/// Whether most inodes of a block, and at least two, are right at the place `home`.
 fn belongs(ed: &Editor<'_, '_>, bytes: &[u8], home: TableBlock) -> bool {
     let volume = ed.volume();
     let size = usize::from(volume.geometry.inode_size());

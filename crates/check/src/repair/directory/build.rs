@@ -46,7 +46,8 @@ pub(super) fn write(
     let (mut flags_after, mut blocks) = compose(ed, directory, slot);
     let mut found = places(ed, directory, blocks.len());
     if found.is_none() && flags_after.contains(InodeFlags::INDEX) {
-        // In hash order, the names may need more blocks than before; in the old order they do not.
+        // In hash order, the names may need more blocks than in the old order, and an index needs
+        // blocks of its own.
         flags_after.remove(InodeFlags::INDEX);
         blocks = linear(directory, layout_of(ed), seed_of(ed, directory, slot));
         found = places(ed, directory, blocks.len());

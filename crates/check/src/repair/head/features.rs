@@ -18,7 +18,9 @@ use crate::{Error, descriptors};
 /// The only known value of `s_encoding`.
 const ENCODING_UTF8: u16 = 1;
 
-/// Removes these features, or sets the encoding if casefold is really used.
+/// Removes the feature bigalloc if it is set by mistake. If the feature casefold is set without a
+/// known encoding, sets the encoding if a backup or an inode has casefold, and otherwise removes
+/// the feature.
 pub(super) fn settle(overlay: &OverlayDevice<&dyn BlockDevice>, log: &mut Log) -> Result<(), Error> {
     let Ok(Opened::Volume(mut volume)) = superblock::open(overlay, &mut Sink::default()) else {
         return Ok(());
