@@ -75,7 +75,7 @@ use redo::Redo;
 use round::Round;
 
 /// Rounds after which a repair gives up. A crowded round is one that finds more errors than are
-/// kept. It counts only if the round before it was crowded, too, and found less than [`STRIDE`]
+/// kept. It counts only if the round before it was crowded, too, and found fewer than [`STRIDE`]
 /// errors more. All other rounds count.
 const ROUNDS_MAX: usize = 60;
 /// A crowded round that finds so many errors fewer than the crowded round before it does not count

@@ -179,8 +179,8 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
         cx.add(Code::EXTENT_BEYOND_PARENT, detail);
     } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
-        // Without tree blocks, one written block right after the end is tolerated: a crash between
-        // the allocation and the update of the size leaves such a block.
+        // Without tree blocks, a written block that begins exactly at the end is tolerated: a crash
+        // between the allocation and the update of the size leaves such a block.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
     check_size_limit(cx, raw);
@@ -216,8 +216,8 @@ fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
 }
 
 /// Whether a symbolic link's target is in `i_block`: it is short enough, and `i_blocks` counts no
-/// block except an attribute block. As observed, e2fsck ignores `i_blocks` if there is an attribute
-/// block but no extents flag, and word 0 of `i_block` is no possible block number.
+/// block except an attribute block. As observed, e2fsck ignores `i_blocks` of a link without the
+/// extents flag if it has an attribute block, and word 0 of `i_block` is no possible block number.
 fn is_fast_symlink(raw: &RawInode, file_acl: u64, cx: &Examination<'_, '_, '_>) -> bool {
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);

@@ -6,7 +6,7 @@
 //!    into blocks that are free (`redo.rs`).
 //! 3. Mark the file system as not clean in the superblock, and name the redo log there.
 //! 4. Write all other blocks, and then an external journal.
-//! 5. Write the superblock, which marks the file system clean.
+//! 5. Write the superblock. It marks the file system clean, unless the plan leaves errors.
 //!
 //! If the power is cut before the log is named, a second repair finds what the first one found. If
 //! it is cut later, the second repair finishes what the first one began.

@@ -180,9 +180,11 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// The new name of an inode without one: its number and a hint at its origin. The hint is the old
-/// name, if this repair removed it from a directory; or else, for a directory, the inode that its
-/// `..` names; or else a suffix that its first bytes suggest, such as `.png`.
+/// The new name of an inode without one: its number and a hint at its origin. The hint is the first
+/// of these that is known:
+/// - the old name, if this repair removed it from a directory
+/// - of a directory: the number of the inode that its `..` names
+/// - of a file: a suffix that its first bytes suggest, such as `.png`
 fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<u8> {
     let mut name = format!("#{inode}").into_bytes();
     let parent = at.tree.dotdot_of(inode.raw());

@@ -43,8 +43,8 @@ const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
 const INODES_PER_GROUP_LIMIT: usize = 65_536;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
-/// How many blocks before the first table are searched for its inode bitmap. There is room for the
-/// bitmaps of a flex group of more than 64 groups, after descriptors and blocks reserved for them.
+/// How many blocks before the first table are searched for its inode bitmap. So many hold the
+/// descriptors, the blocks reserved for them, and the bitmaps of more than 64 groups.
 const BITMAP_DISTANCE_MAX: u64 = 4096;
 /// The most inodes whose maps are read to find out where the tables end.
 const BEHIND_MAX: u32 = 512;

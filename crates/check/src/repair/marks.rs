@@ -28,7 +28,8 @@ pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> 
     Ok(before != Some(state))
 }
 
-/// Marks a file system without errors as clean. Returns whether it was not marked so before.
+/// Marks a file system without errors as clean, and clears its record of errors. Returns false if
+/// it was marked clean already and had no such record.
 pub(super) fn set_mark(device: &dyn BlockDevice, now: u64) -> Result<bool, Error> {
     let Some(sb) = editor::sound_superblock(device) else { return Ok(false) };
     let is_clean = sb.state().contains(FsState::VALID) && !sb.state().contains(FsState::ERROR);

@@ -182,8 +182,8 @@ impl Plan<'_> {
     }
 
     /// Where a log of this many blocks and the superblock goes. Empty if there are no blocks, if
-    /// there is no room, if the log would be longer than [`BLOCKS_MAX`], or if the plan leaves
-    /// something wrong: then nobody knows what is free.
+    /// there is no room, or if the log would be longer than [`BLOCKS_MAX`]. Empty also if the plan
+    /// leaves errors, because then nobody knows what is free.
     pub(super) fn places(&self, blocks: usize) -> Vec<u64> {
         let wanted = if blocks == 0 { 0 } else { self.log_blocks(blocks + 1) };
         let places = self.places_up_to(wanted);
