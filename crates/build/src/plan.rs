@@ -14,6 +14,7 @@ use crate::tree::{NO_OWNER, Node, NodeId, Tree};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
+use blockyard_disk::indirect;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, u64_from_u32, usize_from_u32};
 use blockyard_disk::whole_directory::Indexing;
@@ -557,7 +558,8 @@ impl Tree {
                     )
                 }
                 FileType::Regular
-                    if shape.mapping == Mapping::Blocks && shape.blocks(node.size) > map_max(shape) =>
+                    if shape.mapping == Mapping::Blocks
+                        && shape.blocks(node.size) > map_max(shape.block_size) =>
                 {
                     format!(
                         "its {} bytes are more than a block map can hold with blocks of {} bytes; ask for -O extents",
@@ -646,13 +648,13 @@ impl Tree {
     }
 }
 
-/// The most data blocks that we allow in a file with a block map. The map and the 32-bit count of
-/// sectors (`i_blocks`) both limit the blocks of a file. The result is the smaller limit, less the
-/// indirect blocks of a file of that many blocks.
-fn map_max(shape: &Shape) -> u64 {
-    let bits = shape.block_size.trailing_zeros();
-    let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);
-    most - blockyard_disk::indirect::arrays_of(bits, most)
+/// The most data blocks that we allow in a file with a block map. The map has an end, and the 32-bit
+/// count of sectors (`i_blocks`) limits the sum of data blocks and indirect blocks.
+fn map_max(block_size: u64) -> u64 {
+    let bits = block_size.trailing_zeros();
+    let counted = (1 << 32) / (block_size / 512) - 1;
+    let mapped = indirect::blocks_max(bits);
+    mapped.min(counted - indirect::arrays_of(bits, mapped.min(counted)))
 }
 
 /// Sixteen bytes of a digest, marked as a random UUID (version 4).
@@ -721,5 +723,19 @@ impl Plan {
             took: Took::default(),
             file_system,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_map_ends_with_its_last_pointer_or_at_the_last_sector_that_is_counted() {
+        assert_eq!(map_max(1024), 12 + 256 + 256 * 256 + 256 * 256 * 256);
+        let (blocks, sectors) = (map_max(4096), (1_u64 << 32) - 1);
+        let used = |blocks| (blocks + indirect::arrays_of(12, blocks)) * 8;
+        assert!(used(blocks) <= sectors);
+        assert!(sectors - used(blocks) < 2 * 8 * 1024, "{} sectors are left", sectors - used(blocks));
     }
 }
