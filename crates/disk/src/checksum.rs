@@ -26,14 +26,14 @@ pub enum Checksums {
         /// UUID of the file system.
         uuid: [u8; 16],
     },
-    /// metadata_csum: all metadata.
+    /// metadata_csum: nearly all metadata (not the indirect blocks of block maps, for example).
     Crc32c {
-        /// Seed of all objects except the superblock.
+        /// The seed for all objects but the superblock. An inode's own seed is computed from it.
         fs_seed: u32,
     },
 }
 
-/// The result of a comparison: `Ok` or a corruption of this kind.
+/// The result of a comparison: `Ok` if `matches`, otherwise a corruption of this kind.
 pub(crate) fn compare(matches: bool, kind: CorruptionKind) -> Result<(), Corruption> {
     if matches { Ok(()) } else { Err(Corruption::new(kind)) }
 }
@@ -53,8 +53,8 @@ impl Checksums {
         }
     }
 
-    /// The seed of an inode's checksums (its own and those of its blocks); `None` without
-    /// metadata_csum.
+    /// The seed of an inode's own checksum and of those of its extent, directory and orphan-file
+    /// blocks; `None` without metadata_csum. Attribute blocks use [`Self::fs_seed`].
     #[must_use]
     pub fn inode_seed(&self, inode: InodeNr, generation: u32) -> Option<u32> {
         Some(object::inode_seed(self.fs_seed()?, inode, generation))

@@ -1,8 +1,8 @@
 //! What can be wrong with lists inside a block or an inode: one defect per check. A defect of an
 //! entry has the entry's position in the list.
 
-/// What is wrong with a directory block. Offsets are bytes from the start of the block, or of the
-/// run of an inline directory.
+/// What is wrong with a directory block, or with one of the two areas of entries that an inline
+/// directory has. Offsets are bytes from the start of the block or area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DirDefect {
     /// The buffer is not as long as the layout says. An edit also returns this when no entry starts
@@ -16,14 +16,15 @@ pub enum DirDefect {
         /// Where the entry starts.
         at: usize,
     },
-    /// The entry reaches past the end of the block.
+    /// The entry reaches past the end of the entries: the end of the block, or the start of its
+    /// checksum tail.
     #[error("entry at byte {at} reaches past the end of the block")]
     Overrun {
         /// Where the entry starts.
         at: usize,
     },
-    /// What is left of the block, here or after this entry, is too short for an entry. The last
-    /// entry must end where the block ends.
+    /// At this offset, or after this entry, fewer bytes are left than an entry needs. The last
+    /// entry must end where the block ends or its checksum tail begins.
     #[error("entry at byte {at} leaves a remainder that no entry fits in")]
     Remainder {
         /// Where the entry starts.
@@ -70,7 +71,7 @@ pub enum HtreeDefect {
     /// The reserved word of the root is not zero.
     #[error("index root: reserved field set")]
     Reserved,
-    /// A hash version this library does not compute.
+    /// The hash version is none that a root may have: 0 to 2, or 6 (SipHash).
     #[error("index root: hash version {0}")]
     HashVersion(u8),
     /// The info fields are not 8 bytes long, so the entries would begin elsewhere.

@@ -1,8 +1,8 @@
 //! The hash functions of indexed directories: legacy, half-MD4 and TEA, each over signed or
 //! unsigned characters.
 //!
-//! The hash of a name decides which leaf holds it, so it is computed on every create, lookup and
-//! unlink in an indexed directory: no allocation here, and one pass over the name.
+//! The hash of a name decides which leaf of an indexed directory holds it. It is computed often, so
+//! the functions here allocate nothing and pass over the name once.
 //!
 //! Invariants: the low bit of a major hash is 0 (in an index entry it means "continues from the
 //! previous leaf"), and a major hash is never `0xFFFF_FFFE` (the end-of-directory mark of readdir).
@@ -15,7 +15,7 @@
 pub enum HashVersion {
     /// The first hash, a multiplicative one.
     Legacy,
-    /// Half of MD4: what mke2fs writes.
+    /// Half of MD4, the default of mke2fs.
     HalfMd4,
     /// The tiny encryption algorithm.
     Tea,
@@ -107,7 +107,7 @@ impl HashSeed {
     }
 }
 
-/// Hash of a name. Sorts in readdir's order: major, then minor.
+/// Hash of a name. Hashes sort in readdir's order: by major, then by minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
     /// What index entries hold; the low bit is 0.

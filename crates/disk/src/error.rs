@@ -3,15 +3,15 @@
 //!
 //! A parser of `disk` knows the kind and the offset inside its bytes. Its caller knows the block,
 //! inode or group and adds it with [`Corruption::in_block`] and the like. The first value given for
-//! a coordinate stays. A new kind is a documented entry below, in the section of its object.
+//! a coordinate stays. To add a kind, add a documented entry below, in the section of its object.
 
 use core::fmt;
 
 use crate::defects::{DirDefect, HtreeDefect, XattrDefect};
 use crate::units::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 
-/// Where a corruption was found. Coordinates that do not apply are `None`. With no coordinate at
-/// all it prints as `superblock`.
+/// Where a corruption was found. Coordinates that do not apply are `None`. A place without any
+/// coordinate prints as `superblock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Place {
     /// Block group (for a superblock copy: the group it stands in).
@@ -213,7 +213,7 @@ corruption_kinds! {
     /// A bit of a block bitmap contradicts the owner of its cluster, or the descriptor's count is
     /// wrong.
     BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
-    /// The blocks that are to be freed are not all in the file system, or there are none.
+    /// Some of the blocks that are to be freed lie outside the file system, or their number is 0.
     FreedOutside "blocks to be freed leave the file system",
     /// A bit of an inode bitmap contradicts its inode, or the descriptor's count is wrong.
     InodeBitmapContradiction "inode bitmap contradicts the use of its inodes",
@@ -365,8 +365,8 @@ corruption_kinds! {
     JournalUnreadable "logged block cannot be read",
     /// A tag points outside the file system, or into the journal.
     JournalTarget "logged block belongs outside the file system or into the journal",
-    /// The number of the journal's inode is out of range, or the inode is not a regular file with
-    /// an extent tree or a block map, has no links, or has no valid size.
+    /// The journal's inode cannot be used: its number is out of range, it is not a regular file
+    /// with an extent tree or a block map, it has no links, or its size is impossible.
     JournalInode "journal inode is not a regular file of sufficient size",
     /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file
     /// system or on metadata.

@@ -91,15 +91,15 @@ features! {
         0x10 RESIZE_INODE "resize_inode",
         /// Directories may have a hash index.
         0x20 DIR_INDEX "dir_index",
-        /// Never shipped.
+        /// Never supported by Linux.
         0x40 LAZY_BG "lazy_bg",
-        /// Never shipped.
+        /// Never supported by Linux.
         0x100 SNAPSHOT_BITMAP "snapshot_bitmap",
-        /// Superblock backups are only in the two groups that `s_backup_bgs` names.
+        /// Superblock backups are only in the groups that `s_backup_bgs` names, at most two.
         0x200 SPARSE_SUPER2 "sparse_super2",
         /// The journal may have a fast-commit area.
         0x400 FAST_COMMIT "fast_commit",
-        /// Inode numbers and UUID never change.
+        /// Inode numbers and UUID must not change.
         0x800 STABLE_INODES "stable_inodes",
         /// `s_orphan_file_inum` is the inode of a file that lists orphans.
         0x1000 ORPHAN_FILE "orphan_file",
@@ -109,7 +109,7 @@ features! {
 features! {
     /// `s_feature_incompat`: an unknown bit means that the image must not be touched.
     Incompat, 'I' {
-        /// Never shipped.
+        /// Never supported by Linux.
         0x1 COMPRESSION "compression",
         /// Directory entries carry the file type.
         0x2 FILETYPE "filetype",
@@ -117,7 +117,7 @@ features! {
         0x4 RECOVER "needs_recovery",
         /// This device is an external journal.
         0x8 JOURNAL_DEV "journal_dev",
-        /// Each descriptor block is in the meta group that it describes.
+        /// From meta group `s_first_meta_bg` on, each meta group holds its own descriptor block.
         0x10 META_BG "meta_bg",
         /// Files may be mapped by extents.
         0x40 EXTENTS "extent",
@@ -150,7 +150,7 @@ features! {
         /// Superblock backups are only in group 1 and in groups whose numbers are powers of 3, 5
         /// or 7.
         0x1 SPARSE_SUPER "sparse_super",
-        /// A file of 2 GiB or more exists.
+        /// Files of 2 GiB or more may exist.
         0x2 LARGE_FILE "large_file",
         /// `i_blocks` has 48 bits and may count file system blocks.
         0x8 HUGE_FILE "huge_file",
@@ -164,9 +164,9 @@ features! {
         0x100 QUOTA "quota",
         /// Space is allocated in clusters of blocks.
         0x200 BIGALLOC "bigalloc",
-        /// crc32c on all metadata.
+        /// crc32c on nearly all metadata.
         0x400 METADATA_CSUM "metadata_csum",
-        /// Never shipped.
+        /// Never supported by Linux.
         0x800 REPLICA "replica",
         /// The image must not be written.
         0x1000 READONLY "read-only",
@@ -228,7 +228,7 @@ impl FeatureSet {
         self.ro_compat.intersects(RoCompat::GDT_CSUM.union(RoCompat::METADATA_CSUM))
     }
 
-    /// Whether all metadata has crc32c checksums.
+    /// Whether metadata has crc32c checksums.
     #[must_use]
     pub const fn has_metadata_csum(&self) -> bool {
         self.ro_compat.contains(RoCompat::METADATA_CSUM)

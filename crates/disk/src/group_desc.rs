@@ -73,7 +73,7 @@ bitflags::bitflags! {
     /// `bg_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct GroupFlags: u16 {
-        /// Inode bitmap and table are not initialised.
+        /// No inode is in use, and the inode bitmap is not initialised.
         const INODE_UNINIT = 1;
         /// The block bitmap is not initialised.
         const BLOCK_UNINIT = 2;

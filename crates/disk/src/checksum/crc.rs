@@ -1,5 +1,5 @@
-//! The CRCs with ext4's conventions: the caller passes the running state, and nothing is inverted
-//! at the end.
+//! The CRCs of ext4, of its journal and of partition tables. The caller passes the running state,
+//! and no function inverts its result.
 
 /// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. The result for one piece
 /// of the input is the state for the next piece.

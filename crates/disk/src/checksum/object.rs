@@ -1,6 +1,6 @@
-//! What each object's checksum covers. A function with the name of an object returns the checksum
-//! to store in it. It treats the object's own checksum field as the format says: as zero, or
-//! skipped. No function here compares.
+//! What each object's checksum covers. A function with the name of an object computes the checksum
+//! of that object. If the object contains its own checksum, that field counts as zero or is left
+//! out, as the format says. No function here compares.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ fn crc32c_with_zeroed(state: u32, bytes: &[u8], field: usize, width: usize) -> u
     crc32c_raw(state, &bytes[field + width..])
 }
 
-/// Seed of an inode's checksum and of those of its blocks.
+/// Seed of an inode's checksum and of those of its extent, directory and orphan-file blocks.
 #[must_use]
 pub fn inode_seed(fs_seed: u32, inode: InodeNr, generation: u32) -> u32 {
     let both = u64::from(generation) << 32 | u64::from(inode.raw());
     crc32c_raw(fs_seed, &both.to_le_bytes())
 }
 
-/// Checksum of a superblock copy: the bytes before the field, not seeded.
+/// Checksum of a superblock copy: the bytes before the field, without a seed.
 #[must_use]
 pub fn superblock(sb: &[u8; 1024]) -> u32 {
     crc32c_raw(!0, &sb[..0x3FC])
@@ -48,8 +48,8 @@ pub fn group_desc_crc16(uuid: &[u8; 16], group: GroupNr, desc: &[u8]) -> u16 {
     crc16(state, &desc[GROUP_DESC_FIELD + 2..])
 }
 
-/// Checksum of a block or inode bitmap: the bytes of its first `bits` bits, which are the clusters
-/// or inodes of a full group.
+/// Checksum of a block or inode bitmap: its first `bits / 8` bytes. `bits` is the number of
+/// clusters or inodes in a full group.
 ///
 /// # Panics
 /// When the bitmap is shorter.
@@ -62,9 +62,9 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
 /// taken as zero.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
-    // A CRC call over a few bytes costs as much as a call over many. So the fields are cleared in a
-    // copy of the bytes around them, and the copy is hashed in one call. A slot of the usual size
-    // is copied whole.
+    // Few calls over many bytes are faster than many calls over few bytes. So the fields are
+    // cleared in a copy of the bytes around them, and the copy is hashed in one call. A slot of the
+    // usual size is copied whole.
     if let Ok(mut copy) = <[u8; 256]>::try_from(slot) {
         clear_inode_fields(&mut copy, 0, has_high);
         return crc32c_raw(seed, &copy);

@@ -1,9 +1,9 @@
 //! One verified node of an extent tree.
 //!
 //! What a node may hold depends on its position: the range of logical blocks that its parent gives
-//! it, and the depth left below its parent. [`NodeBounds`] passes both down. So following children
-//! with the bounds of their entries can neither loop (the depth falls) nor overlap (siblings have
-//! disjoint ranges).
+//! it, and the depth left below its parent. [`NodeBounds`] passes both down. So a walk that parses
+//! each child with the bounds from its entry ends, because the depth falls, and finds each logical
+//! block at most once, because siblings have disjoint ranges.
 
 use zerocopy::FromBytes;
 
@@ -29,8 +29,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first logical block after the extent. It fits 32 bits, because no extent maps the last
-    /// block that 32 bits can number.
+    /// The first logical block after the extent. It fits in 32 bits, because no verified extent
+    /// maps logical block 2^32 - 1.
     #[must_use]
     pub const fn end(&self) -> u32 {
         self.logical.raw() + self.length
