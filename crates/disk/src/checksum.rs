@@ -2,8 +2,8 @@
 //! them.
 //!
 //! [`crc32c_raw`] inverts neither its initial state nor its result. So its calls can be chained,
-//! and the last result is what a checksum field stores. The functions of [`object`] compute the
-//! checksum of one object. [`Checksums`] says which checksums a file system has. The `verify_*`
+//! and a checksum field stores the last result or its low half. The functions of [`object`] compute
+//! the checksum of one object. [`Checksums`] says which checksums a file system has. The `verify_*`
 //! functions compare a stored checksum, and the `seal_*` functions store one. Both do nothing if
 //! the object has no checksum. Methods that need the fields of an object are in the file of that
 //! object.

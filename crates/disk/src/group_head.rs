@@ -1,9 +1,9 @@
 //! Positions of superblock copies, descriptor blocks and their reserve: the head of each group.
 //!
 //! In the classic layout, each superblock copy is followed by the whole descriptor table, then by
-//! the blocks reserved for more descriptors. With meta_bg, descriptor block `i` belongs to meta
-//! group `i`: the groups that it describes. A copy of it lies in the first, second and last group
-//! of that meta group. Only the meta groups below `s_first_meta_bg` keep the classic layout.
+//! the blocks reserved for more descriptors. With meta_bg, the groups that descriptor block `i`
+//! describes form meta group `i`. The first, second and last of these groups each hold a copy of
+//! the block. Only the meta groups below `s_first_meta_bg` keep the classic layout.
 //!
 //! Invariant: a head is contiguous from the first block of its group. If blocks have 1 KiB and the
 //! first data block is 0 (bigalloc), group 0 begins with the boot block, which counts as part of

@@ -3,17 +3,21 @@
 //!
 //! Block 0 of an indexed directory is the root, disguised as a linear block that shows only `.` and
 //! `..`. A node is disguised as a linear block with one unused entry. Both hold a sorted array of
-//! (hash, logical block). Entry 0 stands for hash 0, and its hash field holds limit and count. A
-//! leaf is a linear block ([`crate::dirblock`]) with all names whose hash is at least its key and
-//! below the next key. Bit 0 of a key says that names with the key's hash may also be in the
-//! previous leaf ("continues").
+//! (key, logical block), and a key is a hash in which bit 0 has a meaning of its own. Entry 0 has
+//! the key 0, and limit and count lie in place of its key. A leaf is a linear block
+//! ([`crate::dirblock`]). The hashes of its names begin at its key, without bit 0, and are below
+//! the next key. If bit 0 of a key is set ("continues"), names with the key's hash may also be in
+//! the previous leaf.
 //!
 //! [`Index::parse`] and [`IndexMut::parse`] check the bounds, order and block numbers of an array.
 //! [`Index::checked`] checks only the bounds, for a block that was fully checked when it was read.
 //! This module reads no blocks: the caller walks the tree and passes the blocks of each step.
 //!
-//! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never
-//! descend; every block number is in `1..blocks`.
+//! Invariants of an array that `parse` has accepted:
+//!
+//! - `limit` is exactly what fits, and `1 <= count <= limit`;
+//! - keys never descend;
+//! - every block number is in `1..blocks`.
 
 pub use crate::defects::HtreeDefect;
 
@@ -57,7 +61,8 @@ impl IndexKind {
         }
     }
 
-    /// How many entries fit: the last 8 bytes hold the checksum, if there is one.
+    /// How many entries fit, entry 0 included. With checksums, the last 8 bytes of the block are
+    /// not for entries.
     #[must_use]
     pub const fn limit(self, layout: &DirLayout) -> usize {
         let tail = if layout.tail { 8 } else { 0 };
@@ -157,7 +162,7 @@ impl IndexEntry {
     }
 }
 
-/// Position of a checked array in its block.
+/// Position of an array in its block, with limit and count checked.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: usize,
@@ -498,9 +503,9 @@ pub fn add_level(
 /// Splits a leaf by hash: the names with the higher hashes move to `new_leaf`. Returns the key that
 /// leads to `new_leaf`.
 ///
-/// The split point is chosen so that the entries of each part, slack included, occupied about half
-/// of the old leaf. Both parts are then packed without slack between entries. The key has
-/// [`CONTINUES`] set if names with its hash stay in `leaf`.
+/// As far as whole entries allow, the entries of each part, slack included, occupied half of the
+/// old leaf. Both parts are then packed without slack between entries. The key has [`CONTINUES`]
+/// set if names with its hash stay in `leaf`.
 ///
 /// # Errors
 /// [`HtreeDefect::Leaf`] when there are fewer than two names or `new_leaf` is not one block, or a

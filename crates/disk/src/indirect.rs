@@ -1,6 +1,6 @@
-//! Block maps of ext2 and ext3: `i_block` holds 12 direct blocks, then the roots of a single, a
-//! double and a triple indirect tree. An indirect block contains only 32-bit block numbers. The
-//! number 0 is a hole: one block, or all the blocks that the subtree would map.
+//! Block maps of ext2 and ext3: `i_block` holds the numbers of 12 data blocks, then those of a
+//! single, a double and a triple indirect block. An indirect block contains only 32-bit block
+//! numbers. The number 0 is a hole: one block, or all the blocks that the subtree would map.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -10,7 +10,7 @@ use crate::geometry::Geometry;
 use crate::num::usize_from_u64;
 use crate::units::{BlockNr, LogicalBlock};
 
-/// Direct blocks in `i_block`.
+/// Pointers to data blocks in `i_block`.
 pub const DIRECT: usize = 12;
 
 /// Levels of the deepest tree.

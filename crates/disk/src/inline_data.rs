@@ -2,10 +2,10 @@
 //!
 //! The first 60 bytes of content are in `i_block`. The rest is the value of the in-inode attribute
 //! `system.data`, which exists even if its value is empty. A directory keeps its parent's inode
-//! number in the first four bytes. Its entries are in the rest of `i_block` and, as a separate
-//! second run, in the attribute. `.` and `..` are not stored.
+//! number in the first four bytes. Its entries are in two areas: the rest of `i_block`, and the
+//! attribute's value. `.` and `..` are not stored.
 //!
-//! Invariant of a checked directory: the entries of each run fill it exactly.
+//! Invariant of a checked directory: the entries of each area fill the area exactly.
 
 use crate::CorruptionKind;
 use crate::dirblock::{DirDefect, DirLayout, Entries, Packer, dots};
@@ -106,15 +106,15 @@ impl<'a> InlineData<'a> {
         u32::from_le_bytes([a, b, c, d])
     }
 
-    /// The two runs of entries of an inline directory; the second may be empty.
+    /// The two areas of entries of an inline directory; the second may be empty.
     #[must_use]
     pub fn dir_runs(&self) -> [&'a [u8]; 2] {
         [&self.head[DIR_HEADER_LEN..], self.tail]
     }
 
     /// Walks the entries of an inline directory, with the checks of [`Entries`]. Offsets count from
-    /// the start of the run. A defect ends the walk of its run only: after a defect in the first
-    /// run, the entries of the second follow.
+    /// the start of an area. A defect in the first area does not end the walk: the entries of the
+    /// second area follow.
     pub fn dir_entries(
         &self,
         layout: DirLayout,
@@ -152,8 +152,8 @@ pub struct PackedDir {
     pub tail: Vec<u8>,
 }
 
-/// An inline directory with the content of a linear block; its second run has `tail_len` bytes.
-/// Each name goes to the first run with room for it, as in Linux. `None` if there is no room.
+/// An inline directory with the names of a linear block; its second area has `tail_len` bytes. Each
+/// name goes to the first area with room for it, as in Linux. `None` if a name fits in neither.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block.
@@ -169,7 +169,7 @@ pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Opti
     Ok(pack(parent, used, layout, tail_len, Fill::FirstFit))
 }
 
-/// The inline directory with these names, in the given order. Its second run has the length that
+/// The inline directory with these names, in the given order. Its second area has the length that
 /// [`names_tail_len`] computes.
 #[must_use]
 pub fn pack_names(parent: u32, names: &[Name<'_>], layout: DirLayout) -> PackedDir {
@@ -181,7 +181,7 @@ pub fn pack_names(parent: u32, names: &[Name<'_>], layout: DirLayout) -> PackedD
     packed
 }
 
-/// Bytes that names of these lengths, stored in this order, need in the second run of an inline
+/// Bytes that names of these lengths, stored in this order, need in the second area of an inline
 /// directory.
 pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
     let (mut head, mut tail) = (0, 0);
@@ -195,16 +195,17 @@ pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
     tail
 }
 
-/// Which run an entry goes to.
+/// Which area an entry goes to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fill {
-    /// The first run with room.
+    /// The first area with room.
     FirstFit,
-    /// The first run with room, from the previous entry's run on, so that entries keep their order.
+    /// The first area with room, but none before the previous entry's, so that entries keep their
+    /// order.
     InOrder,
 }
 
-/// Builds an inline directory with these entries; `None` if they do not fit into its two runs.
+/// Builds an inline directory with these entries; `None` if they do not fit into its two areas.
 fn pack<'n>(
     parent: u32,
     entries: impl IntoIterator<Item = (u32, u8, &'n [u8])>,
@@ -328,7 +329,7 @@ mod tests {
             let names: Vec<Name<'_>> = all[..count].iter().map(|bytes| name(&**bytes)).collect();
             let PackedDir { head, tail } = pack_names(7, &names, LAYOUT);
             // Entries with names of 3, 6 and 9 bytes take 12, 16 and 20 bytes, so 8 of the 56 bytes
-            // of the first run are left.
+            // of the first area are left.
             assert_eq!(tail.is_empty(), count <= 3, "{count}");
             let data = InlineData { head: &head, tail: &tail };
             let entries = data.dir_entries(LAYOUT).map(Result::unwrap).filter(|entry| entry.inode != 0);
@@ -352,7 +353,8 @@ mod tests {
         assert_eq!(lengths, [1, 49]);
     }
 
-    /// The limits of Linux 6.18 with inodes of 256 to 2048 bytes, and with another attribute.
+    /// Compares with the limits of Linux 6.18: first in inodes of 256 to 2048 bytes without other
+    /// attributes, then in an inode of 256 bytes with another attribute.
     #[test]
     fn an_inode_holds_as_much_as_linux_puts_there() {
         let area = |inode_size: usize| vec![0_u8; inode_size - 128 - 32];

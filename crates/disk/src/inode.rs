@@ -1,4 +1,4 @@
-//! Inodes: 128 fixed bytes, and extra fields up to the inode size of the file system.
+//! Inodes: 128 fixed bytes and, in larger inodes, extra fields and room for attributes.
 //!
 //! [`RawInode`] is the fixed part, [`RawInodeExtra`] the optional part after it. [`InodeSlot`]
 //! views one whole slot of an inode table. The inode's `i_extra_isize` decides which extra fields

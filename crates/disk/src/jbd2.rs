@@ -1,10 +1,11 @@
-//! The journal's records (jbd2). Outside the fast-commit area, everything is big-endian, and every
-//! metadata block begins with one magic number.
+//! The blocks of a journal (jbd2). The journal's metadata blocks are its superblock and its
+//! descriptor, revoke and commit blocks. They are big-endian and begin with the same magic number.
+//! The records of the fast-commit area have a form of their own ([`fast_commit`]).
 //!
-//! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]`. Its
-//! blocks are consecutive in a ring of log blocks, and its metadata blocks carry its transaction
-//! id. [`JournalSuperblock`] is the verified superblock. It determines the [`LogFormat`] in which
-//! all other blocks are read and written. Recovery itself is in `blockyard-recovery`.
+//! One committed transaction is `[revoke]* ([descriptor] [logged block]*)* [commit]`. Its blocks
+//! are consecutive in a ring of log blocks, and its metadata blocks carry its transaction id.
+//! [`JournalSuperblock`] is the verified superblock. It determines the [`LogFormat`] in which the
+//! ring is read and written. Recovery itself is in `blockyard-recovery`.
 
 use core::fmt;
 
@@ -49,7 +50,7 @@ on_disk! {
 /// The kind of a metadata block of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// Tags of the data blocks that follow it.
+    /// Tags of the logged blocks that follow it.
     Descriptor,
     /// End of a transaction.
     Commit,
@@ -57,7 +58,7 @@ pub enum BlockKind {
     SuperblockV1,
     /// Superblock.
     SuperblockV2,
-    /// Blocks whose earlier copies must not be replayed.
+    /// List of blocks whose earlier copies must not be replayed.
     Revoke,
 }
 
@@ -171,8 +172,8 @@ impl LogFormat {
         crc32c_raw(crc32c_raw(self.seed, &tid.raw().to_be_bytes()), logged)
     }
 
-    /// Compares a tag's checksum with that of the logged block as it is in the log (not yet
-    /// unescaped); true without block checksums.
+    /// Whether a tag's checksum is that of the logged block as it is in the log, before
+    /// [`unescape`]. True without block checksums.
     #[must_use]
     pub fn verify_data(&self, tid: TxnId, tag: &Tag, logged: &[u8]) -> bool {
         match self.tag_layout().checksum_mask() {
@@ -181,7 +182,7 @@ impl LogFormat {
         }
     }
 
-    /// Compares the checksum at the end of a descriptor or revoke block; true without block
+    /// Whether the checksum at the end of a descriptor or revoke block is right. True without block
     /// checksums.
     #[must_use]
     pub fn verify_tail(&self, block: &[u8]) -> bool {

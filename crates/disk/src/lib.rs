@@ -1,11 +1,10 @@
 //! Every on-disk structure of ext2, ext3 and ext4, and of partition tables: bytes, checksums and
 //! geometry arithmetic. No I/O.
 //!
-//! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy; little-endian fields, but
-//! big-endian ones in jbd2 outside its fast-commit area) until a `parse`/`verify` step turns them
-//! into a verified type with private fields. Except in quota files and partition tables, a check
-//! that fails is reported as one documented `CorruptionKind`, with the location as far as the
-//! parser knows it.
+//! Each on-disk object has a file or folder of its own. `Raw*` types show bytes of an image as they
+//! are. A `parse` or `verify` function turns them into a verified type. Except in quota files and
+//! partition tables, a check that fails is reported as one documented `CorruptionKind`, with the
+//! location as far as the parser knows it.
 
 #![forbid(unsafe_code)]
 

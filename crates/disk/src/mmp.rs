@@ -65,7 +65,7 @@ impl RawMmp {
     /// [`crate::Checksums::verify_mmp`] compares the checksum.
     ///
     /// # Errors
-    /// [`CorruptionKind::MmpMagic`], also for a block below 1024 bytes.
+    /// [`CorruptionKind::MmpMagic`], also for a block of fewer than 1024 bytes.
     pub fn parse(block: &[u8]) -> Result<&Self, Corruption> {
         match Self::ref_from_prefix(block) {
             Ok((mmp, _)) if mmp.mmp_magic.get() == MAGIC => Ok(mmp),

@@ -7,9 +7,12 @@
 //! The last level refers to blocks of records. A record of zeroes is free. A reference of 0 refers
 //! to no block.
 //!
-//! Invariants of what [`QuotaFile::encode`] writes: each number has one record, its path of
-//! references ends in the block that holds the record, the blocks with room for a record are
-//! chained from `dqi_free_entry`, and no block is free.
+//! Invariants of what [`QuotaFile::encode`] writes:
+//!
+//! - Each number has at most one record.
+//! - The path of a number with a record ends in the block that holds the record.
+//! - `dqi_free_entry` names the last block of records if that block has room, and is 0 otherwise.
+//! - No block is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +125,7 @@ impl QuotaType {
         }
     }
 
-    /// The kind in one word.
+    /// The type in one word.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -142,7 +145,7 @@ pub struct Usage {
     pub inodes: u64,
 }
 
-/// Why the records of a quota file may be incomplete.
+/// Why a quota file, or what could be read of its records, may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaDefect {
     /// `dqh_version` is not 1.

@@ -1,7 +1,8 @@
 //! Newtypes for every number of the format that could be confused with another.
 //!
-//! `*Nr` are positions, `*Count` are lengths: position plus count is a position, and the difference
-//! of two positions is a count. Everything is zero-based except inode numbers.
+//! For blocks and clusters, `*Nr` is a position and `*Count` a length: position plus count is a
+//! position, and the difference of two positions is a count. All numbers begin at 0, but those of
+//! inodes at 1.
 
 use core::fmt;
 
@@ -150,8 +151,8 @@ number! {
     LogicalBlock(u32)
 }
 number! {
-    /// jbd2 transaction id. [`TxnId::is_after`] compares two by their wrap-around distance; `<`
-    /// compares the raw numbers.
+    /// jbd2 transaction id. Ids wrap at 2^32: compare them with [`TxnId::is_after`]. `<` compares
+    /// the raw numbers.
     TxnId(u32)
 }
 

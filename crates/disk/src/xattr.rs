@@ -1,12 +1,16 @@
-//! Extended attributes: the entry lists in an inode's spare bytes and in an attribute block; how to
-//! read, hash and build them.
+//! Extended attributes: reads, hashes and builds the lists of attributes in an inode's spare bytes
+//! and in an attribute block.
 //!
-//! The list has the same form in an inode and in a block: entries grow up, values grow down, and
-//! four zero bytes end the entries. In an inode the list follows a magic word after the extra
-//! fields, offsets count from the first entry, and entries need not be sorted. A block has a
-//! 32-byte header, offsets count from the block start, entries are sorted by (index, name length,
-//! name), and equal blocks are shared by reference count. A value may instead be the content of an
-//! inode of its own (`ea_inode`).
+//! The list has the same form in an inode and in a block: the entries are placed from the start
+//! upwards, the values from the end downwards, and four zero bytes end the entries.
+//!
+//! - In an inode, the list follows a magic word after the extra fields. Value offsets count from
+//!   the first entry, and entries need not be sorted.
+//! - A block has a header of 32 bytes. Value offsets count from the start of the block, and entries
+//!   are sorted by (index, name length, name). Inodes with equal lists may share a block, which
+//!   counts them.
+//!
+//! A value may instead be the content of an inode of its own (`ea_inode`).
 //!
 //! Edits are made on an [`AttributeList`] and written back as a whole: attributes are few and
 //! small, and a rewrite leaves no stale bytes. [`parse`] checks a whole list, but not its hashes,
@@ -278,7 +282,7 @@ pub fn parse_entries(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, Xattr
     Ok(entries)
 }
 
-/// Values must start after the end mark and not share bytes.
+/// Checks that values start after the end mark and share no bytes.
 fn check_overlap(entries: &[RawEntry<'_>], area: &[u8], entries_end: usize) -> Result<(), XattrDefect> {
     let base = area.as_ptr().addr();
     let mut ranges: Vec<(usize, usize, usize)> = entries

@@ -1,9 +1,9 @@
-//! Valid structures with one fault each: parsing must report exactly the [`CorruptionKind`] that is
-//! documented for the fault.
+//! Structures with faults: the check of a structure must report the [`CorruptionKind`] that is
+//! documented for its fault.
 //!
 //! Covers the superblock, group descriptors, bitmaps, inodes, extent nodes, block maps, the orphan
-//! file, the MMP block, and some faults of directories, attributes and inline data. Kinds that only
-//! a walk over an image can find are left out.
+//! file, the MMP block, and some faults of directories, attributes and inline data. Other tests
+//! cover the kinds that `needs_an_image` names.
 
 #![allow(clippy::unwrap_used)]
 
@@ -348,9 +348,8 @@ fn other_kinds() -> Vec<Kind> {
     ])
 }
 
-/// Whether a kind is not tried here, in most cases because only a walk over an image can find it.
-/// Such kinds are covered by the tests of the journal's blocks, the reader, the engine, recovery
-/// and check.
+/// Whether a kind is left to other tests: those of the journal's blocks, the reader, the engine,
+/// recovery and check. In most cases, only a walk over an image can find a fault of such a kind.
 fn needs_an_image(kind: Kind) -> bool {
     let name = format!("{kind:?}");
     name.starts_with("Journal")

@@ -1,5 +1,5 @@
-//! Compares the layout of superblock, group descriptor and inode with debugfs, for each field that
-//! debugfs can set. debugfs sets a field by its name. Then our field with that name must have the
+//! Compares the layout of superblock, group descriptor and inode with debugfs, for all fields but a
+//! few. debugfs sets a field by its name. Then the bytes at which we place that field must hold the
 //! new value, and no other byte of the structure may have changed, except in fields that debugfs
 //! updates by itself.
 
@@ -118,8 +118,8 @@ fn value_for(case: &Case) -> (String, Vec<u8>) {
     }
 }
 
-/// Cases for all fields but those that debugfs cannot set (`unset`). Asserts that each name in
-/// `unset` is a field.
+/// Cases for all fields but those in `unset`, which debugfs cannot set to any value we choose.
+/// Asserts that each name in `unset` is a field.
 fn cases(
     fields: &[FieldPlace],
     prefix: &str,
@@ -210,7 +210,7 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         "s_encoding",
         "s_encoding_flags",
         "s_reserved",
-        // debugfs sets these itself when it writes. `crates/cli/tests/oracle_read_commands.rs`
+        // debugfs may set these itself when it writes. `crates/cli/tests/oracle_read_commands.rs`
         // compares them through dumpe2fs.
         "s_wtime",
         "s_kbytes_written",

@@ -1,11 +1,11 @@
 //! The fallocate2 workload on a memory image: `fallocate2 [WORKERS] [SECONDS] [IMAGE-GIB] [POLICY]
 //! [on|off]`.
 //!
-//! Each worker allocates a file of 1 MiB in steps of 8 KiB, truncates it to nothing, and begins
-//! again. Prints operations per second; each allocated step and each truncation is one operation.
-//! The last argument says whether changes go through the journal. The defaults are 1 worker, 2
-//! seconds, 64 GiB, `linux-6.18` and `off`. With `SAVE=PATH` in the environment, the image is saved
-//! at the end.
+//! Until SECONDS have passed, each worker allocates a file of 1 MiB in steps of 8 KiB, truncates it
+//! to nothing, and begins again. The example prints millions of operations per second; each
+//! allocated step and each truncation is one operation. The last argument says whether changes go
+//! through the journal. The defaults are 1 worker, 2 seconds, 64 GiB, `linux-6.18` and `off`. With
+//! `SAVE=PATH` in the environment, the image is saved at the end.
 
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};

@@ -1,27 +1,33 @@
-//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB]
-//! [IMAGE-GIB] [JOURNAL] [BESIDE]`.
+//! Compares a large directory with small ones: `million_names [NAMING] [NAMES] [BLOCK-SIZE]
+//! [CACHE-MIB] [IMAGE-GIB] [JOURNAL] [BESIDE]`.
 //!
-//! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (`name-` and eight
-//! hexadecimal digits, in no order), `any` (sixteen hexadecimal digits, in no order), or `long` (48
-//! bytes, in order). JOURNAL is `ignored` (the default) or `used`.
+//! NAMING is how names are made:
+//!
+//! - `counted` (the default): `file0000001` and so on, in order;
+//! - `scattered`: `name-` and eight hexadecimal digits, in no order;
+//! - `any`: sixteen hexadecimal digits, in no order;
+//! - `long`: 48 bytes, in order.
+//!
+//! JOURNAL is `ignored` (the default) or `used`.
 //!
 //! Creates files in directories of a memory image, one after the other. Prints how many names were
 //! created and looked up per second of CPU time: in small directories, in a directory of NAMES
 //! names (1,000,000 by default, at least 40,000), and the ratio of the two.
 //!
-//! If NAMES is 1,000,000, each rate of creates is measured over 200,000 names. Twenty small
-//! directories grow from 10,000 names to 20,000; in the large directory, the creation of the last
-//! fifth of the names is measured. The commits that fall into this time are included (one per
-//! 60,000 to 200,000 creates). Lookups are measured in one small directory with 20,000 names and in
-//! the large one, with names from all over the directory. Their rate is the median of 20 rounds.
+//! - Creates: twenty small directories grow from 10,000 names to 20,000. In the large directory,
+//!   the creation of the last fifth of the names is measured. If NAMES is 1,000,000, both rates are
+//!   thus measured over 200,000 names. Commits that fall into this time are included.
+//! - Lookups: measured in one small directory with 20,000 names and in the large one, with names
+//!   from all over the directory. Their rate is the median of 20 rounds.
+//!
 //! Times are CPU time of this thread, so that other work on the machine has little influence.
 //!
 //! BESIDE is a directory of a mounted file system. If it is given, the same is done there by system
 //! calls (mknodat and statat), with one small directory. Our rates are then also printed as
 //! multiples of the rates of that file system.
 //!
-//! Also prints the rates of lookups in a `HashMap` in memory with the same names. These show how
-//! much of the ratio is due to the machine's caches.
+//! Lookups in a `HashMap` in memory with the same names are measured, too. The ratio of their rates
+//! hints at how much of our ratio is due to the machine's caches.
 
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
@@ -40,7 +46,7 @@ const SAMPLE: u32 = 10_000;
 const DIRECTORIES: u32 = 20;
 /// Lookups for one figure. In a small directory each name is looked up several times.
 const LOOKUPS: u32 = 200_000;
-/// How many rounds these lookups are divided into. The figure is the median of the rounds' rates.
+/// How many rounds the lookups are divided into. The figure is the median of the rounds' rates.
 const ROUNDS: u32 = 20;
 
 /// How names are made from numbers.

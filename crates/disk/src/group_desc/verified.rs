@@ -21,9 +21,9 @@ impl GroupDescriptor {
     /// them.
     ///
     /// # Errors
-    /// A `GroupDesc*` kind, with the group: the checksum is wrong, or a bitmap or the inode table
-    /// lies where it is not allowed to. None of them may reach outside the file system or into the
-    /// head of group 0; without flex_bg, none may reach outside its group either.
+    /// A `GroupDesc*` kind, with the group: the checksum is wrong, or a bitmap or the inode table is
+    /// misplaced. Bitmaps and tables must lie inside the file system and outside the head of group
+    /// 0; without flex_bg, they must also lie inside their group.
     ///
     /// # Panics
     /// When `bytes` is too short.

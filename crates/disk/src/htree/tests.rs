@@ -41,8 +41,8 @@ impl Directory {
         self.blocks.len() > 1
     }
 
-    /// The way to a hash: each index block with the entry that is followed in it, from the root
-    /// down, and the leaf.
+    /// The index blocks on the way to a hash, from the root down, each with the index of the entry
+    /// to follow; and the leaf.
     fn path(&self, hash: u32) -> (Vec<(u32, usize)>, u32) {
         let info = RootInfo::verify(&self.blocks[0], &LAYOUT, true).unwrap();
         let mut path = Vec::new();
@@ -91,7 +91,7 @@ impl Directory {
         assert!(dirblock::insert(&mut self.blocks[target as usize], LAYOUT, &entry).unwrap());
     }
 
-    /// Splits full index blocks on the path until its last one has room.
+    /// Splits full index blocks until the last one on the path has room.
     fn make_room(&mut self, mut path: Vec<(u32, usize)>, hash: u32) -> Vec<(u32, usize)> {
         while self.index(path.last().unwrap().0).as_index().is_full() {
             let depth = (0..path.len())

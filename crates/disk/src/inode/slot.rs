@@ -158,7 +158,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> InodeSlot<B> {
         }
     }
 
-    /// Sets a word of the extra fields. Returns `false`, and changes nothing, if it does not exist.
+    /// Sets a word of the extra fields. If the inode does not have the word, returns `false` and
+    /// changes nothing.
     fn set_extra_word(&mut self, offset: usize, word: u32) -> bool {
         if offset + 4 > usize::from(self.extra_isize()) {
             return false;

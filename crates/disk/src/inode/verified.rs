@@ -154,7 +154,8 @@ impl Inode {
         (self.map == InodeMap::FastSymlink).then(|| &self.block_field()[..length])
     }
 
-    /// Seed of the checksums of this inode's blocks; `None` without metadata_csum.
+    /// Seed of the checksums of this inode's extent, directory and orphan-file blocks; `None`
+    /// without metadata_csum.
     #[must_use]
     pub const fn checksum_seed(&self) -> Option<u32> {
         self.checksum_seed
@@ -172,7 +173,8 @@ fn check_extra_isize(slot: &InodeSlot<&[u8]>) -> Result<(), Corruption> {
 }
 
 /// The size of an inode's content. Its high half is used only for regular files, and with large_dir
-/// for directories. In other directories `i_size_high` may hold something else: it was `i_dir_acl`.
+/// for directories. Without large_dir, a directory may hold something else in `i_size_high`, which
+/// was once `i_dir_acl`.
 fn effective_size(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType) -> u64 {
     let large_dir = sb.features().incompat.contains(Incompat::LARGE_DIR);
     match file_type {

@@ -80,9 +80,9 @@ impl<'a> CommitBlock<'a> {
         CommitTime { seconds: self.raw.h_commit_sec.get(), nanoseconds: self.raw.h_commit_nsec.get() }
     }
 
-    /// Compares the crc32c of v2 and v3; only for a journal with block checksums. A block also
-    /// passes if the crc32c matches when everything after the first 64 bytes is taken as zero. No
-    /// field is there, so a torn write that stored those 64 bytes has lost nothing.
+    /// Whether the crc32c of v2 or v3 is right; only for a journal with block checksums. A block
+    /// also passes if the crc32c matches with everything after the first 64 bytes taken as zero.
+    /// All fields lie in the first 64 bytes, so a torn write that stored them has lost nothing.
     #[must_use]
     pub fn verify(&self, format: &LogFormat) -> bool {
         let stored = self.raw.h_chksum[0].get();
@@ -95,7 +95,7 @@ impl<'a> CommitBlock<'a> {
         format.commit_checksum(&half) == stored
     }
 
-    /// Compares the crc32 of v1 with the one `computed` over the transaction. A block without a
+    /// Whether the crc32 of v1 is the one `computed` over the transaction. A block without a
     /// checksum passes.
     #[must_use]
     pub fn verify_v1(&self, computed: u32) -> bool {

@@ -63,7 +63,7 @@ on_disk! {
 }
 
 const SIGNATURE: [u8; 8] = *b"EFI PART";
-/// The most bytes that the entries may take: 128 times the usual 16 KiB.
+/// The most bytes of entries that are accepted: 128 times the usual 16 KiB.
 const ENTRIES_BYTES_MAX: u64 = 2 << 20;
 
 /// The on-disk bytes of a GUID: three little-endian numbers, the rest as written.
@@ -80,9 +80,9 @@ pub struct GptHeader {
 }
 
 impl GptHeader {
-    /// The header at the start of `sector`, which is one whole sector. `None` if there is none, its
-    /// checksum is wrong, its own size or that of an entry is impossible, or all entries together
-    /// have more than 2 MiB.
+    /// The header at the start of `sector`, which is one whole sector. `None` if there is no
+    /// header, if its checksum is wrong, if the size of the header or of an entry is impossible, or
+    /// if all entries together have more than 2 MiB.
     #[must_use]
     pub fn parse(sector: &[u8]) -> Option<Self> {
         let (raw, _) = RawGptHeader::read_from_prefix(sector).ok()?;

@@ -1,5 +1,5 @@
-//! The bounds of the superblock's numbers: one function for the geometry, and one for each of the
-//! other numbers.
+//! The bounds of the superblock's numbers, as functions that the verified superblock and a checker
+//! share.
 //!
 //! [`Superblock::verify`](super::Superblock::verify) refuses an image at the first bound that does
 //! not hold. A checker calls these functions in an order of its own and continues after a broken

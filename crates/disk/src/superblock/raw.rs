@@ -98,7 +98,7 @@ on_disk! {
         0x0EC s_hash_seed: [U32; 4],
         /// Directory hash of new indexes: 0 legacy, 1 half MD4, 2 TEA.
         0x0FC s_def_hash_version: u8,
-        /// 1 when `s_jnl_blocks` holds a copy of the journal inode.
+        /// 1 when `s_jnl_blocks` holds a copy of parts of the journal inode.
         0x0FD s_jnl_backup_type: u8,
         /// Bytes of one group descriptor with the 64bit feature.
         0x0FE s_desc_size: U16,
@@ -290,7 +290,7 @@ macro_rules! time40 {
             join32(u32::from(self.$hi), self.$lo.get())
         }
 
-        /// Sets the time that the getter of the same name returns; bits above 39 are dropped.
+        /// Sets both parts of the time, and drops bits above 39.
         pub fn $set(&mut self, seconds: u64) {
             self.$lo = U32::new(low32(seconds));
             self.$hi = low8(high32(seconds));

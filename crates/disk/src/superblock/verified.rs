@@ -160,8 +160,8 @@ impl Superblock {
         self.heads.descriptor_place(&self.geometry, group)
     }
 
-    /// Free blocks according to the superblock. After a crash this may be wrong; then only the sum
-    /// over the group descriptors is right.
+    /// Free blocks according to the superblock. After a crash this may be wrong although the counts
+    /// of the group descriptors are right.
     #[must_use]
     pub fn free_blocks_count(&self) -> BlockCount {
         self.raw.free_blocks_count()

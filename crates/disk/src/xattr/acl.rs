@@ -190,8 +190,8 @@ pub fn acl_mode(disk: &[u8]) -> Option<u16> {
     Some(mode)
 }
 
-/// Whether an on-disk list contains more than [`acl_mode`] can express: it names users or groups,
-/// or has a mask. Also true if the list is damaged.
+/// Whether a complete on-disk list contains more than [`acl_mode`] can express: it names users or
+/// groups, or has a mask. Also true if the list cannot be parsed.
 #[must_use]
 pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
     // The version, and three entries without an id.

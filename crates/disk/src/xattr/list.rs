@@ -185,8 +185,8 @@ impl AttributeList {
     /// Returns the hashes of the entries, in order.
     fn write_entries(&self, area: &mut [u8], home: Home) -> Vec<u32> {
         let mut at = home.entries_at();
-        // Values begin at multiples of 4: value offsets are multiples of 4, and so is
-        // `values_from`, from which they count.
+        // Values are padded to multiples of 4 and begin at multiples of 4, so any bytes after the
+        // last multiple stay unused.
         let mut value_at = area.len() & !3;
         let mut hashes = Vec::with_capacity(self.0.len());
         for attribute in &self.0 {

@@ -19,9 +19,11 @@ pub struct ValueReference<'a> {
 
 impl ValueReference<'_> {
     /// Whether the inode `holder` holds the attribute's value. `hash` is the hash of the content of
-    /// `holder`. Either `hash` matches the hashes stored in the entry and in `holder` (`i_atime`),
-    /// or `holder` stores number and generation of its owner (`i_mtime`, `i_generation`), as value
-    /// inodes did before they had hashes.
+    /// `holder`. One of two things must be true:
+    ///
+    /// - `hash` matches the hashes stored in the entry and in `holder` (`i_atime`).
+    /// - `holder` stores the number and generation of its owner (`i_mtime`, `i_generation`), as
+    ///   value inodes did before they had hashes.
     #[must_use]
     pub fn is_to(&self, holder: &RawInode, hash: u32) -> bool {
         let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]
