@@ -71,7 +71,7 @@ pub enum HtreeDefect {
     /// The reserved word of the root is not zero.
     #[error("index root: reserved field set")]
     Reserved,
-    /// The hash version is none that a root may have: 0 to 2, or 6 (SipHash).
+    /// The hash version is none of those that a root may have, which are 0 to 2, and 6 (SipHash).
     #[error("index root: hash version {0}")]
     HashVersion(u8),
     /// The info fields are not 8 bytes long, so the entries would begin elsewhere.

@@ -5,9 +5,9 @@
 //! `..`. A node is disguised as a linear block with one unused entry. Both hold a sorted array of
 //! (key, logical block), and a key is a hash in which bit 0 has a meaning of its own. Entry 0 has
 //! the key 0, and limit and count lie in place of its key. A leaf is a linear block
-//! ([`crate::dirblock`]). The hashes of its names begin at its key, without bit 0, and are below
-//! the next key. If bit 0 of a key is set ("continues"), names with the key's hash may also be in
-//! the previous leaf.
+//! ([`crate::dirblock`]). The hashes of a leaf's names are at least the leaf's key, without bit 0,
+//! and below the next key. If bit 0 of a key is set ("continues"), names with the key's hash may
+//! also be in the previous leaf.
 //!
 //! [`Index::parse`] and [`IndexMut::parse`] check the bounds, order and block numbers of an array.
 //! [`Index::checked`] checks only the bounds, for a block that was fully checked when it was read.

@@ -145,7 +145,7 @@ pub struct Usage {
     pub inodes: u64,
 }
 
-/// Why a quota file, or what could be read of its records, may be wrong.
+/// What is wrong with a quota file. Its records may be incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaDefect {
     /// `dqh_version` is not 1.

@@ -1,8 +1,8 @@
 //! Newtypes for every number of the format that could be confused with another.
 //!
 //! For blocks and clusters, `*Nr` is a position and `*Count` a length: position plus count is a
-//! position, and the difference of two positions is a count. All numbers begin at 0, but those of
-//! inodes at 1.
+//! position, and the difference of two positions is a count. All numbers are zero-based, except
+//! those of inodes.
 
 use core::fmt;
 

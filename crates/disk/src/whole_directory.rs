@@ -290,7 +290,7 @@ mod tests {
                 assert_eq!(find(&bytes, layout, &hasher, bytes_of), Some(*inode), "{count} names, {inode}");
             }
             assert_eq!(find(&bytes, layout, &hasher, b"absent"), None);
-            // There are few more leaves than the names need.
+            // There are only a few more leaves than the names need.
             let needed: usize = names.iter().map(name_len).sum();
             let room = needed.div_ceil(layout.usable() - 32 - width) + names.len() / 80 + 6;
             assert!(plan.parts.len() <= room, "{} leaves for {needed} bytes", plan.parts.len());

@@ -21,9 +21,9 @@ impl GroupDescriptor {
     /// them.
     ///
     /// # Errors
-    /// A `GroupDesc*` kind, with the group: the checksum is wrong, or a bitmap or the inode table is
-    /// misplaced. Bitmaps and tables must lie inside the file system and outside the head of group
-    /// 0; without flex_bg, they must also lie inside their group.
+    /// A `GroupDesc*` kind, with the group: the checksum is wrong, or a bitmap or the inode table
+    /// is misplaced. Bitmaps and tables must lie inside the file system and outside the head of
+    /// group 0; without flex_bg, they must also lie inside their group.
     ///
     /// # Panics
     /// When `bytes` is too short.
