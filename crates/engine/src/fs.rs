@@ -28,8 +28,8 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::superblock::Superblock;
 use std::sync::Arc;
 
-/// An open file system. All operations take `&self`, from any thread; the [crate]
-/// documentation has the order of locks.
+/// An open file system. Any thread may call its operations: all take `&self`, except those that end
+/// the instance. The [crate] documentation has the order of locks.
 ///
 /// Close it with [`FileSystem::close`]. Dropping it does the same, but can report an error only
 /// through `tracing`. An operation that panics makes the file system read-only: nothing of the

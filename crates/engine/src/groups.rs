@@ -71,7 +71,7 @@ pub(crate) struct Totals {
 }
 
 impl Groups {
-    /// Reads and verifies every descriptor. `journal` are the blocks of an internal journal.
+    /// Reads and verifies every descriptor. `journal` holds the blocks of an internal journal.
     pub(crate) fn open(
         device: &dyn BlockDevice,
         sb: &Superblock,

@@ -150,7 +150,7 @@ impl Watched {
         self.note(operation, self.fs.fallocate(ctx, inode, what, offset, len))
     }
 
-    /// [`FileSystem::set_xattr`]. A value counts as large if no block can hold it.
+    /// [`FileSystem::set_xattr`]. With `ea_inode`, a value counts as large if no block can hold it.
     ///
     /// # Errors
     /// Those of [`FileSystem::set_xattr`].

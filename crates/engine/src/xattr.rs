@@ -234,10 +234,10 @@ impl Xattrs {
         unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// If an inode already holds this same value for the attribute: keeps that inode, sets the
+    /// If a value inode already holds this value for the attribute, keeps that inode, sets the
     /// owner's change time as Linux does (observed on 6.18), and returns true. Otherwise does
-    /// nothing and returns false, as always for access control lists and with
-    /// [`XattrMode::Create`]. The caller holds the owner's content lock exclusively.
+    /// nothing and returns false. With [`XattrMode::Create`] and for access control lists it never
+    /// does anything. The caller holds the owner's content lock exclusively.
     fn touch_if_same(
         &self,
         ctx: &OpContext,
@@ -402,10 +402,10 @@ impl Xattrs {
         !self.keeps_values_in_inodes() || all <= self.volume.block_size() / 8 * 7
     }
 
-    /// Stores `list` as the inode's attribute block: in place if only this inode uses the old
-    /// block, otherwise in a new block, or in no block if the list is empty. Returns the value
-    /// inodes that nothing refers to any more. Each attribute in a block is one reference to its
-    /// value inode, however many inodes share the block.
+    /// Stores `list` as the inode's attribute block. If only this inode uses the old block, the
+    /// list is stored in place, otherwise in a new block. If the list is empty, the inode has no
+    /// block afterwards. Returns the value inodes that nothing refers to any more. Each attribute
+    /// in a block is one reference to its value inode, however many inodes share the block.
     #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,
@@ -555,8 +555,8 @@ impl Xattrs {
     }
 }
 
-/// `all` without the elements of `kept`. Each of these is removed only once: the same value inode
-/// may occur several times, because attributes may share it.
+/// `all` without the elements of `kept`. Each element of `kept` takes only one equal element out: a
+/// value inode may occur several times, because attributes may share it.
 fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut all: Vec<u32> = all.collect();
     for value in kept {

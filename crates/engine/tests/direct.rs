@@ -76,8 +76,8 @@ impl World {
 }
 
 /// The requests are those that Linux 6.18 makes for the same writes, as its tracepoints show them.
-/// Requests that a preallocation serves are included. Each block holds what was written to it last,
-/// and the size covers the last block written.
+/// Requests that a preallocation serves are included. Each block that the test reads holds what was
+/// written to it last, and the file ends with the last block written.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
     let world = World::new();

@@ -68,8 +68,9 @@ fn files_made_beside_unnamed_ones_are_there() {
     make_on_many_threads(true);
 }
 
-/// A file is created, and then up to 6,000 others, so that its inode leaves memory before a commit.
-/// fsync of the file still commits exactly once, and a second fsync commits nothing.
+/// A file is created, and then up to 6,000 others. With enough of them, the inode of the first file
+/// leaves memory before a commit. fsync of the first file still commits exactly once, a second
+/// fsync commits nothing, and the file is found after a crash.
 #[test]
 fn fsync_of_an_inode_that_left_memory_commits_it() {
     let ctx = OpContext::system();
@@ -93,7 +94,8 @@ fn fsync_of_an_inode_that_left_memory_commits_it() {
     }
 }
 
-/// fsync and fdatasync of an unchanged file commit nothing, even if other files changed.
+/// fsync and fdatasync of an unchanged file commit nothing after another file was changed and the
+/// change was committed.
 #[test]
 fn fsync_of_a_clean_file_commits_nothing() {
     let ctx = OpContext::system();

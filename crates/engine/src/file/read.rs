@@ -28,11 +28,11 @@ enum Source {
         /// How many blocks behind these bytes may be read too.
         ahead: u32,
     },
-    /// In a logged block and those behind it, from a byte of the first block on.
+    /// In blocks of logged data, which follow each other on the device.
     Logged {
-        /// The block.
+        /// The first block.
         physical: u64,
-        /// The byte.
+        /// The first byte, counted from the start of this block.
         inside: usize,
     },
 }
@@ -92,7 +92,8 @@ impl Files {
             0 => 0,
             most => inode.read_ahead.note_read(offset, buf.len(), u32_from_usize(most)),
         };
-        // Not the content lock: a reader does not wait for a writer elsewhere in the file.
+        // Takes the shape lock, not the content lock: so a reader does not wait while the file is
+        // written back.
         let _shape = inode.hold_shape();
         let (buf, pieces) = {
             let core = inode.core();
@@ -125,8 +126,9 @@ impl Files {
         self.read_pieces(Via::Memory, &pieces, buf)
     }
 
-    /// Copies dirty data into `buf` and zeroes what has no data. Returns where the rest lies on
-    /// the device, and how many of the next `ahead` blocks follow it there.
+    /// Copies dirty data into `buf`, and zeroes the parts of `buf` that have no data. Returns the
+    /// other parts, and where their bytes lie on the device. If the next `ahead` blocks of the
+    /// file, or the first of them, follow directly on the device, the last part says how many.
     fn look_up_content(
         &self,
         inode: &Inode,

@@ -1,6 +1,6 @@
-//! Random runs on nearly full images of every kind. After every step, the tests recompute from
-//! scratch what must be reserved for delayed data. The reservations are never too small and never
-//! exceed what is free. None is left once all is written.
+//! Reservations for delayed data on nearly full images. The random runs recompute, after every
+//! step, what must be reserved at least. They assert that the reservations are never smaller and
+//! never exceed what is free, and that none is left after a sync.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -71,8 +71,8 @@ fn check(fs: &FileSystem, what: &str) {
         let reserved: Vec<u32> = data.reserved_in(0..u32::MAX).into_iter().flatten().collect();
         assert_eq!(reserved, clusters, "{what}: clusters of inode {}", inode.number());
         if core.map == InodeMap::Extents {
-            // `amid` may be too high, because it counts the blocks of a run over one unwritten
-            // extent one by one. So at most one of these entries is required.
+            // `amid` may be too high: it counts two entries for each dirty block over an unwritten
+            // extent. So this requires room for at most one inserted entry.
             let least = blocks_for_entries(core.root(), fs.volume.block_size(), behind, amid.min(1));
             assert!(mapping >= least, "{what}: inode {}: {mapping} of {least}", inode.number());
             assert!(data.reserved_len() + data.inserts() >= behind, "{what}: entries of {}", inode.number());
@@ -183,7 +183,8 @@ fn reservations_hold_on_nearly_full_images() {
     }
 }
 
-/// Reserves all clusters but `left`, including the file system's own reserve. Returns how many.
+/// Reserves all clusters but `left`, including the file system's own reserve. Returns how many it
+/// reserved.
 fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     let space = &fs.volume.space;
     let taken = (0..).take_while(|_| space.reserve(ctx, 1, Pool::Reserve).is_ok()).count() as u64;
@@ -192,9 +193,10 @@ fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     taken - left
 }
 
-/// Zeroing a range may have to write data back midway. This happens if the mapping's reservation
-/// grows from piece to piece and the reserve is used up. There was a bug: the write-back filled
-/// blocks that had just been allocated, so the range kept the data.
+/// Zeroing a range may have to write data back midway: each zeroed piece may need a larger
+/// reservation for the mapping, and no cluster may be left to reserve. A regression test: this
+/// write-back wrote into blocks that the zeroing had just allocated, so the range kept the old
+/// data.
 #[test]
 fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     const BLOCKS: u64 = 60;

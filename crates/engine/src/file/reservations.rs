@@ -35,7 +35,8 @@ use std::ops::Range;
 struct Wants {
     /// Logical clusters that need a cluster, ascending.
     clusters: Vec<Range<u32>>,
-    /// Entries inserted between others, or in excess of one per cluster.
+    /// Entries that the mapping may gain between other entries, or beyond one for each wanted
+    /// cluster.
     inserts: usize,
     /// Blocks that are written, including those that are dirty already.
     blocks: usize,
@@ -59,10 +60,10 @@ struct Pools {
 
 impl LockedFile<'_> {
     /// Reserves space for blocks that are about to become dirty, all or nothing. If there is no
-    /// room, writes data back, this file's first, and tries once more: write-back replaces the
-    /// estimate for that data by what the data really takes. In the second attempt, clusters for
-    /// the mapping can come from the file system's own reserve, as tree nodes do in Linux. By
-    /// Linux's rules there is no second attempt.
+    /// room, writes back this file, then other files, and tries once more: written data takes only
+    /// what it really needs, which may be less than was reserved. At the second try, clusters for
+    /// the mapping may come from the file system's own reserve, as tree nodes do in Linux. If the
+    /// rules are those of Linux, there is no second try.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; errors of reading the mapping, and of this file's write-back.
@@ -88,8 +89,9 @@ impl LockedFile<'_> {
         self.note_reservation(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
     }
 
-    /// Whether a write in pieces fits, not counting its mapping. If it does not fit at first,
-    /// writes back this file and others that nobody uses now, and looks again.
+    /// Whether there is room for all data of a long write, which is then made in pieces. Its
+    /// mapping is not counted. If there is no room at first, writes back this file and others that
+    /// nobody uses now, and looks again.
     ///
     /// # Errors
     /// Errors of reading the mapping, and of this file's write-back.
@@ -123,9 +125,9 @@ impl LockedFile<'_> {
         let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
         match self.files.volume.rules.reserves {
             Reserves::DataAndMapping => {
-                // Allocated blocks need tree nodes only. These may come from the file system's own
-                // reserve: otherwise preallocated space could not be written when nothing else is
-                // left.
+                // Blocks that fallocate has allocated need tree nodes only. The nodes may come from
+                // the file system's own reserve: otherwise these blocks could not be written on a
+                // full file system.
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
                 self.note_reservation(&core, &wants, Pools { data: pool, mapping: pool })
             }
@@ -183,9 +185,9 @@ impl LockedFile<'_> {
         self.note_reservation(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
     }
 
-    /// Reserves clusters for dirty blocks that lie beside a range, in the clusters at its ends:
-    /// removing the range may remove the mapped blocks that share these clusters. If there is no
-    /// room, writes the data back.
+    /// Call before a range is removed. A cluster at one end of the range may also hold dirty blocks
+    /// outside it. If it is mapped, nothing is reserved for these blocks; but the removal may unmap
+    /// it. So this reserves such a cluster, or writes the data back if there is no room.
     ///
     /// # Errors
     /// Errors of write-back.
@@ -214,8 +216,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Call after blocks of a range were dropped. Ends the reservations of clusters without dirty
-    /// blocks, and of clusters at the ends of the range that turn out to have mapped blocks.
+    /// Call after dirty blocks of a range were dropped, or after a write to it failed. Ends the
+    /// reservations of the range's clusters that have no dirty blocks. At the two ends of the
+    /// range, also ends those of clusters that turn out to have mapped blocks.
     pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
         debug_assert!(range.end > 0, "a range without borders");
         let bits = self.files.volume.geometry().cluster_ratio_bits();
@@ -287,7 +290,7 @@ impl Files {
         Ok(wants)
     }
 
-    /// Adds what the blocks `part` of a hole need.
+    /// Adds to `wants` what the blocks `part` of `hole` need.
     fn add_hole(
         &self,
         inode: &Inode,
@@ -328,7 +331,7 @@ impl Files {
             InodeMap::Indirect => {
                 return blocks_for_arrays(self.volume.geometry().block_bits(), data, &wants.clusters);
             }
-            // A file that leaves its inode begins with an empty map, which has room.
+            // Inline content that leaves the inode begins with an empty map, which has room.
             _ => return 0,
         }
         let mut appended = data.reserved_len() + usize_from_u64(wants.clusters());
@@ -337,7 +340,8 @@ impl Files {
             inserts += std::mem::take(&mut appended);
         }
         if inserts > 0 || self.volume.geometry().cluster_ratio() > 1 {
-            // Runs are mapped in pieces that may meet inside a cluster or an unwritten extent.
+            // A long run is mapped in pieces. Where two pieces meet inside a cluster or an
+            // unwritten extent, one more entry may be needed.
             inserts += (inode.waiting().dirty.len() + wants.blocks) / self.piece_max(inode, core);
         }
         blocks_for_entries(core.root(), self.volume.block_size(), appended, inserts)

@@ -1,5 +1,5 @@
 //! Room for dirty data. A heavy writer writes its own data back, step by step, before the limit is
-//! reached. At the limit, room is made for many files.
+//! reached. At the limit, a part of it is freed at once.
 
 use super::limits::RUN_MAX;
 use super::writing::Busy;
@@ -22,11 +22,11 @@ const FILE_SHARE: u64 = 8;
 const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
-    /// Call before `more` bytes become dirty. If more than half of the limit would then be dirty,
-    /// calls `on_much_dirty_data` of the options, and writes some of this file's data back if the
-    /// file has more than its share. If the bytes then do not fit under the limit, more data is
-    /// written back: first all of this file, then other files that nobody uses now. This ends when
-    /// the bytes fit and a part of the limit is free too ([`ROOM_SHARE`]), or no such file is left.
+    /// Call before `more` bytes become dirty. Makes room in two steps:
+    /// * If more than half of the limit would become dirty, calls `on_much_dirty_data` of the
+    ///   options, and writes some of this file back if it has more than its share.
+    /// * If the limit would still be exceeded, writes back all of this file, then other files that
+    ///   nobody uses now, until a part of the limit would stay free ([`ROOM_SHARE`]).
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;

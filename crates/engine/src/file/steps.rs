@@ -1,5 +1,5 @@
-//! Changes of long ranges. They are cut into steps that fit into a transaction, or, if that is not
-//! possible, get a transaction that is large enough.
+//! Changes of long ranges. Making a range unwritten is cut into steps, each with a handle of its
+//! own. Moving the tail of a file cannot be cut, so one handle gets the credits for all of it.
 
 use super::limits::RUN_CREDITS;
 use crate::cache::Buffer;
@@ -24,7 +24,7 @@ pub(crate) struct Shift {
 
 impl Files {
     /// Makes the mapped blocks of a range unwritten, in as many handles as needed. After a crash
-    /// midway only the beginning of the range reads as zeroes.
+    /// midway, perhaps only the beginning of the range reads as zeroes.
     pub(crate) fn mark_unwritten(
         &self,
         ctx: &OpContext,

@@ -16,7 +16,7 @@ use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_fr
 use blockyard_sync::Ordering;
 use std::ops::Range;
 
-/// The most extents that one handle frees; bounds the bitmaps that it touches.
+/// The most extents that one handle frees. This bounds how many bitmaps the handle changes.
 const EXTENTS_MAX: usize = 64;
 
 /// Why blocks are freed.
@@ -190,8 +190,8 @@ impl LockedFile<'_> {
         // size.
         self.free_range(keep..u32::MAX, Why::NewSize(size))?;
         if size < old_size {
-            // This comes only after the size has fallen: a failed truncation leaves the bytes as
-            // they were.
+            // Comes only after the size has fallen: a truncation that fails earlier leaves the
+            // bytes as they were.
             self.zero_behind_end()
         } else {
             // As in Linux (observed on 6.18) the times change even if the size does not.
@@ -199,9 +199,9 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Prepares a file to grow over `bytes`. Frees what an unfinished truncation left behind its
-    /// end, and zeroes the rest of its last block. The latter is not needed if the bytes begin in
-    /// or before that block, which is then written as a whole.
+    /// Prepares a file to grow over `bytes`: frees what an unfinished truncation left behind the
+    /// end of the file, and zeroes the rest of the last block. If `bytes` begin in that block or
+    /// before it, it need not be zeroed, because the whole block is then written.
     pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let (size, unfinished) = {
@@ -243,9 +243,9 @@ impl LockedFile<'_> {
     }
 
     /// Zeroes the rest of the last block, behind the file's end, so that a larger size shows
-    /// zeroes. Zeroes the dirty copy and the block on the device, because the size may reach the
-    /// device before the dirty copy does. Other systems may have left anything behind the end, and
-    /// after a crash the bytes that a truncation cut off may still be there.
+    /// zeroes: other systems may have left anything there, and after a crash the bytes that a
+    /// truncation cut off may still be there. Zeroes both the dirty copy and the block on the
+    /// device, because the size may reach the device before the dirty copy does.
     pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
         let size = self.inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
@@ -359,7 +359,8 @@ impl LockedFile<'_> {
                 let removed =
                     self.files.mapping.remove_and_free(self.ctx, &handle, self.inode, &mut core, start..end);
                 if removed.is_err() && truncates {
-                    // This handle's changes stay: after a crash the rest is freed.
+                    // The changes of this handle stay. As the file is recorded as an orphan,
+                    // recovery frees the rest after a crash.
                     self.files.volume.orphans.add_orphan(&handle, self.inode, &mut core);
                 }
                 removed?;

@@ -360,7 +360,7 @@ pub(super) fn up_to_limit(offset: u64, bytes: &[u8], limit: u64) -> Result<&[u8]
     }
 }
 
-/// Whether a write may begin at `offset`: an append-only file is written only at its end.
+/// Refuses a write to an append-only file unless `offset` is the file's end.
 fn check_place(core: &InodeCore, offset: u64) -> Result<()> {
     let only_grows = core.flags().contains(InodeFlags::APPEND);
     if only_grows && offset != core.size { Err(Error::NotPermitted) } else { Ok(()) }

@@ -176,13 +176,13 @@ impl Files {
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
 
-    /// Maps a piece by `plan`, or without a plan makes it written. Its data must be on the device.
-    /// `written` is the whole range that becomes written with the piece ([`Self::zero_around`]).
-    /// `is_last` says that no other block is dirty, no piece is unconverted, and no observer
-    /// reports the ends of I/O.
+    /// Maps a piece as `plan` says. Without a plan the piece is mapped already, and becomes
+    /// written. The piece's data must be on the device. `written` is the whole range that becomes
+    /// written with the piece ([`Self::zero_around`]). `is_last` says that no other block is dirty,
+    /// no piece is unconverted, and no observer reports the ends of I/O.
     ///
-    /// Returns whether the piece stays unwritten for now: this is so with extents and delayed
-    /// allocation, unless `is_last`.
+    /// Returns true if the piece stays unwritten for now. With extents and delayed allocation it
+    /// does, unless `is_last`.
     fn map_written(
         &self,
         ctx: &OpContext,
@@ -363,9 +363,10 @@ impl LockedFile<'_> {
         result.and(converted)
     }
 
-    /// The dirty blocks to request after a request that found no space. `next_run` stands for
-    /// Linux's walk over dirty folios, which decides which of them are busy. I/O that ends between
-    /// the walk and the request does not change that: Linux maps the folios that its walk found.
+    /// Looks again for dirty blocks to request, after a request found no space. `next_run` stands
+    /// for Linux's walk over the dirty folios, which leaves busy folios out. A folio that was busy
+    /// at the walk stays left out even if its I/O ends before the request: Linux maps only the
+    /// folios that its walk found.
     fn run_again(&mut self, search: &Search) -> Result<Option<Range<u32>>> {
         self.end_io_beside()?;
         self.files.writing.note_walks_again();
@@ -395,9 +396,9 @@ impl LockedFile<'_> {
     }
 
     /// Writes the beginning of a run: as much as is mapped, or can be mapped, in one piece. Returns
-    /// where the written piece ends if this changed the mapping and the data is not logged. As in
-    /// Linux, with extents and delayed allocation, the pieces of a write-back that maps several
-    /// stay unwritten until all are mapped.
+    /// where the written piece ends if this changed the mapping and the data is not logged. If a
+    /// write-back under delayed allocation maps several pieces of a file with extents, they stay
+    /// unwritten until all are mapped, as in Linux.
     fn write_run(&mut self, run: Range<u32>) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = self.inode.core();

@@ -12,8 +12,8 @@ use std::ops::Range;
 /// How a write-back treats folios whose earlier I/O has not ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Busy {
-    /// Writes their dirty blocks too. Linux first waits for the earlier I/O; here its data is on
-    /// the device already.
+    /// Writes their dirty blocks too. Linux first waits for the earlier I/O. The engine need not
+    /// wait, because it has written that data to the device already.
     Await,
     /// Leaves them for the next write-back, as Linux's flusher does when it makes room (observed on
     /// 6.18).
@@ -24,8 +24,8 @@ pub(super) enum Busy {
 pub(super) struct Search {
     /// The blocks to look through.
     pub(super) range: Range<u32>,
-    /// The rest of the folio in which the last newly mapped piece ended: a request that begins
-    /// there ends there. Empty if there is no such limit.
+    /// The rest of the folio in which the last newly mapped piece ended. A request that begins in
+    /// this rest must also end in it. Empty if there is no such limit.
     pub(super) rest: Range<u32>,
     /// How to treat folios with I/O in progress.
     pub(super) busy: Busy,

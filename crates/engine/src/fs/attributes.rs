@@ -178,7 +178,7 @@ impl FileSystem {
             return Err(Error::StaleInode(inode.number()));
         }
         let raw = core.slot.raw();
-        // The kernel counts a file's inline data as if it were in blocks on the device.
+        // The kernel counts as many sectors as a file's inline data would fill.
         let inline = match (core.map, inode.kind()) {
             (InodeMap::Inline, FileType::Regular) => core.size.div_ceil(512),
             _ => 0,
@@ -212,10 +212,10 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
     /// immutable and append-only files; [`Error::ReadOnly`]. But append-only files accept
-    /// [`SetAttributes::times_are_now`], and with [`OpContext::caches_writes`] both accept the
-    /// times that a write changes. New permissions need space if the access control list lies in a
-    /// block that other inodes share, or in a value inode. Then [`Error::NoSpace`] is possible, and
-    /// for a value inode also [`Error::NoInodes`]. Also as [`FileSystem::attributes`].
+    /// [`SetAttributes::times_are_now`], and with [`OpContext::caches_writes`] immutable and
+    /// append-only files accept the times that a write changes. [`Error::NoSpace`] for new
+    /// permissions, if the access control list lies in a block that other inodes share, or in a
+    /// value inode; for a value inode also [`Error::NoInodes`]. Also as [`FileSystem::attributes`].
     pub fn set_attributes(
         &self,
         ctx: &OpContext,

@@ -109,8 +109,8 @@ impl FileSystem {
     /// whole blocks. Data and mapping are durable only after [`FileSystem::fsync`].
     ///
     /// Files that log their data are written as by [`FileSystem::write_some`]. In a file without
-    /// extents, a write that meets a hole before the end of the file continues in the same way,
-    /// and is then written back.
+    /// extents, a write that meets a hole before the end of the file continues as
+    /// [`FileSystem::write_some`], and this data is then written back.
     ///
     /// # Errors
     /// As [`FileSystem::write_some`]; [`Error::Invalid`] for partial blocks.

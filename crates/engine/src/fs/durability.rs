@@ -133,8 +133,8 @@ impl FileSystem {
         self.files.commit_aged(ctx)
     }
 
-    /// Ends the running transaction. With a journal, also makes it durable. Clusters freed in it
-    /// may be allocated again.
+    /// Ends the running transaction. With a journal, also makes it durable. Afterwards the clusters
+    /// that were freed in it may be allocated again.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].

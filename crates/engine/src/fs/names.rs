@@ -44,7 +44,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::lookup`]. A damaged block hides only its own names: `visit` gets all others
-    /// before the error is returned. Only more than 1,024 damaged blocks in a row end the listing.
+    /// before the error is returned. More than 1,024 damaged blocks in a row end the listing.
     pub fn read_dir(
         &self,
         dir: impl Into<InodeRef>,

@@ -11,8 +11,8 @@ use blockyard_sync::MutexGuard;
 use std::ops::Range;
 
 impl Groups {
-    /// Copies the current in-memory state of the group's on-disk bitmap, for the allocator. The
-    /// caller holds no lock.
+    /// Copies the group's bitmap, with all changes that the next commits will write, for the
+    /// allocator. The caller holds no lock.
     pub(crate) fn copy_block_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let (raw, uninit) = {
             let state = self.lock(group);
@@ -85,8 +85,8 @@ impl Groups {
         })
     }
 
-    /// Writes out the block bitmap of a group that has none yet, as in Linux when an inode of the
-    /// group is allocated. Returns whether it had none.
+    /// Creates the block bitmap of a group if its bitmap was never written. Linux does this, too,
+    /// when an inode of the group is allocated. Returns false if the group had a bitmap.
     pub(crate) fn initialize_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> bool {
         let mut state = self.lock(group);
         let had_none = state.flags.contains(GroupFlags::BLOCK_UNINIT);
@@ -138,8 +138,8 @@ impl Groups {
         Ok(self.lock(group))
     }
 
-    /// Pins the group's block bitmap in memory and in the transaction. Writes out an uninitialised
-    /// one.
+    /// Pins the group's block bitmap in memory and in the transaction. Creates a bitmap that was
+    /// never written.
     fn pin_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);
@@ -160,7 +160,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Writes the synthesised bitmap of a `BLOCK_UNINIT` group and its true count of free clusters.
+    /// Creates the bitmap of a `BLOCK_UNINIT` group, synthesised, and sets the true count of free
+    /// clusters.
     fn initialize(&self, handle: &Handle<'_>, group: GroupNr, state: &mut GroupState) {
         debug_assert!(state.block_bitmap.is_none(), "group {group} has a bitmap and is said to have none");
         self.touch(handle, group, state);

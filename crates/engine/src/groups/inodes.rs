@@ -19,7 +19,7 @@ pub(crate) struct InodeFacts {
     pub(crate) free: u32,
     /// Directories.
     pub(crate) directories: u32,
-    /// The bitmap was never written.
+    /// Whether the bitmap was never written.
     pub(crate) uninit: bool,
     /// Never-used inodes at the end of the table.
     pub(crate) unused: u32,
@@ -55,7 +55,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Marks an inode, chosen elsewhere, as used. Zeroes the table blocks that begin to be used.
+    /// Marks an inode that the allocator chose as used. Zeroes the table blocks that begin to be
+    /// used.
     ///
     /// # Errors
     /// Corruption when it was marked already, or the group counts no free inode.
@@ -178,9 +179,9 @@ impl Groups {
         Ok(())
     }
 
-    /// Zeroes the table blocks whose first inodes are among `indexes`, which begin to be used: the
-    /// content of these blocks is arbitrary. The caller holds the group's lock, so nobody puts an
-    /// inode into such a block before it is zeroed.
+    /// Zeroes table blocks, whose content is arbitrary until then. `indexes` are the inodes that
+    /// begin to be used; a block is zeroed if its first inode is among them. The caller holds the
+    /// group's lock, so nobody puts an inode into such a block before it is zeroed.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
         debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");

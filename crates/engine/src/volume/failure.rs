@@ -28,9 +28,10 @@ impl Volume {
     }
 
     /// Does what [`OnDamage`] requires after an operation found damage. With [`OnDamage::Tell`]
-    /// that is nothing. Otherwise the damage is logged, and unless the instance is read-only, the
-    /// superblock records it. Unless the policy is [`ErrorPolicy::Continue`], the instance becomes
-    /// read-only. The caller may hold locks only up to the rank of an inode's content lock.
+    /// that is nothing. Otherwise the damage is logged. If the instance may write, the superblock
+    /// records the damage, and the instance becomes read-only, except under the policy
+    /// [`ErrorPolicy::Continue`]. The caller may hold locks only up to the rank of an inode's
+    /// content lock.
     pub(crate) fn note_damage(&self, ctx: &OpContext, found: &Corruption) {
         if self.options().on_damage == OnDamage::Tell {
             return;

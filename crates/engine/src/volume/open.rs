@@ -1,4 +1,5 @@
-//! Opening a volume: after recovery, everything is validated before the first write.
+//! Opening a volume: after recovery, the superblock and all group descriptors are verified before
+//! the first write.
 
 use super::Volume;
 use super::recover::recovered;
@@ -24,7 +25,8 @@ use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::sync::Arc;
 
 impl Volume {
-    /// Recovers and validates the image. Writes nothing except what recovery writes.
+    /// Recovers the image, and verifies its superblock and group descriptors. Writes nothing except
+    /// what recovery writes.
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
         external: Option<Arc<dyn BlockDevice>>,

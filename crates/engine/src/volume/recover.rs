@@ -1,6 +1,7 @@
-//! The journal at open. If it must be replayed, that is done before the engine reads anything but
-//! the superblock, or the image is refused. If the log is not empty although the superblock does
-//! not request recovery, a read-only instance ignores the log, and any other refuses the image.
+//! The journal at open. If it must be replayed, it is replayed before the engine reads anything but
+//! the superblock; with [`Recovery::Refuse`] the image is refused instead. If the log is not empty
+//! although the superblock does not request recovery, a read-only instance ignores the log, and any
+//! other refuses the image.
 
 use crate::options::Recovery;
 use crate::{Error, Refusal, Result};

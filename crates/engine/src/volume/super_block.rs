@@ -13,8 +13,8 @@ use zerocopy::IntoBytes;
 pub(super) struct SuperBlock {
     raw: RawSuperblock,
     checksums: Checksums,
-    /// The content of the block that holds the superblock: the bytes before 1024 belong to boot
-    /// loaders.
+    /// The block that holds the superblock. With large blocks, it also holds the bytes before 1024,
+    /// which belong to boot loaders and must stay.
     around: Box<[u8]>,
     offset: usize,
     block: BlockNr,

@@ -65,9 +65,9 @@ impl Image {
         device
     }
 
-    /// The options with which to open the image. `eager`: every handle commits earlier changes.
-    /// Transactions may be as large as the log allows, so that a checkpoint, which reads the log,
-    /// is often due.
+    /// The options with which to open the image. If `eager`, each handle first commits earlier
+    /// changes. Transactions may be as large as the log allows, so that a checkpoint, which reads
+    /// the log, is often due.
     pub(crate) fn open_options(&self, eager: bool) -> OpenOptions {
         OpenOptions {
             data: self.data,

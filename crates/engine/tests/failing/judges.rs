@@ -84,8 +84,8 @@ impl Bench {
     }
 }
 
-/// Whether the primary superblock is valid. After a torn write it is not, and only a repair with a
-/// backup superblock helps.
+/// Whether the primary superblock is valid. A torn write can make it invalid; then only a repair
+/// with a backup superblock helps.
 pub(crate) fn is_whole(device: &MemoryDevice) -> bool {
     let mut bytes = [0; RawSuperblock::SIZE];
     device.read_at(PRIMARY_OFFSET, &mut bytes).unwrap();

@@ -413,7 +413,7 @@ fn rename(state: &mut State, from: &str, to: &str, mode: RenameMode) -> Option<(
     exchange_inside(state, from, to)
 }
 
-/// Moves the names inside renamed directories along with these.
+/// Renames what lies in a renamed directory, too.
 fn exchange_inside(state: &mut State, one: &str, other: &str) -> Option<()> {
     let (one, other) = (format!("{one}/"), format!("{other}/"));
     let moved = |path: &str| match (path.strip_prefix(&one), path.strip_prefix(&other)) {
