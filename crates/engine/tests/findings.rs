@@ -162,7 +162,8 @@ fn what_is_deleted_has_a_deletion_time() {
 }
 
 /// Conditions for errors were checked in another order than in Linux, names could be removed from
-/// append-only directories, and allocating inside a file did not change its modification time.
+/// append-only directories, and an allocation that kept the size did not change the modification
+/// time.
 #[test]
 fn refusals_come_in_the_order_of_linux() {
     let fs = plain();
@@ -271,7 +272,7 @@ fn content_in_the_inode_ends_and_is_no_tree() {
 }
 
 /// Truncating a file to its present size did not change its times. On Linux 6.18 it does (observed
-/// by path and by descriptor).
+/// with `truncate` and `ftruncate`).
 #[test]
 fn truncation_to_the_same_size_is_a_change() {
     let fs = plain();

@@ -1,6 +1,6 @@
 //! Bugs that adversarial testing found in attributes, access control lists and their inheritance,
-//! each reproduced in its smallest form. A test's comment says what the engine once did wrong. Most
-//! tests compare the engine with a kernel mount.
+//! each reproduced in its smallest form. A test's comment says what the engine once did wrong, or
+//! which rule it must keep. Most tests compare the engine with a kernel mount.
 
 #![allow(clippy::unwrap_used)]
 
@@ -350,8 +350,8 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
         fs.sync(&context()).unwrap();
         let (mut made, mut refused) = (0, 0);
         for number in 0..400 {
-            // Each time a little more space is free: enough for only a part of what a new name
-            // needs.
+            // Each time a little more space becomes free. Often it is enough for only a part of
+            // what a new name needs.
             let size = fs.attributes(filler).unwrap().size;
             fs.truncate(&context(), filler, size - 1024).unwrap();
             fs.commit(&context()).unwrap();
@@ -622,7 +622,7 @@ fn the_rest_of_inline_content_lies_in_no_other_inode() {
     let device = MemoryDevice::load(&image).unwrap();
     let mut word = [0; 4];
     device.read_at(place_of(&device, b"large\0\0\0") - 12, &mut word).unwrap();
-    // Each entry of `system.data` on the device is in an inode.
+    // Finds the entries of `system.data`, which all lie in inodes.
     let mut all = vec![0; 32 << 20];
     device.read_at(0, &mut all).unwrap();
     let entries = all.windows(8).enumerate().filter(|(_, bytes)| bytes.starts_with(&[4, 7]));

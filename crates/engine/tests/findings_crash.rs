@@ -1,5 +1,6 @@
 //! Bugs that adversarial testing found after failed device calls and power cuts, each reproduced in
-//! its smallest form. A test's comment says what the engine once did wrong.
+//! its smallest form. A test's comment says what the engine once did wrong, or which rule it must
+//! keep.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +35,8 @@ fn a_write_that_fails_leaves_nothing_behind_the_size() {
             directory(&fs, ROOT, format!("{made}"));
             made += 1;
         }
-        // A commit is due now. Its checkpoint reads the log, and that read fails.
+        // A commit is due now. If it needs a checkpoint, the checkpoint reads the log, and that
+        // read fails.
         ctx.now.seconds += 100;
         let when = When::From(device.counts().reads + 1);
         device.add(Fault { operation: Operation::Read, when, effect: Effect::Nothing });
@@ -62,7 +64,7 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     fs.close(&context()).unwrap();
     let direct = |fs: &FileSystem| {
         // Writes behind the end, at the new end, into the gap before the first write, across the
-        // last allocated block, behind a hole, and across the end.
+        // end of the allocated blocks, behind a hole, and across the end of the file.
         for (block, blocks) in [(4, 2), (6, 1), (2, 3), (255, 4), (300, 2), (298, 8)] {
             let bytes = vec![9; blocks * 4096];
             assert_eq!(fs.write_direct(&context(), inode, block * 4096, &bytes).unwrap(), bytes.len());
@@ -83,8 +85,8 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
         let (inode, model) = comb(&fs, 400, 3);
         fs.close(&context()).unwrap();
         let cut = |fs: &FileSystem| {
-            // This block is dirty, only in memory. A truncation that fails before it has cut
-            // anything must not drop it.
+            // Makes a block dirty. A truncation that fails before it has cut anything must not drop
+            // this data.
             fs.write(&context(), inode, 700 * 1024, &[4; 1024])?;
             fs.truncate(&context(), inode, 2500)
         };
@@ -393,8 +395,8 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     assert!(fs.fsync(&context(), refused).is_err());
 }
 
-/// A superblock of which one sector was torn or not written is refused by a mount and by us,
-/// whichever of its two sectors that is. Our checker uses a backup.
+/// If a bit differs in one of the superblock's two sectors, as after a torn write, the engine and a
+/// kernel mount refuse the image. Our checker uses a backup.
 #[test]
 fn a_torn_superblock_is_refused_by_name() {
     let (base, fs) = fresh(&ext4(1024), 32 << 20);

@@ -307,10 +307,12 @@ impl FileSystem {
     /// Changes the flags that users may change (`chattr`). The others keep their value.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for an inode that is neither a file nor a directory (the kernel
-    /// treats an immutable symbolic link as damaged), for flags of directories on files, for
-    /// setting flags that nobody may set, and for direct access (`x`) to data in the inode or the
-    /// journal; [`Error::ReadOnly`]; as [`FileSystem::attributes`].
+    /// [`Error::ReadOnly`]; as [`FileSystem::attributes`]. [`Error::NotSupported`] for:
+    /// * an inode that is neither a file nor a directory: the kernel treats an immutable symbolic
+    ///   link as damaged;
+    /// * flags of directories on files;
+    /// * flags that nobody may set, if the inode does not have them;
+    /// * direct access (`x`) to data in the inode or the journal.
     pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;

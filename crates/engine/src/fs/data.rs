@@ -137,12 +137,13 @@ impl FileSystem {
     /// Changes the allocation of `len` bytes at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range, for collapsing a range that reaches the end of the
-    /// file, for inserting a range at or behind the end, and for collapsing or inserting a range
-    /// that is not aligned to clusters; [`Error::NotSupported`] for anything but
-    /// [`Fallocate::PunchHole`] in a file without extents, and for moving more extents than the
-    /// journal can take at once; as [`FileSystem::write`]. What was allocated or zeroed before an
-    /// error stays.
+    /// As [`FileSystem::write`], and those below. What was allocated or zeroed before an error
+    /// stays.
+    /// * [`Error::Invalid`] for an empty range, for collapsing a range that reaches the end of the
+    ///   file, and for inserting a range at or behind the end. Ranges to collapse or insert must be
+    ///   aligned to clusters.
+    /// * [`Error::NotSupported`] in a file without extents, except for [`Fallocate::PunchHole`];
+    ///   and for moving more extents than the journal can take at once.
     pub fn fallocate(
         &self,
         ctx: &OpContext,

@@ -33,17 +33,21 @@ impl FileSystem {
     /// not stored.
     ///
     /// # Errors
-    /// [`Error::Exists`] or [`Error::NoAttribute`], depending on `mode`, [`Error::AttributeRoom`]
-    /// when the attribute fits neither into the inode nor into the inode's attribute block, and its
-    /// value may not have an inode of its own, [`Error::NoSpace`], [`Error::NoInodes`] when its
-    /// value needs an inode, [`Error::Range`] for a value above 64 KiB and for a name that is empty
-    /// or beyond 255 bytes, [`Error::NotPermitted`] for immutable and append-only inodes,
-    /// [`Error::NotSupported`] for unknown prefixes, [`Error::Invalid`] for a name that is only a
-    /// prefix or contains NUL. For an access control list also [`Error::Invalid`] if it is
-    /// malformed or incomplete, [`Error::NotSupported`] for another version of lists and on
-    /// symbolic links, and [`Error::Denied`] for a default list on anything but a directory. Also
-    /// [`Error::ReadOnly`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`]. After an
-    /// error nothing has changed.
+    /// After an error nothing has changed.
+    /// * [`Error::Exists`] or [`Error::NoAttribute`], depending on `mode`.
+    /// * [`Error::AttributeRoom`] if the attribute fits neither into the inode nor into its
+    ///   attribute block, and its value cannot go into an inode of its own. [`Error::NoInodes`] if
+    ///   the value needs such an inode and none is free.
+    /// * [`Error::Range`] for a value above 64 KiB, and for a name that is empty or beyond 255
+    ///   bytes.
+    /// * [`Error::NotSupported`] for unknown prefixes; [`Error::Invalid`] for a name that is only a
+    ///   prefix or contains NUL.
+    /// * [`Error::NotPermitted`] for immutable and append-only inodes.
+    /// * For an access control list: [`Error::Invalid`] if it is malformed or incomplete,
+    ///   [`Error::NotSupported`] for another version of lists and on symbolic links, and
+    ///   [`Error::Denied`] for a default list on anything but a directory.
+    /// * [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::StaleInode`], [`Error::Corrupt`],
+    ///   [`Error::Device`].
     pub fn set_xattr(
         &self,
         ctx: &OpContext,

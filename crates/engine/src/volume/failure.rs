@@ -29,7 +29,7 @@ impl Volume {
 
     /// Does what [`OnDamage`] requires after an operation found damage. With [`OnDamage::Tell`]
     /// that is nothing. Otherwise the damage is logged. If the instance may write, the superblock
-    /// records the damage, and the instance becomes read-only, except under the policy
+    /// records the damage. Then the instance becomes read-only, unless the policy is
     /// [`ErrorPolicy::Continue`]. The caller may hold locks only up to the rank of an inode's
     /// content lock.
     pub(crate) fn note_damage(&self, ctx: &OpContext, found: &Corruption) {

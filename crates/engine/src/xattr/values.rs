@@ -25,7 +25,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct ValueInodes(BTreeMap<u32, (Arc<Inode>, Arc<Buffer>)>);
 
-/// The most blocks of the orphan file in which value inodes without a reference are recorded;
+/// The most blocks of the orphan file in which one change records value inodes without a reference;
 /// usually it is one.
 const NOTES: usize = 2;
 

@@ -2,11 +2,12 @@
 //! possible.
 //!
 //! An operation that ended with an error has either happened or not, so both states stay possible.
-//! Each byte of its file has the value that it has in one of these states. Unsynced data may be
-//! lost too, if data could not be written or if the image was not closed cleanly. Under
-//! `data=writeback` freed blocks are reused at once, as in Linux: if the image was not closed
-//! cleanly, recovery may undo a truncation or removal, and that file may then hold what others
-//! wrote into its blocks.
+//! Each byte of its file has the value that it has in one of these states.
+//!
+//! If data could not be written, or if the image was not closed cleanly, unsynced data may be lost.
+//! Under `data=writeback` freed blocks are reused at once, as in Linux. If such an image was not
+//! closed cleanly, recovery may undo a truncation or removal, and the file may then hold what
+//! others wrote into its blocks.
 
 use super::images::Image;
 use super::operations::Op;

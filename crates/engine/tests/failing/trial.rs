@@ -43,13 +43,13 @@ pub(crate) struct Manner {
 /// How many calls the device had received at some moments of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moments {
-    /// When the operation begins.
+    /// When the operation began.
     pub(crate) begun: OperationCounts,
-    /// When it has ended.
+    /// When the operation had ended.
     pub(crate) done: OperationCounts,
     /// When the visible state was checked.
     pub(crate) seen: OperationCounts,
-    /// When the instance is closed.
+    /// When the instance had been closed.
     pub(crate) closed: OperationCounts,
 }
 
@@ -221,8 +221,8 @@ fn do_one(
 }
 
 /// Checks that the files in an instance are in a state that the results of its operations allow.
-/// Checks nothing if the instance has failed, or if a failed device call keeps it from reading
-/// them.
+/// Checks nothing if the instance has failed, or if the files cannot be read because a device call
+/// failed.
 fn look_at(fs: &FileSystem, device: &Faulty, expected: &Expected, dir: InodeNr) -> Verdict {
     match view(fs, dir) {
         // A failed instance may have changes in memory that it has not reported as done.
@@ -272,10 +272,12 @@ struct Left {
 }
 
 impl Left {
-    /// Checks that the image is marked clean if it was closed without an error. If it is marked
-    /// clean, e2fsck must agree; otherwise e2fsck must find it clean after recovery. Then the files
-    /// must be in an allowed state. Without a journal, an image that is not marked clean gets only
-    /// the first check. If the superblock is torn, nothing is checked.
+    /// Checks the image. If its superblock is torn, nothing is checked.
+    /// * If it was closed without an error, it must be marked clean.
+    /// * If it is not marked clean, it is recovered first, or not checked further if it has no
+    ///   journal.
+    /// * e2fsck must find it clean.
+    /// * The files must be in an allowed state, with nothing but zeroes behind their ends.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {
