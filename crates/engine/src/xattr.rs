@@ -236,8 +236,8 @@ impl Xattrs {
 
     /// If a value inode already holds this value for the attribute, keeps that inode, sets the
     /// owner's change time as Linux does (observed on 6.18), and returns true. Otherwise does
-    /// nothing and returns false. With [`XattrMode::Create`] and for access control lists it never
-    /// does anything. The caller holds the owner's content lock exclusively.
+    /// nothing and returns false. It does nothing, either, with [`XattrMode::Create`] and for
+    /// access control lists. The caller holds the owner's content lock exclusively.
     fn touch_if_same(
         &self,
         ctx: &OpContext,

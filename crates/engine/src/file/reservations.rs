@@ -186,8 +186,9 @@ impl LockedFile<'_> {
     }
 
     /// Call before a range is removed. A cluster at one end of the range may also hold dirty blocks
-    /// outside it. If it is mapped, nothing is reserved for these blocks; but the removal may unmap
-    /// it. So this reserves such a cluster, or writes the data back if there is no room.
+    /// outside the range. While the cluster is mapped, nothing is reserved for these blocks. As the
+    /// removal may unmap the cluster, this reserves one, or writes the data back if there is no
+    /// room.
     ///
     /// # Errors
     /// Errors of write-back.

@@ -200,8 +200,8 @@ impl LockedFile<'_> {
     }
 
     /// Prepares a file to grow over `bytes`: frees what an unfinished truncation left behind the
-    /// end of the file, and zeroes the rest of the last block. If `bytes` begin in that block or
-    /// before it, it need not be zeroed, because the whole block is then written.
+    /// end of the file, and zeroes the rest of the last block. The zeroing is left out if `bytes`
+    /// begin in the last block or before it, because the whole block is then written.
     pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let (size, unfinished) = {

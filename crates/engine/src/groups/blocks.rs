@@ -11,8 +11,8 @@ use blockyard_sync::MutexGuard;
 use std::ops::Range;
 
 impl Groups {
-    /// Copies the group's bitmap, with all changes that the next commits will write, for the
-    /// allocator. The caller holds no lock.
+    /// Copies the group's block bitmap for the allocator. It includes the changes that are not yet
+    /// on disk. The caller holds no lock.
     pub(crate) fn copy_block_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let (raw, uninit) = {
             let state = self.lock(group);

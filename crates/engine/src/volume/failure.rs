@@ -29,9 +29,8 @@ impl Volume {
 
     /// Does what [`OnDamage`] requires after an operation found damage. With [`OnDamage::Tell`]
     /// that is nothing. Otherwise the damage is logged. If the instance may write, the superblock
-    /// records the damage. Then the instance becomes read-only, unless the policy is
-    /// [`ErrorPolicy::Continue`]. The caller may hold locks only up to the rank of an inode's
-    /// content lock.
+    /// records the damage, too, and under every policy but [`ErrorPolicy::Continue`] the instance
+    /// becomes read-only. The caller may hold locks only up to the rank of an inode's content lock.
     pub(crate) fn note_damage(&self, ctx: &OpContext, found: &Corruption) {
         if self.options().on_damage == OnDamage::Tell {
             return;

@@ -13,8 +13,8 @@ use zerocopy::IntoBytes;
 pub(super) struct SuperBlock {
     raw: RawSuperblock,
     checksums: Checksums,
-    /// The block that holds the superblock. With large blocks, it also holds the bytes before 1024,
-    /// which belong to boot loaders and must stay.
+    /// The block that holds the superblock. A block of more than 1 KiB also holds the bytes before
+    /// the superblock, which belong to boot loaders and must stay.
     around: Box<[u8]>,
     offset: usize,
     block: BlockNr,
