@@ -244,9 +244,8 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     (nr < volume.first_inode() && nr != InodeNr::ROOT.raw()) || orphan_file || quota
 }
 
-/// Whether e2fsck counts an inode as used because the superblock names it. This holds only for the
-/// project quota file, with or without the feature: e2fsck checks the numbers of the other quota
-/// files before.
+/// Whether e2fsck counts an inode as used because the superblock names it. That is so only for the
+/// project quota file, with or without the feature.
 pub(crate) fn is_used_by_name(sb: &RawSuperblock, inode: InodeNr) -> bool {
     sb.s_prj_quota_inum.get() == inode.raw()
 }

@@ -24,7 +24,8 @@ pub struct Vitals {
     pub fragmented_files: u64,
     /// Directories whose blocks are not contiguous, under the same condition.
     pub fragmented_directories: u64,
-    /// Inodes with an indirect block, with a double-indirect and with a triple-indirect one.
+    /// How many inodes have an indirect block, how many a double-indirect one, and how many a
+    /// triple-indirect one. Of the reserved inodes only the root counts.
     pub indirect: [u64; 3],
     /// Inodes by the depth of their extent tree. The depth is the index into the array.
     pub extent_depths: [u64; 6],
@@ -132,7 +133,8 @@ impl Vitals {
         }
     }
 
-    /// Counts size and map of an inode. Indirect blocks of reserved inodes do not count.
+    /// Counts size and map of an inode. Indirect blocks count only if the inode is `ordinary`: the
+    /// root, or not reserved.
     pub(crate) fn note_map(&mut self, raw: &RawInode, laid: Laid, ordinary: bool) {
         if !laid.mapped {
             return;
@@ -161,8 +163,8 @@ impl Vitals {
         deepest.map_or(&[], |deepest| &self.extent_depths[..=deepest])
     }
 
-    /// All names: of regular files, directories, devices, pipes, symbolic links and sockets, with
-    /// the names beyond the first one of each file. Inodes of attribute values have none.
+    /// All names: one for each regular file, directory, device, pipe, symbolic link and socket, and
+    /// one more for each hard link. Inodes of attribute values have no names.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.regular_files

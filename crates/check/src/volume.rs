@@ -29,8 +29,8 @@ pub(crate) struct Volume<'a> {
     pub(crate) ro_compat: RoCompat,
     /// Bytes of a descriptor.
     pub(crate) desc_size: usize,
-    /// Whether superblock and descriptors are backups. Their flags are outdated, so all bitmaps and
-    /// whole tables are read, as in e2fsck.
+    /// Whether superblock and descriptors are backups. Their flags may be outdated, so all bitmaps
+    /// and whole tables are read, as in e2fsck.
     pub(crate) is_backup: bool,
     /// Whether the journal was replayed in memory.
     pub(crate) is_replayed: bool,
@@ -80,14 +80,14 @@ impl Volume<'_> {
         if self.sb.s_rev_level.get() == 0 { 11 } else { self.sb.s_first_ino.get() }
     }
 
-    /// Whether the Hurd made the file system. Its files may have a block for a translator, and
-    /// their `i_blocks` are not checked.
+    /// Whether the GNU Hurd made the file system. Its files may have a block for a translator
+    /// ([`Self::translator`]), and their `i_blocks` are not checked.
     pub(crate) fn is_hurd(&self) -> bool {
         self.sb.s_creator_os.get() == CREATOR_HURD
     }
 
-    /// The block of an inode's translator on a file system of the Hurd. Its number is where Linux
-    /// keeps `i_version`.
+    /// On a file system of the Hurd, the block with an inode's translator (a program that answers
+    /// requests for the file). Linux uses the field with the block's number as `i_version`.
     pub(crate) fn translator(&self, raw: &RawInode) -> Option<BlockNr> {
         let block = BlockNr::new(u64_from_u32(raw.i_version.get()));
         let is_mapped_by_blocks = !raw.flags().contains(InodeFlags::EXTENTS);
@@ -250,8 +250,8 @@ impl Volume<'_> {
         }
     }
 
-    /// Blocks before the descriptors in group 0: one, or two with bigalloc and 1 KiB blocks. There
-    /// the group starts at block 0, and the superblock is block 1.
+    /// Blocks before the descriptors in group 0: one, or two with bigalloc and 1 KiB blocks. In the
+    /// second case the group starts at block 0, and the superblock is block 1.
     fn superblock_span(&self) -> BlockCount {
         let small = self.block_size() == 1024 && self.geometry.first_data_block() == BlockNr::ZERO;
         BlockCount::new(if small { 2 } else { 1 })

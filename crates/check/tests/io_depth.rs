@@ -1,8 +1,8 @@
 //! Reads in flight: with `io_depth` a check reads many blocks of a device in parallel, and its
 //! report is the same as without.
 //!
-//! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n`, with
-//! `IO_DEPTH=n` and `THREADS=n`. The defaults are 1000, 32 and 2.
+//! `IMAGE=file` measures a check of that file. `MICROSECONDS=n` is how long each read is delayed
+//! (1000 by default), `IO_DEPTH=n` sets the reads in flight (32), `THREADS=n` the threads (2).
 
 #![allow(clippy::unwrap_used)]
 
@@ -114,12 +114,13 @@ fn reads_are_in_flight_side_by_side() {
     let (many, most, _) = measured(Some(32));
     assert_eq!(one, many);
     assert!((16..=32).contains(&most), "{most} reads in flight");
-    // The check reads 203 directories, the large one of some 170 blocks, and the tables and bitmaps
-    // of 64 groups.
+    // The check reads 202 directories of one block, the large one of some 170 blocks, and the
+    // tables and bitmaps of 64 groups. So some reads must take several blocks.
     assert!(reads < 450, "{reads} reads");
 }
 
-/// The blocks reserved for descriptors lie next to each other, and so do the descriptors.
+/// The blocks reserved for descriptors lie next to each other, and so do the descriptors. So a
+/// check needs few reads for them.
 #[test]
 fn reserved_blocks_are_read_together() {
     if !require(&["mke2fs"]) {
@@ -147,8 +148,8 @@ fn watched(image: &Path) -> (Vec<Step>, Vec<PassCost>) {
     (steps, costs)
 }
 
-/// Once directories together map more than twice the file system, the remaining ones are skipped.
-/// The progress does not count these, so it reaches its end.
+/// A check skips directories when all together would map more than twice the blocks of the file
+/// system. The progress does not count skipped directories, so it reaches its end.
 #[test]
 fn progress_ends_where_directories_are_skipped() {
     if !require(&["mke2fs", "debugfs"]) {

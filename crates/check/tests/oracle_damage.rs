@@ -37,14 +37,14 @@ fn examine(image: &Path) -> (i32, Vec<Finding>) {
 /// Whether both checkers say the same of an image. If not, prints what differs and keeps the image.
 fn agree(profile: &Profile, what: &str, image: &Path, theirs: &Verdict) -> bool {
     let (ours, findings) = examine(image);
-    // `e2fsck -n` calls a truncated image clean while no metadata is missing, and cannot check it
-    // otherwise. Nor can it check an image without a place for an inode table. Our check calls both
-    // damaged, and goes on.
+    // If an image is truncated, `e2fsck -n` calls it clean as long as no metadata is missing, and
+    // otherwise gives up. It also gives up if an inode table has no possible place. In all these
+    // cases our check reports damage and goes on.
     let found = |code: Code| findings.iter().any(|finding| finding.code == code);
     let (is_cut, no_table) = (found(Code::DEVICE_SHORT), found(Code::INODE_TABLE_PLACE));
     let same = match (theirs.code, ours) {
         (Some(theirs), ours) if theirs == ours => true,
-        // e2fsck found errors and gave up in the middle, where our check goes on.
+        // e2fsck found errors and gave up in the middle. Our check may go on.
         (Some(12), 4 | 8) => true,
         (Some(0), 4) => is_cut,
         (Some(8), 4) => is_cut || no_table,
@@ -72,8 +72,8 @@ fn wanted() -> usize {
     asked.unwrap_or(if full_matrix() { 2000 } else { 60 })
 }
 
-/// The profile that is asked for, all of them in a full run, or a few: filling one image takes
-/// longer than checking many.
+/// The profile that `PROFILE` names. Without it, all profiles in a full run, and six otherwise:
+/// filling one image takes longer than checking many.
 fn profiles(random: &mut ChaCha8Rng) -> Vec<&'static Profile> {
     if let Ok(only) = std::env::var("PROFILE") {
         return vec![profile_named(&only)];

@@ -4,10 +4,11 @@
 //! that the damage did not touch, or that `e2fsck -fy` keeps when it repairs a copy of the damaged
 //! image. If the log is damaged, a preen (`-p`) ends as `e2fsck -fp` does.
 //!
-//! debugfs writes the log from blocks that the kernel changed: three transactions. By default 16
-//! damages for each of three kinds of checksums, with `BLOCKYARD_FULL=1` 500 for each of five.
-//! `REPAIRS=n` sets another number, `KIND=name` one kind, `ONLY=n` one damage for each kind, and
-//! `KEEP=folder` where failing images are kept.
+//! debugfs writes the log from blocks that the kernel changed: three transactions.
+//!
+//! By default 16 damages for each of three kinds of checksums, with `BLOCKYARD_FULL=1` 500 for each
+//! of five. `REPAIRS=n` sets another number of damages. `KIND=name` selects one kind, and `ONLY=n`
+//! one damage of each kind. Images whose repair fails are saved in `KEEP=folder`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -139,8 +140,7 @@ impl Dirty {
             step(&whole, nth);
             let after = fs::read(&whole).unwrap();
             let mut changed = differing(&before, &after);
-            // The superblock stays out of the log, as in most logs. So do the kernel's own log
-            // blocks.
+            // The superblock stays out of the log, and so do the blocks of the kernel's own log.
             changed.retain(|block| *block > 1 && !journal.contains(block));
             let data: Vec<u8> = changed
                 .iter()

@@ -1,5 +1,6 @@
-//! External journals: a dirty one is replayed in memory. One that is missing or damaged, or belongs
-//! to another file system, is refused with the exit code of e2fsck.
+//! External journals: a check replays a dirty one in memory, and a repair replays it on the device.
+//! If the journal is missing or damaged, or belongs to another file system, the check ends with the
+//! exit code of e2fsck.
 //!
 //! 60 changed fields of the journal device by default, 1,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
 //! sets another number.

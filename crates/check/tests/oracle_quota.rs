@@ -252,7 +252,8 @@ fn a_root_without_links_is_repaired() {
 }
 
 /// The superblock names a user's file or directory as a quota file. A repair keeps its name and its
-/// content. The quota file is again the one in the reserved inode, unless that was cleared.
+/// content. The quota file of users is then the one in the reserved inode, unless that inode was
+/// cleared.
 #[test]
 fn a_file_of_a_user_is_no_quota_file() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {

@@ -10,8 +10,8 @@ use blockyard_check::{Finding, Options, check};
 use blockyard_device::FileDevice;
 use blockyard_testkit::{e2fsck_bounded, full_matrix, require, run, seed};
 
-/// Options of mke2fs, and changes to the image that it makes. Each change is made to a new copy of
-/// the image, for which IMAGE stands.
+/// Options of mke2fs, and commands that change the image that mke2fs makes. Each command works on a
+/// new copy of that image: IMAGE stands for the copy.
 const CASES: &[(&str, &[&str])] = &[
     (
         "-t ext4 -b 1024",

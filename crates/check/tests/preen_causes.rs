@@ -1,5 +1,5 @@
-//! Exit codes of our `-p` compared with those of `e2fsck -fp`. Each damage caused a difference that
-//! runs of `oracle_repair.rs` found.
+//! Exit codes of our `-p`, and of `-y` in some tests, compared with those of e2fsck. Most of the
+//! damages caused a difference that runs of `oracle_repair.rs` found.
 
 #![allow(clippy::unwrap_used)]
 
@@ -198,8 +198,8 @@ fn names_of_inodes_that_are_none() {
     }
 }
 
-/// Before its first pass e2fsck removes a journal with an unusable inode. The first pass corrects a
-/// directory's size. e2fsck looks at neither again.
+/// e2fsck removes a journal with an unusable inode before its first pass, and corrects a
+/// directory's size in that pass. Its later passes look at neither the journal nor the size again.
 #[test]
 fn a_lost_journal_inode_and_a_high_size_are_mended() {
     let Some(mut judged) = Judged::start() else { return };
@@ -255,7 +255,8 @@ fn marks_of_errors_go_when_nothing_is_wrong() {
     }
 }
 
-/// The names `.` and `..` end with a zero byte. A repair of that byte changes nothing else.
+/// The names `.` and `..` end with a zero byte. A repair restores that byte and leaves the rest of
+/// the block as it is.
 #[test]
 fn zero_bytes_end_the_names_of_a_directory_and_its_parent() {
     let Some(mut judged) = Judged::start() else { return };
@@ -278,8 +279,9 @@ fn zero_bytes_end_the_names_of_a_directory_and_its_parent() {
     }
 }
 
-/// `e2fsck -p` corrects the checksum of an inode only if all its extents are in the inode. It makes
-/// a journal anew, and does not look at the extents of an inode that is not in use.
+/// `e2fsck -p` corrects the checksum of an inode only if all its extents are in the inode. There
+/// are two exceptions: a journal is made anew, and in an inode that is not in use the extents are
+/// not looked at.
 #[test]
 fn checksums_of_inodes_with_blocks_of_extents() {
     let Some(mut judged) = Judged::start() else { return };

@@ -1,6 +1,9 @@
-//! When `-p` checks an image although it is marked clean, compared with `e2fsck -p`; the exit codes
-//! of repairs of orphans; what a check without findings writes; and how the MMP block shows that
-//! another host uses a file system.
+//! Tests of four things:
+//!
+//! - when `-p` checks an image although the image is marked clean, compared with `e2fsck -p`;
+//! - the exit codes of repairs of orphans;
+//! - what a check without findings writes;
+//! - how the MMP block shows that another host uses a file system.
 
 #![allow(clippy::unwrap_used)]
 
@@ -280,7 +283,9 @@ fn orphans_end_a_repair_as_they_end_that_of_e2fsck() {
     assert!(wrong.is_empty(), "ours and theirs: {wrong:#?}");
 }
 
-/// Once, such a list was called clean and left as it was, so nobody could write to the file system.
+/// The orphan list begins with an inode that is not in use, or with one that is in use and has a
+/// name. Once, the list was called clean and left as it was, so nobody could write to the file
+/// system.
 #[test]
 fn an_orphan_list_with_a_free_inode_or_a_sound_one_is_emptied() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -113,9 +113,9 @@ fn bytes_that_look_like_an_entry_hide_no_names() {
     }
 }
 
-/// In a file system of the Hurd, a file may have a translator: the number of its block is where
-/// Linux keeps `i_version`. The Hurd writes no types into directory entries, so entries with types
-/// show that Linux made the file system.
+/// In a file system of the GNU Hurd, the field that Linux uses as `i_version` may name a block, in
+/// which the file's translator is kept. The Hurd writes no types into directory entries, so entries
+/// with types show that Linux made the file system.
 #[test]
 fn the_creator_is_the_one_whose_names_have_types() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -124,7 +124,8 @@ fn the_creator_is_the_one_whose_names_have_types() {
     let folder = tempfile::tempdir().unwrap();
     for (feature, creator) in [("filetype", "Linux"), ("^filetype", "Hurd")] {
         let image = made(folder.path(), &["-t", "ext2", "-b", "1024", "-O", feature]);
-        // Two blocks of metadata, and one outside the file system.
+        // As the Hurd reads them, these versions name two blocks of metadata, and one outside the
+        // file system.
         debugfs(&image, "set_inode_field one version 1");
         debugfs(&image, "set_inode_field one/two version 5");
         debugfs(&image, "set_inode_field lost+found version 99999999");
@@ -235,8 +236,9 @@ fn a_target_ends_where_its_size_says() {
     assert!(debugfs(&image, "stat link").contains("Size: 80"));
 }
 
-/// As above, but the target is in an inode that has a block of attributes. Once, the target was
-/// taken for a block map, and a byte of another file was cleared.
+/// The target of a link is in its inode, which also has a block of attributes. No zero byte follows
+/// where the size ends, so the target is cut there. Once, the target was taken for a block map, and
+/// a byte of another file was cleared.
 #[test]
 fn a_target_in_an_inode_ends_where_its_size_says() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -350,10 +352,13 @@ fn the_size_of_a_value_comes_from_its_inode() {
     assert!(std::fs::read(copy).unwrap().starts_with(&[b'v'; 1024]), "the whole value");
 }
 
-/// Names in lost+found begin with the inode number. Then comes, for a directory that is named only
-/// below itself, that name; for another directory, the inode that its `..` names; for a file, a
-/// suffix for the kind of file that its first bytes suggest. If the result is taken, a number
-/// follows. The plan lists the names that were removed.
+/// Names in lost+found begin with the inode number. What follows depends on what was found:
+///
+/// - a directory that is named only below itself: that name;
+/// - another directory: the inode that its `..` names;
+/// - a file: a suffix for the kind of file that its first bytes suggest.
+///
+/// If the resulting name is taken, a number is added. The plan lists the names that were removed.
 #[test]
 fn names_in_lost_found_say_where_files_came_from() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -394,7 +399,8 @@ fn names_in_lost_found_say_where_files_came_from() {
 }
 
 /// A directory whose inode is zeroed. If the bitmap calls its blocks used although no inode claims
-/// them, its files get their old names back. Names in free blocks do not count.
+/// them, what it named is found in lost+found under names that end with the old ones. Names in free
+/// blocks do not count.
 #[test]
 fn names_come_back_from_a_directory_without_its_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -669,7 +675,7 @@ fn inline_directories_have_no_types_without_the_feature() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = made(folder.path(), &["-t", "ext4", "-I", "256", "-O", "inline_data"]);
-    // Only inline directories are wrong here, so their types must be found on their own.
+    // The types in inline directories are the only fault here, so the check must find just these.
     debugfs(&image, "feature ^filetype");
     repair(&image);
     assert!(is_clean(&image), "every type is gone");

@@ -1,5 +1,5 @@
-//! Bitmaps or descriptors are lost or wrong, so that they do not show which blocks belong to files:
-//! a repair still uses no such block for anything else.
+//! Bitmaps or descriptors are lost or wrong, so that they do not show which blocks belong to files.
+//! A repair still uses no block of a file for anything else.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,8 +27,8 @@ struct Files {
     count: u64,
     /// Blocks with data in each file.
     blocks: u64,
-    /// Distance between their starts, in blocks. If it is 2 or more, there are holes between them,
-    /// and each is an extent of its own.
+    /// Distance from one block with data to the next, in blocks. If it is 2 or more, holes lie
+    /// between the blocks, and each block is an extent of its own.
     step: u64,
 }
 
@@ -118,8 +118,8 @@ fn empty_tables_take_no_blocks_of_files() {
 }
 
 /// `mke2fs -S` leaves descriptors that call all tables unused, and the repair reads a table only
-/// when it finds a name of an inode there. Once, before that, the resize inode got a block of a
-/// file.
+/// when it finds a name of an inode there. Once, the resize inode got a block of a file whose table
+/// was not yet read.
 #[test]
 fn the_resize_inode_takes_no_block_of_a_file_in_a_table_that_is_called_unused() {
     if !require(&TOOLS) {

@@ -3,9 +3,9 @@
 //! each write of a repair in turn (of a long repair, after every nth write), and at sampled places
 //! with writes reordered or torn.
 //!
-//! 6 repairs of two images by default, 300 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another
-//! number, `PROFILE=name,name` the images. `KEEP=folder` keeps damaged images and cut repairs after
-//! which files are lost.
+//! 6 repairs of two images by default, 300 of all with `BLOCKYARD_FULL=1`. `REPAIRS=n` sets another
+//! number, and `PROFILE=name,name` selects images. If files are lost after a cut, the damaged image
+//! and the image that the cut left are saved in `KEEP=folder`.
 
 #![allow(clippy::unwrap_used)]
 

@@ -26,7 +26,8 @@ fn a_directory_with_too_long_an_extent_stays() {
 }
 
 /// A directory has no holes, so its only extent belongs at logical block 0, whatever its key. The
-/// keys here are past the last logical block of a file, past that of a directory, and below both.
+/// keys here are past the last logical block of a file, past that of a directory, or within both
+/// limits.
 #[test]
 fn a_directory_with_a_hole_of_any_size_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -54,7 +54,7 @@ fn fill(image: &Path) {
         if free == 0 {
             break;
         }
-        // Larger files have an indirect block.
+        // The last blocks get files without an indirect block, which would take one more.
         let blocks = if free > 300 { 250 } else { free.min(DIRECT) };
         std::fs::write(&filler, vec![b'z'; usize::try_from(blocks * 1024).unwrap()]).unwrap();
         debugfs(image, &format!("write {} filler{number}", filler.display()));
@@ -170,8 +170,8 @@ fn a_map_is_mended_without_free_space() {
     assert!(content_of(&image, "data") == wanted, "only the block with the pointer is lost");
 }
 
-/// An index entry of an extent tree is out of order, and the walk leaves out what is below it. The
-/// new tree, too, takes the blocks of the old one, and nothing is lost.
+/// An index entry of an extent tree is out of order. The new tree takes the blocks of the old one,
+/// and nothing is lost, although the walk leaves out what is below that entry.
 #[test]
 fn a_tree_is_mended_without_free_space() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -196,8 +196,7 @@ fn make_many(tree: &Path) {
     }
 }
 
-/// Directories are rebuilt in their old blocks if there are no others. The map comes first, so that
-/// nothing is written if it has no space.
+/// Directories are rebuilt in their old blocks if no block is free.
 #[test]
 fn directories_are_rebuilt_without_free_space() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -82,8 +82,9 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
     }
 }
 
-/// The inode bitmap is zeroed or torn, too, so its padding does not show the number of inodes. The
-/// blocks that the inodes map show it, because the table ends before them.
+/// The superblock is lost, and the inode bitmap is zeroed or torn, so that its padding does not
+/// show the number of inodes. The blocks that the inodes map show it, because the table ends before
+/// them.
 #[test]
 fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -106,10 +107,9 @@ fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     }
 }
 
-/// As above, but with large blocks, and the descriptors are lost, too. With such blocks mke2fs
-/// leaves much room between the bitmaps, and puts the root and the first part of the journal into
-/// it. Once, the repair looked for the end of the table behind the rest of the journal. A block of
-/// zeroes may look like the inode bitmap.
+/// Superblock, descriptors and the bitmaps of group 0 are lost. With blocks of 8 KiB and more,
+/// mke2fs leaves much room between the bitmaps, and puts the root and the first part of the journal
+/// into it. Once, the repair looked for the end of the table behind the rest of the journal.
 #[test]
 fn a_superblock_is_inferred_for_large_blocks_without_bitmaps() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -191,7 +191,7 @@ fn garbage_in_a_table_infers_no_feature() {
 }
 
 /// A constant of the superblock and a place in the only descriptor are wrong, although the
-/// checksums are correct, and there is no backup. All else that the checksums confirm stays.
+/// checksums are correct, and there is no backup. The directories stay.
 #[test]
 fn a_sealed_descriptor_speaks_for_the_superblock() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

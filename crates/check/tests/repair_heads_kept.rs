@@ -69,8 +69,8 @@ fn lists_of_the_resize_inode_cover_no_root() {
     }
 }
 
-/// As above, but the superblock reserves blocks of a file, and none of a bitmap or table: the
-/// feature resize_inode is removed, and the file stays.
+/// The superblock says that too many blocks are reserved for descriptors. The bitmaps of group 0
+/// lie elsewhere, so these blocks hold directories, but no bitmap or table. The directories stay.
 #[test]
 fn lists_of_the_resize_inode_cover_no_file() {
     if !require(&TOOLS) {
@@ -127,7 +127,8 @@ fn a_wrong_size_of_groups_is_no_guess() {
     }
 }
 
-/// Once, every inode with a block map was cleared, because bigalloc does not allow such maps.
+/// The superblock has the feature bigalloc by mistake. Once, every inode with a block map was
+/// cleared, because bigalloc does not allow such maps.
 #[test]
 fn bigalloc_with_block_maps_is_none() {
     if !require(&TOOLS) {

@@ -71,7 +71,7 @@ fn lost_files_are_told_with_their_old_paths() {
         debugfs(&image, &format!("mkdir {made}"));
     }
     debugfs(&image, &format!("write {} /a/b/c/file", content.display()));
-    // Now c has neither a path nor an inode, and b and the file have lost their directories.
+    // Now c has no inode, and b and the file have lost the directories that they are in.
     debugfs(&image, "clri /a/b/c");
     debugfs(&image, "clri /a");
     let device = FileDevice::open(&image).unwrap();
@@ -249,7 +249,7 @@ fn lost_found_takes_an_inode_that_was_never_used() {
 }
 
 /// The blocks that mke2fs gives lost+found are room for names when no block is free. They stay, as
-/// with e2fsck, also when names are added or one is damaged. Once, only one block was left.
+/// with e2fsck, also when names are added or a block is damaged. Once, only one block was left.
 #[test]
 fn lost_found_keeps_its_blocks() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

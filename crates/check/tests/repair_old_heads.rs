@@ -202,8 +202,9 @@ fn the_rest_of_a_torn_superblock_is_not_believed() {
 }
 
 /// Fields for quota files name a directory although the feature is off, and the checksum of the
-/// superblock is wrong. No backup is taken: there is none, or the size of inodes is wrong, too,
-/// and its correction comes first. If the fields stayed, the directory would lose its name.
+/// superblock is wrong. If the fields stayed, the directory would lose its name. No backup corrects
+/// them: the first image has none, and in the second the size of inodes is wrong, too, and is
+/// corrected first.
 #[test]
 fn a_superblock_with_a_new_checksum_names_no_quota_files() {
     if !require(&TOOLS) {

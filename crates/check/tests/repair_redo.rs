@@ -1,4 +1,5 @@
-//! A repair that swaps content between two places: no power cut loses the content that moves.
+//! A repair that swaps content between two places: no power cut loses the content that moves. If
+//! e2fsck changes the image after a cut, the redo log costs no file.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -76,7 +77,7 @@ fn a_log_counts_only_while_nobody_else_changed_the_file_system() {
     let log = recorder.log();
     let flushes: Vec<usize> =
         (0..log.events().len()).filter(|at| matches!(log.events()[*at], Event::Flush)).collect();
-    // The superblock names the redo log, and no home block is written yet.
+    // After the flush `named`, the superblock names the redo log, and no home block is written yet.
     let [.., named, _, _] = flushes[..] else { panic!("{flushes:?}") };
     let device = damaged.duplicate();
     log.apply_prefix(named + 1, &device).unwrap();

@@ -41,7 +41,8 @@ fn overwrite(image: &Path, at: u64, bytes: &[u8]) {
     FileDevice::open(image).unwrap().write_at(at, bytes).unwrap();
 }
 
-/// No directory names the root, so its parent is not to be looked up among the names.
+/// The root has no name in a directory. So its parent is not looked up among the names when its
+/// `..` is corrected.
 #[test]
 fn the_root_is_its_own_parent() {
     if !require(&TOOLS) {
@@ -57,7 +58,7 @@ fn the_root_is_its_own_parent() {
 }
 
 /// 13,000 directories have no name: more than three times as many as the findings that a unit of
-/// work keeps. All are attached in one round, so lost+found grows only once.
+/// work keeps. All of them get a name in lost+found.
 #[test]
 fn directories_without_a_name_are_attached_at_once() {
     if !require(&TOOLS) {
@@ -170,9 +171,8 @@ fn a_sound_backup_comes_before_the_first() {
     }
 }
 
-/// Every copy of the descriptors is garbage, and the repair does not find the table of one group
-/// again. The plan still ends, and says what remains wrong. The tables that the garbage names are
-/// not read.
+/// Every copy of the descriptors is garbage, and the tables that they name must not be read. The
+/// plan still ends with a check of its result.
 #[test]
 fn a_table_outside_is_not_read() {
     if !require(&TOOLS) {

@@ -247,7 +247,7 @@ fn a_file_too_long_for_extents_keeps_its_block_map() {
 }
 
 /// Extent trees that `e2fsck -fy` makes smaller, and others that it leaves alone. After our repair
-/// a tree has as many nodes as after e2fsck's, and a second run finds nothing to do. Without the
+/// a tree has as many entries as after e2fsck's, and a second run finds nothing to do. Without the
 /// wish nothing is done.
 #[test]
 fn extent_trees_are_packed_as_e2fsck_does() {
@@ -420,7 +420,8 @@ fn an_undo_file_that_cannot_be_written_whole_is_removed() {
     plan.save_undo(&device, &path).unwrap();
 }
 
-/// The redo log of a cut repair is changed so that no repair can have written it.
+/// The redo log of a cut repair is changed so that no repair can have written it. It does not count
+/// then, although every checksum is right.
 #[test]
 fn a_log_on_a_clean_file_system_is_none() {
     if !require(&["mke2fs", "debugfs"]) {

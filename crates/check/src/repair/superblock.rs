@@ -120,9 +120,13 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
     )
 }
 
-/// Clears fields that mean nothing here, but that Linux or other programs refuse all the same:
-/// impossible inode numbers of features that are off and of lost+found, and mount options that are
-/// not text. Returns whether there were any.
+/// Clears values that nothing depends on, but at which Linux or other programs give up:
+///
+/// - in the field for lost+found, or in a field of a feature that is off: an inode number that is
+///   too large;
+/// - mount options that are not text.
+///
+/// Returns whether a field was cleared.
 pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     let count = sb.s_inodes_count.get();
     let mut cleared = false;
@@ -147,7 +151,8 @@ pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     cleared
 }
 
-/// Corrects fields of the superblock that need no other repair; false for other findings.
+/// Corrects the field that a finding of [`is_worth_mending`] is about. Returns false, and changes
+/// nothing, for other findings.
 fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     let now = ed.now;
     let wide = ed.volume().geometry.inode_size() > 128;
@@ -174,8 +179,9 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Corrects the creator or the feature filetype, which exclude each other: the Hurd has no file
-/// types in directory entries. Returns what was done.
+/// Corrects the creator or the feature `filetype`: the superblock names the Hurd, which writes no
+/// file types into directory entries. The root's entries show which of the two is wrong. Returns
+/// what was done.
 fn mend_creator(ed: &Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     if names_have_types(ed)? {
         ed.change_superblock(|sb| sb.s_creator_os = U32::new(CREATOR_LINUX))?;
@@ -252,8 +258,9 @@ fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     ed.put_block(place, &block)
 }
 
-/// Names the reserved inode as the journal if it holds a log and the superblock names another
-/// inode, which stays as it is. Returns whether the reserved inode was named.
+/// Names the reserved inode as the journal if that inode leads to a log and the superblock names
+/// another inode, or none. The other inode stays as it is. Returns whether the reserved inode was
+/// named.
 fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let sb = ed.volume().sb;
     if sb.s_journal_uuid != [0; 16] || sb.s_journal_inum.get() == InodeNr::JOURNAL.raw() {
@@ -337,8 +344,8 @@ fn unused_transaction(
 }
 
 /// Makes the journal's inode again from the copy in the superblock. If there is no usable copy, or
-/// if it was taken once already, the journal is dropped, and [`make_journal`] makes one of fresh
-/// blocks later.
+/// if the copy was taken once already, the journal is dropped. [`make_journal`] later makes one of
+/// free blocks, if the file system is large enough.
 fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     if let Some((slot, _)) = copied_journal(ed)?
         && take_copied_journal(ed, slot)?
@@ -347,8 +354,8 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
     }
     let number = InodeNr::JOURNAL;
     let mut slot = ed.slot(number)?;
-    // The journal is only dropped here. Its old blocks are known to be free after the next walk
-    // over the inodes, when nothing claims them.
+    // No new journal is made yet: only the next walk over the inodes shows that nothing claims the
+    // old journal's blocks any more, so that they can be used again.
     slot.bytes_mut().fill(0);
     ed.put_slot(number, &mut slot)?;
     ed.change_superblock(|sb| {
@@ -363,8 +370,8 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
 }
 
 /// Takes the copy of the journal's inode in the superblock if the copy leads to a log and the inode
-/// itself does not. (The first block that the inode maps may be a file's.) Returns whether the copy
-/// was taken.
+/// itself does not. Without this, [`empty_journal`] could write to a file's block that the inode
+/// wrongly maps. Returns whether the copy was taken.
 fn find_log(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let sb = ed.volume().sb;
     if sb.s_journal_uuid != [0; 16] || sb.s_journal_inum.get() != InodeNr::JOURNAL.raw() {
@@ -437,8 +444,8 @@ fn forget_journal_device(sb: &mut RawSuperblock) {
     sb.s_journal_dev = U32::new(0);
 }
 
-/// Removes the feature, and the orphan file if the superblock names one. An inode that is no orphan
-/// file is left alone: then only the number is wrong.
+/// Removes the feature `orphan_file`, and clears the inode that the superblock names if it is an
+/// orphan file. Otherwise only the number is wrong, and the inode stays.
 fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     let number = InodeNr::new(ed.volume().sb.s_orphan_file_inum.get());
     if number.raw() >= ed.volume().first_inode() && number.raw() <= ed.volume().geometry.inodes_count() {
@@ -526,7 +533,8 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError>
     Ok(true)
 }
 
-/// Reports that there is no space. The passes run again, with the allocated blocks free.
+/// Reports that there is no space. Returns true: the passes must run again, and then the blocks
+/// that were allocated for the journal count as free.
 fn tell_no_space(ed: &mut Editor<'_, '_>) -> bool {
     ed.add(Code::JOURNAL_INODE, Site::inode(InodeNr::JOURNAL), Cost::Nothing, "no space for a journal");
     true

@@ -1,16 +1,18 @@
 //! Inode tables whose descriptors name an impossible or wrong place.
 //!
 //! If a copy of the descriptor names a better place, that is taken. Otherwise the table is searched
-//! for. The first group's table is found by the root, a directory whose first block names it, or
-//! else by inodes whose checksums cover their numbers, or else by its reserved inodes. For the
-//! other tables, the places where mke2fs puts them are tried. Journals hold copies of table blocks,
-//! and stale copies can be anywhere. So candidates are rated by how many of their inodes are what
-//! they should be at their places, and the best is taken. (If there are only reserved inodes to go
-//! by, the first candidate that fits is taken.)
+//! for:
 //!
-//! A table of which nothing is left is made empty. Tables without inodes are placed last, when the
-//! inodes of the other tables show which blocks are in use: an empty table over a file's blocks
-//! would destroy them.
+//! - The first group's table is found by the inode of the root, or else by inodes whose checksums
+//!   cover their numbers, or else by its reserved inodes.
+//! - For another table, the places where mke2fs may have put it are tried.
+//!
+//! Journals hold copies of table blocks, and stale copies can be anywhere. So candidates are rated:
+//! inodes that are right at their places count for a candidate, wrong ones against it. The best one
+//! is taken. (If only the reserved inodes tell, the first candidate that fits is taken.)
+//!
+//! If a table is not found, an empty one is made. This comes last, when the inodes of the other
+//! tables show which blocks are in use: an empty table over a file's blocks would destroy them.
 
 mod conflicts;
 mod copies;
@@ -61,7 +63,8 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(0));
         let here = ed.volume().group_of(FIRST).desc.inode_table();
         let found = if tries == 0 { find_first(ed) } else { None };
-        // If only the first block of the table moved, the blocks after it are still here.
+        // A copy of the table's first block may lie elsewhere, with other blocks after it. So the
+        // inodes after the first block must not be worse there than here.
         let behind = ed.volume().geometry.block_size() / usize::from(ed.volume().geometry.inode_size());
         let rest = |place| rate_part(ed, FIRST, place, u32_from_usize(behind)..RATED_MAX);
         let is_better = |place| rate(ed, FIRST, place) > rate(ed, FIRST, here) && rest(place) >= rest(here);
@@ -102,10 +105,10 @@ fn put_found(ed: &mut Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<
     Ok(())
 }
 
-/// Places tables without inodes: each where mke2fs puts it, if nothing claims the blocks there and
-/// no more inodes there are wrong than right. Otherwise a table goes to the first free run of
-/// blocks where it may lie, if there is one. Returns whether any table got a place. `placed` are
-/// the tables that stay.
+/// Places tables in which no inodes were found. A table is first tried where mke2fs puts it: it
+/// goes there if nothing claims the blocks and no more inodes there are wrong than right. Otherwise
+/// it is made empty in the first free run of blocks where it may lie, if there is one. `placed` are
+/// the tables that stay. Returns whether anything was changed.
 fn place_empty(
     ed: &mut Editor<'_, '_>,
     groups: Vec<GroupNr>,
@@ -137,7 +140,7 @@ fn place_empty(
             continue;
         }
         let mut range = allowed(ed, group);
-        // The group before got the first place that suits. The search goes on behind it.
+        // An earlier group got the first run that suits. The search goes on behind that run.
         if range.contains(&next) {
             range.start = next;
         }
@@ -186,10 +189,12 @@ impl Placed {
     }
 }
 
-/// Whether the first table seems to lie elsewhere. It does if the block here lies in the journal,
-/// as a copy of the table's first block. It also does if there is no root here, and at least as
-/// many of the reserved inodes are wrong as are right. The other inodes say nothing more if
-/// checksums do not cover their numbers.
+/// Whether the first table seems to lie elsewhere than its descriptor says. It does in two cases:
+///
+/// - The block that the descriptor names lies in the journal. Then it is only a copy.
+/// - There is no root in that table, and at least as many of its reserved inodes are wrong as are
+///   right. Other inodes are not compared: without checksums that cover their numbers, they would
+///   say nothing more.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();
@@ -230,7 +235,8 @@ enum Holds {
     Nothing,
 }
 
-/// Where the table of a group lies: the best of the possible places that overlap no placed table.
+/// Where the table of a group lies. The first table is found by its inodes. Another one is at the
+/// best of the places that mke2fs gives it and that overlap no placed table.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed) -> Option<Found> {
     if group == FIRST {
         let place = find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed))?;
@@ -358,8 +364,8 @@ fn is_in(runs: &[Run], block: BlockNr) -> bool {
 }
 
 /// The block in which the first table begins, judged by its reserved inodes and lost+found alone:
-/// the root's blocks may be lost. All of these inodes must be plausible, the root and lost+found
-/// must be directories, and the journal's inode must lead to a log.
+/// the root's blocks may be lost. All of these inodes must be plausible, and the journal's inode
+/// must lead to a log.
 fn find_by_reserved(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     let size = usize::from(volume.geometry.inode_size());

@@ -3,16 +3,18 @@
 //!
 //! A head of 4096 bytes (magic, size of the image during the repair, number of records, size
 //! before, states, checksum), then records: offset, length, number of later states, checksum of the
-//! record, old bytes, and for each later state the checksum of each sector. The head is written
-//! last. So if saving was interrupted, the file is not an undo file, and nothing was written to the
-//! image. If the image was truncated, the repair makes it longer, so the two sizes differ.
+//! record, old bytes, and for each later state the checksum of each sector. The two sizes differ if
+//! the repair makes a truncated image longer.
 //!
-//! A *state* is given by the checksums of sectors at one point: before the repair, after the replay
-//! of the journal, after an earlier repair was finished, or after the repair. The states tell
-//! whether this is the image that the file belongs to, and whether somebody used it since: every
-//! sector must be in one of them. An interrupted repair may leave different sectors in different
-//! states. The superblock's sectors are compared without the marks that a repair sets while it
-//! runs. Blocks that may hold a redo log are not compared.
+//! The head is written last. So if saving was interrupted, the file is not an undo file, and
+//! nothing was written to the image.
+//!
+//! A *state* is the checksums of the sectors at one point of the repair: before it, after the
+//! replay of the journal, after an earlier repair was finished, or after the repair. Before an
+//! undo, every sector must be in one of the states. If not, the file belongs to another image, or
+//! somebody used the image after the repair. (An interrupted repair may leave different sectors in
+//! different states.) The superblock's sectors are compared without the marks that a repair sets
+//! while it runs. Blocks that may hold a redo log are not compared.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -186,8 +188,8 @@ fn with_superblock(device: &dyn BlockDevice, mut ranges: Vec<Range<u64>>) -> Vec
     ranges
 }
 
-/// Sectors that change whenever somebody uses a device: those of the superblock, or the first ones
-/// that a repair changes in an external journal.
+/// The sectors whose states are kept in the head: those of the superblock, or the first ones that a
+/// repair changes in an external journal. They change when somebody uses the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sectors {
     first: u64,
@@ -426,8 +428,9 @@ fn head(size: u64, cut_at: u64, records: u32, states: &States) -> [u8; HEAD] {
 }
 
 /// Restores an image to what it was when the undo file was made. Every record is checked before the
-/// first write. The image must be as the repair left it, even if the repair was interrupted, or as
-/// it was before. If the repair made it longer, the caller truncates it: see [`Undone::cut_at`].
+/// first write. The image must be as it was before the repair, or as the repair left it; the repair
+/// may have been interrupted. If the repair made the image longer, the caller truncates it: see
+/// [`Undone::cut_at`].
 ///
 /// # Errors
 /// [`UndoError`]; the image is unchanged after [`UndoError::Format`] and [`UndoError::Changed`].

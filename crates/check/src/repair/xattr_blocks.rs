@@ -107,9 +107,9 @@ fn mend_block(
     Ok(())
 }
 
-/// Repairs entries that name a value inode. If an entry also has an offset, the hash decides: if
-/// the value is in the block, the inode number is cleared, and otherwise the offset. An impossible
-/// size is replaced by the inode's size, if the inode is flagged as a value inode.
+/// Repairs entries that name a value inode. An entry that also has an offset is wrong: if its hash
+/// matches the bytes at the offset, the inode number is cleared, and otherwise the offset. An
+/// impossible size is replaced by the inode's size, if the inode is flagged as a value inode.
 fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();
@@ -140,7 +140,7 @@ fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceErr
     Ok(())
 }
 
-/// Whether the value of the entry at `at`, by its hash, is in the block and not in an inode.
+/// Whether the hash of the entry at `at` says that the value is in the block, not in an inode.
 fn is_value_beside(block: &[u8], at: usize) -> bool {
     let mut trial = block.to_vec();
     trial[at + 4..at + 8].fill(0);

@@ -28,7 +28,7 @@ pub(crate) struct Outcome {
     /// Whether the faults are beyond e2fsck, too: it leaves its copy unclean, and no file is lost
     /// that it keeps. False if there are no faults.
     pub(crate) beyond_e2fsck: bool,
-    /// Files that e2fsck keeps better, all of them listed as lost.
+    /// How many files e2fsck keeps better that our repair lists as lost.
     pub(crate) named_losses: usize,
     /// How our `-p` differs from e2fsck's; `None` if it does not, or was not compared.
     pub(crate) preened: Option<String>,
@@ -117,7 +117,7 @@ pub(crate) fn judge(base: &Base, drawn: &Drawn, bench: &Bench, preen: Preen) -> 
     outcome
 }
 
-/// lost+found changes when something moves into it, and may be made anew with another inode number.
+/// lost+found may be made anew, with another inode number.
 fn is_lost_found(path: &[u8]) -> bool {
     path == b"/lost+found"
 }
@@ -154,7 +154,7 @@ fn beside_e2fsck(
     let (mut worse, better) = compare(&base.files, left, &files(&bench.theirs));
     worse.retain(|file| !is_lost_found(&file.path));
     if ended.status.code().is_some_and(|code| code & GAVE_UP != 0) {
-        // e2fsck has not looked at the files yet, so it has not decided to keep any.
+        // e2fsck gave up, so it did not decide to keep these files.
         worse.clear();
     }
     outcome.better = better > 0;

@@ -89,8 +89,8 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
     Some(hash)
 }
 
-/// How much of a file is left: 2 for all at its path, 1 for all at another path of its inode, 0 for
-/// nothing.
+/// How much of a file is left: 2 if it is unchanged at its path, 1 if it is unchanged at another
+/// path of its inode, and 0 otherwise.
 fn score(path: &[u8], file: &File, left: &Left<'_>) -> u8 {
     if left.files.get(path) == Some(file) {
         return 2;
@@ -119,8 +119,7 @@ impl<'f> Left<'f> {
 pub(crate) struct Worse {
     pub(crate) path: Vec<u8>,
     pub(crate) inode: u32,
-    /// How much of it is left by our repair and by the other: 2 for all, 1 for all at another path,
-    /// 0 for nothing.
+    /// How much of it is left by our repair and by the other: see [`score`].
     pub(crate) left: (u8, u8),
 }
 

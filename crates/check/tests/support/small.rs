@@ -16,7 +16,7 @@ pub(crate) fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
     image
 }
 
-/// Makes such an image of 32 MiB.
+/// As [`made`], with an image of 32 MiB.
 pub(crate) fn made_32m(folder: &Path, options: &[&str]) -> PathBuf {
     made(folder, options, "32M")
 }
@@ -71,7 +71,7 @@ pub(crate) fn lost_found(image: &Path) -> Vec<(u32, String)> {
     entries.filter(|(inode, name)| *inode != 0 && name != "." && name != "..").collect()
 }
 
-/// Whether a check calls the image clean, as e2fsck does.
+/// Whether a check calls the image clean. Asserts that e2fsck says the same.
 pub(crate) fn is_clean(image: &Path) -> bool {
     let device = FileDevice::open_read_only(image).expect("the image can be opened");
     let ours = check(&device, &Options::default()).expect("it can be checked").is_clean();

@@ -106,8 +106,8 @@ struct How {
     #[command(flatten)]
     rules: rules::RuleArgs,
     /// Put a file or directory of the host at a path of the image, over anything the sources have
-    /// there. With a trailing slash in the path, put it below that path under its own name, except
-    /// for a directory at /, whose content goes into the root
+    /// there. If the path ends with a slash, it is put below that path, under its own name. But of
+    /// a directory at /, the content goes into the root
     #[arg(long, value_name = "LOCAL:PATH")]
     add: Vec<OsString>,
     /// Put the content of the files listed in FILE first, in this order. FILE has one path of the
@@ -287,7 +287,7 @@ impl Build {
         );
     }
 
-    /// Reports attributes that were left out, as tar does on extraction.
+    /// Reports attributes that were left out because no ext4 file can have them.
     fn tell_left_out(&self, tree: &Tree) {
         let Some(LeftOut { count, path, name }) = tree.left_out() else { return };
         let (count, name) = (units::counted(count, "extended attribute"), name.escape_ascii());

@@ -12,12 +12,14 @@ use crate::finding::Finding;
 use crate::repair::editor::Editor;
 use crate::repair::places::groups_with;
 
-/// The groups whose inode tables need a new place: those whose place is impossible or taken by
-/// something else and, of tables that overlap, the less credible ones. (A finding names only one of
-/// two tables that overlap.)
+/// The groups whose inode tables need a new place:
+///
+/// - those whose place is impossible, or taken by something else;
+/// - of tables that overlap, the less credible ones. A finding names only one of two such tables,
+///   and that may be the right one.
 pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<GroupNr> {
     let named = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
-    // If the superblock was inferred, tables that overlap show that their inferred size is wrong.
+    // If the superblock was inferred, the tables' size may be wrong, so overlaps are not compared.
     if named.is_empty() || ed.log.is_inferred {
         return named.into_iter().collect();
     }

@@ -1,8 +1,8 @@
 //! Group descriptors that name another place for the inode table than their backups do. There may
 //! be no checksum that tells which is right, and both places may be possible. So the content of the
-//! two places decides. A wrong place holds the inodes of another group, or the right inodes under
-//! shifted numbers; a repair that took it would lose sound files. If no backup is better, the
-//! places where mke2fs would put the tables are compared in a similar way.
+//! two places decides. A wrong place may hold the inodes of another group, or the right inodes
+//! under shifted numbers. A repair that took such a place would lose sound files. If no backup is
+//! better, the places where mke2fs would put the tables are compared in a similar way.
 
 use std::collections::BTreeMap;
 
