@@ -19,9 +19,8 @@ const BATCH: usize = 4096;
 /// The most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// Everything that is wrong with the connections of directories. Findings are kept only up to a
-/// limit, and a repair must not depend on that. These lists take at most 20 bytes for each
-/// directory.
+/// Every fault in the connections of directories. A repair uses these lists, because findings are
+/// kept only up to a limit. The lists take at most 20 bytes for each directory.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Directories with several names, ascending.
@@ -181,7 +180,8 @@ pub(crate) fn check_bad_blocks(volume: &Volume<'_>, facts: &Facts, ledger: &mut 
     ledger.absorb(sink);
 }
 
-/// Compares stored and counted links of every inode; `values` are inodes that attributes refer to.
+/// Compares stored and counted links of the inodes in use, except for orphans and hidden inodes
+/// ([`is_hidden`]). `values` are inodes that attributes refer to.
 pub(crate) fn check_links(volume: &Volume<'_>, facts: &Facts, values: &BTreeSet<u32>, ledger: &mut Ledger) {
     let groups: Vec<GroupNr> = volume.geometry.all_groups().collect();
     let check_group = |(group, &nr): (&GroupFacts, &GroupNr)| {

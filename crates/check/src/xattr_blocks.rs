@@ -92,8 +92,8 @@ fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut S
             return Vec::new();
         }
     };
-    // e2fsck does not check that names are in order and distinct. A search that relies on the order
-    // could miss some of them.
+    // e2fsck does not check that names are in order and distinct. It is checked here, because a
+    // search that relies on the order could miss names.
     match xattr::parse(bytes, Home::Block) {
         Err(XattrDefect::Name { at }) => sink.add(Code::XATTR_NAME_NUL, site.at_offset(at), ""),
         Err(XattrDefect::Order { at }) => sink.add(Code::XATTR_ORDER, site.at_offset(at), ""),
@@ -126,8 +126,8 @@ fn report_hash(entry: &RawEntry<'_>, site: Site, sink: &mut Sink) {
 }
 
 /// The first entry with a wrong hash. `None` if that entry, or one before it, has the name index 0
-/// or overlaps something before it. e2fsck reads the entries in this order, and drops the block at
-/// the first wrong hash.
+/// or overlaps something before it. e2fsck reads the entries in the order of the block, and drops
+/// the block at the first wrong hash.
 fn wrong_hash_before_overlap(bytes: &[u8]) -> Option<RawEntry<'_>> {
     let mut taken: Vec<Range<usize>> = Vec::new();
     for entry in RawEntries::new(bytes, Home::Block).map_while(Result::ok) {

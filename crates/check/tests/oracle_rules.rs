@@ -136,8 +136,7 @@ const RESERVED: [&str; 4] = [
     "-t ext2 -b 1024 -I 128",
     "-t ext4 -b 1024 -O ^resize_inode,^has_journal,inline_data",
 ];
-/// Inode fields by their debugfs names, with values to set. Most of the values change the verdict
-/// for at least one inode.
+/// Inode fields by their debugfs names, with values to set.
 const FIELDS: [(&str, &[&str]); 22] = [
     ("mode", &["0800", "0100644", "040755", "010644", "0120777", "0"]),
     ("blocks", &["8", "0xffffffff", "0"]),

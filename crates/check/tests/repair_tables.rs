@@ -46,17 +46,16 @@ fn a_copy_in_the_log_is_no_table() {
     device.write_at(table << 10, &[8; 1024]).unwrap();
     drop(device);
     repair(&image);
-    // The directories of the root have their numbers as names, because the root was lost. `one`,
-    // which holds the name `two`, was not lost.
+    // The root was lost, so the directories in it got new names, which begin with their inode
+    // numbers. `two` has its old name, because `one` was not lost.
     let found = debugfs(&image, "ls -p lost+found");
     let names = found.split('/').filter(|name| name.starts_with('#')).count();
     assert!(names >= 2, "the directories one and three: {found}");
 }
 
-/// The only descriptor is lost, and the root's block with it, so that no directory names itself as
-/// the root. There is no checksum. The table is found by its reserved inodes. If these are lost as
-/// well, an empty table is made. It may cover blocks of the journal, which the superblock's copy of
-/// the journal inode still names.
+/// The only descriptor and the root's block are lost, so that no directory names itself as the
+/// root. Inodes have no checksums. The table is found by its reserved inodes. If these are lost as
+/// well, the table is not found, and the directories lose their names.
 #[test]
 fn a_table_without_a_root_is_found_by_its_reserved_inodes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
