@@ -92,7 +92,7 @@ fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut S
             return Vec::new();
         }
     };
-    // e2fsck does not check that names are in order and distinct. It is checked here, because a
+    // e2fsck does not check that names are in order and distinct. Both are checked here, because a
     // search that relies on the order could miss names.
     match xattr::parse(bytes, Home::Block) {
         Err(XattrDefect::Name { at }) => sink.add(Code::XATTR_NAME_NUL, site.at_offset(at), ""),

@@ -148,8 +148,8 @@ fn watched(image: &Path) -> (Vec<Step>, Vec<PassCost>) {
     (steps, costs)
 }
 
-/// A check skips directories when all together would map more than twice the blocks of the file
-/// system. The progress does not count skipped directories, so it reaches its end.
+/// Once directories together would map more than twice the blocks of the file system, a check skips
+/// the rest of them. The progress does not count skipped directories, so it reaches its end.
 #[test]
 fn progress_ends_where_directories_are_skipped() {
     if !require(&["mke2fs", "debugfs"]) {

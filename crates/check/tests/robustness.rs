@@ -97,8 +97,8 @@ fn dirty_base(directory: &Path) -> Base {
     let image = MemoryDevice::load(&path).unwrap();
     drop(mount);
     std::fs::remove_file(&path).unwrap();
-    // The last structure of an empty image is the journal's superblock. The damage goes to it, to
-    // the blocks of the log behind it, and to the superblock of the file system.
+    // The last structure of an empty image is the journal's superblock. The areas are that block,
+    // the blocks of the log behind it, and the superblock of the file system.
     let areas =
         (0..400).map(|block| (journal.0 + 1024 * block, 1024)).chain([(1024, 1024), journal]).collect();
     ("dirty".into(), image, areas)

@@ -28,7 +28,7 @@ pub(crate) struct Outcome {
     /// Whether the faults are beyond e2fsck, too: it leaves its copy unclean, and no file is lost
     /// that it keeps. False if there are no faults.
     pub(crate) beyond_e2fsck: bool,
-    /// How many files e2fsck keeps better that our repair lists as lost.
+    /// How many of the files that e2fsck keeps better our repair lists as lost.
     pub(crate) named_losses: usize,
     /// How our `-p` differs from e2fsck's; `None` if it does not, or was not compared.
     pub(crate) preened: Option<String>,

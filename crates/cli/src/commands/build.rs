@@ -106,8 +106,8 @@ struct How {
     #[command(flatten)]
     rules: rules::RuleArgs,
     /// Put a file or directory of the host at a path of the image, over anything the sources have
-    /// there. If the path ends with a slash, it is put below that path, under its own name. But of
-    /// a directory at /, the content goes into the root
+    /// there. If the path ends with a slash, it is put below that path, under its own name. A
+    /// directory at / is an exception: its content goes into the root
     #[arg(long, value_name = "LOCAL:PATH")]
     add: Vec<OsString>,
     /// Put the content of the files listed in FILE first, in this order. FILE has one path of the
