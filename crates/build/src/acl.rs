@@ -59,8 +59,8 @@ pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
     }
     let (index, rest) = xattr::split_name(ACCESS)?;
     let Value::Bytes(access) = &list.find(index, rest)?.value else { return None };
-    let (mode, says_more) = (xattr::acl_mode(access), xattr::acl_exceeds_mode(access));
-    if kind == FileType::Symlink || !says_more {
+    let mode = xattr::acl_mode(access);
+    if kind == FileType::Symlink || mode.is_some() && !xattr::acl_exceeds_mode(access) {
         list.remove(index, rest);
     }
     mode.filter(|_| kind != FileType::Symlink)

@@ -39,7 +39,7 @@ The image holds the tree with owners, permissions, times, links, devices, holes,
 access times are the modification times. The same tree and options give the same bytes, with any number of threads, and \
 whether the tree is a directory or an archive: the \
 hash seed follows from the names, and the UUID from all content.\n\n\
--N is the least number of inodes; there are always as many as the content needs.\n\n\
+-N is the least number of inodes; there are always at least as many as the content needs.\n\n\
 Unless -m, -O or -E say otherwise, the file system has no blocks reserved for root and cannot \
 grow (no resize_inode). Its journal is the one that mke2fs makes for the size of the image. Other \
 defaults are those of blockyard mkfs, except for the block size: 4096.\n\n\

@@ -89,7 +89,11 @@ impl Args {
         let reader = Reader::open(Arc::new(device)).with_context(|| self.image.display().to_string())?;
         std::fs::create_dir_all(&self.dest).with_context(|| self.dest.display().to_string())?;
         let copied = get::Args::whole(self.image, self.dest).run_on(&reader, output)?;
-        Ok(if is_incomplete && copied == ExitCode::SUCCESS { ExitCode::from(EXIT_INCOMPLETE) } else { copied })
+        Ok(if is_incomplete && copied == ExitCode::SUCCESS {
+            ExitCode::from(EXIT_INCOMPLETE)
+        } else {
+            copied
+        })
     }
 
     /// Reports the files that have zeroes in place of content that a truncated image lost.
