@@ -1,5 +1,5 @@
-//! Bugs that adversarial testing found in files' content, each reproduced in its smallest form. A
-//! test's comment says what the engine once did wrong.
+//! Bugs that adversarial testing found in the content of files and of attributes, each reproduced
+//! in its smallest form. A test's comment says what the engine once did wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -137,7 +137,8 @@ fn a_large_file_of_logged_data_is_deleted_in_parts() {
     }
 }
 
-/// An insert range that was refused after its write-back lost a new size that was only in memory.
+/// An insert range first writes the file's data back. If it was refused after that, a new size that
+/// was only in memory was lost.
 #[test]
 fn a_refused_insertion_keeps_the_size() {
     let device = Arc::new(formatted(&ext4(4096), 32 << 20));
@@ -246,8 +247,8 @@ fn direct_writes_leave_room_for_what_waits_beside_them() {
     judge(fs, &device);
 }
 
-/// Linux puts equal values of one file into one inode. When one of two such attributes was removed,
-/// the inode still counted both references.
+/// Linux stores equal large values once, in a value inode that counts its references. When one of
+/// two attributes of a file that share a value inode was removed, that count stayed at two.
 #[test]
 fn a_value_that_two_attributes_share_loses_one_reference() {
     if !blockyard_testkit::require(&["e2fsck", "mke2fs", "root"]) {

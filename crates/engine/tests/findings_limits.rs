@@ -1,5 +1,6 @@
 //! Bugs that adversarial testing found, many of them at the limits of sizes, names and arguments.
-//! Each is reproduced in its smallest form. A test's comment says what the engine once did wrong.
+//! Each is reproduced in its smallest form. A test's comment says what the engine once did wrong,
+//! or what must not happen.
 
 #![allow(clippy::unwrap_used)]
 
@@ -62,8 +63,8 @@ fn everything_works_at_the_end_of_the_largest_files() {
     }
 }
 
-/// An insertion that would make a file too large was refused with unchanged times; Linux changes
-/// them.
+/// An insertion that would make a file too large was refused with unchanged times. Linux changes
+/// the times, unless the end of the range itself lies beyond the largest size.
 #[test]
 fn an_insertion_that_is_too_large_changes_the_times() {
     let (_, fs) = fresh(&ext4(1024), 64 << 20);
@@ -370,8 +371,8 @@ fn the_timer_takes_any_time() {
     }
 }
 
-/// Half of all values in inodes of their own had a hash that was clamped to 0x7fffffff: Linux and
-/// e2fsck took them for damaged.
+/// The hashes of values in value inodes were clamped to 0x7fffffff, which made half of them wrong.
+/// Linux and e2fsck took these values for damaged.
 #[test]
 fn hashes_of_values_have_all_their_bits() {
     for inode_size in [128, 256] {

@@ -1,6 +1,6 @@
 //! Bugs that adversarial testing found on full images, in inline directories (which lie in their
 //! inodes), and in a long block map. Each is reproduced in its smallest form. A test's comment says
-//! what the engine once did wrong.
+//! what the engine once did wrong, or what must be so.
 
 #![allow(clippy::unwrap_used)]
 
@@ -175,7 +175,8 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     fs.close(&context()).unwrap();
     let free =
         open_on(&base, OpenOptions { read_only: true, ..OpenOptions::default() }).statistics().blocks_free;
-    // Each block is punched and written again by itself, then all are punched at once.
+    // Each of 300 blocks is punched and written again by itself. Then all 300 are punched before
+    // the first is written again.
     let device = Arc::new(base.duplicate());
     let fs = open_on(&device, OpenOptions::default());
     for number in 0..300 {

@@ -2,8 +2,8 @@
 //! return what was written, through write-back, commits and reopening. At the end e2fsck finds
 //! nothing.
 //!
-//! Every operation takes its range from `blockyard_ranges`, because uniformly drawn offsets never
-//! hit the edges of blocks, clusters, folios and maps.
+//! Ranges are drawn by `blockyard_ranges`, because uniformly drawn offsets would hardly ever hit
+//! the edges of blocks, clusters, folios and maps.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -322,7 +322,7 @@ impl World {
         self.compare_around(range);
     }
 
-    /// Writes data out in one of several ways, or drops the caches.
+    /// Writes back, syncs or commits, in one of several ways, or drops the caches.
     fn settle(&mut self) {
         let ctx = context();
         let (fs, inode) = (self.fs(), self.inode);
@@ -489,8 +489,8 @@ fn indirect_blocks() {
     run_all(kinds::indirect, 800);
 }
 
-/// Sparse files up to the largest that the map allows. A punch that reached the end of such a file
-/// once panicked.
+/// Sparse files up to the largest size that extents can map. A punch that reached the end of such a
+/// file once panicked.
 #[test]
 fn largest_files() {
     run_all(kinds::largest, 1_000);

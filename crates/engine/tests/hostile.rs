@@ -57,8 +57,8 @@ fn inode_table(device: &MemoryDevice) -> u32 {
     u32::from_le_bytes(place)
 }
 
-/// A file's map named blocks of the inode table. Removing the file freed them, and the next file
-/// overwrote them.
+/// A file's map named blocks of the file system's metadata, for example of the inode table.
+/// Removing the file freed these blocks, and the next file overwrote them.
 #[test]
 fn a_file_cannot_own_metadata_of_the_file_system() {
     let (extents, map) = (ext4(1024), mkfs::Options::ext3().block_size(1024).identity(1, 1));
@@ -169,9 +169,9 @@ fn a_directory_of_the_greatest_size_does_not_grow() {
     assert!(fs.find(full, b"name42").is_ok());
 }
 
-/// The extent begins at another offset in its physical cluster than its logical block does in its
-/// logical cluster. Linux frees the cluster in which the extent lies. The engine freed the
-/// neighbouring cluster, whoever owned that.
+/// On an image with clusters, a damaged extent begins at one offset in its logical cluster and at
+/// another in its physical cluster. Linux frees the physical cluster in which the extent lies. The
+/// engine freed the neighbouring cluster, even if another file owned it.
 #[test]
 fn a_displaced_extent_frees_its_own_cluster() {
     let options = ext4(1024).features("bigalloc,^metadata_csum").cluster_size(16 << 10);

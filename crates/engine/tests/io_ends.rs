@@ -168,8 +168,8 @@ fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     }
 }
 
-/// If nobody has the file open for writing, its remaining preallocation is released as soon as its
-/// last reserved cluster is allocated. A tree block for a later piece can then use that space.
+/// If nobody has a file open for writing, its preallocations are released as soon as none of its
+/// data waits for allocation. A tree block for a later piece can then use that space.
 #[test]
 fn preallocations_go_back_in_the_middle_of_a_write_back() {
     let (_, fs, watch) = world(true);

@@ -65,8 +65,8 @@ fn writing_in_every_group_takes_little_memory() {
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
     let mut peak = 0;
-    // The goal of a block is the start of the nearest earlier extent on the device, plus the
-    // block's distance from this extent in the file. So each goal is in another group.
+    // The goal of a block is the physical start of the extent before it in the file, plus the
+    // block's distance in the file from the start of that extent. So each goal is in another group.
     for number in (0..131_071u32).step_by(step as usize) {
         fs.write(&ctx, inode, u64::from(number) << 27, b"here").unwrap();
         fs.write_back_file(&ctx, inode).unwrap();

@@ -1,6 +1,7 @@
-//! What decides which blocks are requested from the allocator, when, and in which pieces, if the
-//! engine follows Linux's page cache. Each test shows one mechanism that was found by comparing
-//! operations with Linux 6.18 (docs/behaviour/page-cache.md). The tests need no kernel.
+//! How the engine behaves when it imitates Linux's page cache: which blocks it requests from the
+//! allocator, when, and in which pieces, and what its fsync commits. Each test shows one mechanism
+//! that was found by comparing operations with Linux 6.18 (docs/behaviour/page-cache.md). The tests
+//! need no kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -486,8 +487,9 @@ fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     }
 }
 
-/// After the first conversion the extent merges with its neighbours, so the tree is pulled into the
-/// inode. The split for the next conversion makes the tree grow once more.
+/// A zero range converts several extents. After its first conversion, the converted extent merges
+/// with its neighbours, so the tree is pulled into the inode. The split for the next conversion
+/// makes the tree grow once more.
 #[test]
 fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     let world = World::new();
@@ -503,8 +505,9 @@ fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     assert_eq!(grew, 2);
 }
 
-/// Removing extents leaves a tree that would fit into the inode. Zeroing a range that is unwritten
-/// already does not pull it in, but a conversion does.
+/// Removing extents leaves a tree block, although the extents that are left would fit into the
+/// inode. Zeroing a range that is unwritten already leaves the tree block in use, too. A conversion
+/// pulls the extents into the inode and frees the block.
 #[test]
 fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     let world = World::new();
@@ -556,8 +559,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // The lookup of block 17 remembers the hole from there on. The second punch extends it to block
-    // 60.
+    // The first punch looks up block 17 and remembers the hole from that block on. The second punch
+    // extends the remembered hole to block 60.
     world.allocate(inode, Fallocate::PunchHole, 17 * BLOCK + 100, 19 * BLOCK);
     world.allocate(inode, Fallocate::PunchHole, 50 * BLOCK, 60 * BLOCK);
     world.taken();
@@ -566,8 +569,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
 }
 
 /// A punched or zeroed range that ends inside a clean folio splits the folio, even if the range is
-/// only a part of one block. So the folio with block 48 no longer includes blocks 3 to 18, which
-/// then become dirty. A collapse from block 48 on writes back only dirty blocks behind block 48.
+/// only a part of one block. So block 48 is no longer in one folio with blocks 3 to 18. When those
+/// become dirty, a collapse from block 48 on does not write them back.
 #[test]
 fn a_range_inside_a_block_splits_a_clean_folio() {
     for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {

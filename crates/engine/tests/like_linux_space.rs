@@ -58,8 +58,8 @@ fn lag(fs: &FileSystem) -> i64 {
     exact - fs.allocator().free_clusters_approximate().cast_signed()
 }
 
-/// An image with clusters, on which the counter of free clusters lags by 31. It counts in batches
-/// of 32, so the next freed cluster makes it exact.
+/// An image with bigalloc, on which the counter of free clusters lags by 31. The counter takes up
+/// changes in batches of 32, so the next freed cluster makes it exact.
 fn clusters_about_to_count(prepare: impl FnOnce(&FileSystem)) -> FileSystem {
     let image = mkfs::Options::ext4().features("bigalloc").cluster_size(65_536);
     let (fs, _) = world(1 << 30, image, OpenOptions::default());
@@ -115,8 +115,8 @@ fn a_tree_block_is_freed_behind_the_extents_that_it_held() {
         (0..6).for_each(|piece| allocate(fs, inode, piece * 100 * RATIO, 8 * RATIO));
     });
     fs.unlink(&context(), ROOT, b"f").unwrap();
-    // The first 8 freed clusters are counted together with the 31, then four times 8 clusters
-    // together. The last 8 and the tree block are not counted yet.
+    // The first 8 freed clusters are counted together with the 31, and the next four times 8 as one
+    // batch of 32. The last 8 and the tree block are not counted yet.
     assert_eq!(lag(&fs), 9);
 }
 

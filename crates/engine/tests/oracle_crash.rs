@@ -198,9 +198,8 @@ impl Recording {
         assert_eq!(&after(text), ours, "{state}: kernel");
     }
 
-    /// Whether the cut tears the superblock, which spans two sectors. Opening and closing write it
-    /// directly; a checkpoint may write it together with the blocks behind it. The checksum of a
-    /// torn superblock is wrong, and only a backup helps, with Linux as well.
+    /// Whether the cut tears the superblock, which spans two sectors. Such states are not tested,
+    /// because Linux, too, needs a backup superblock if the checksum of the primary one is wrong.
     fn tears_superblock(&self, state: &CrashState) -> bool {
         state.steps.iter().any(|step| {
             let Event::Write { offset, .. } = &self.log.events()[step.event] else { return false };
@@ -228,8 +227,8 @@ impl Recording {
         println!("{states} states");
     }
 
-    /// One in `ours` states, and all that end at a durable write: of a commit, of the journal's
-    /// superblock, or of the file system's. States that tear the superblock are left out.
+    /// One in `ours` states, and all that end at a durable write: of a commit block, or of the
+    /// superblock of the journal or the file system. States that tear the superblock are left out.
     fn sample<'a>(&'a self, plan: &'a CrashPlan, ours: usize) -> impl Iterator<Item = CrashState> + 'a {
         let is_kept = move |(number, state): &(usize, CrashState)| {
             let last = state.point.checked_sub(1).map(|at| &self.log.events()[at]);
@@ -313,8 +312,8 @@ fn recycle(stage: &Stage, logged: bool) {
     }
 }
 
-/// Handles between two commit points: no limit, and so few that commits split operations with more
-/// than one handle.
+/// Numbers of handles between two commit points: unlimited, and so few that commits also fall
+/// between the handles of one operation.
 const HANDLES: [u64; 2] = [u64::MAX, 23];
 
 fn recycled(broken_rule: Option<BrokenRule>, commit_point_handles: u64) -> Recording {
@@ -418,8 +417,8 @@ fn plain(stage: &Stage) {
     }
 }
 
-/// The content of a file that is about to be truncated to `size`: from there to the end of the
-/// block (of 1 KiB) it is zeroed in place first.
+/// What a file may hold during a truncation to `size`: the rest of the new last block (of 1 KiB) is
+/// zeroed in place before the size falls.
 fn cut(content: &[u8], size: usize) -> Vec<u8> {
     let mut cut = content.to_vec();
     cut[size..size.next_multiple_of(1024)].fill(0);

@@ -46,7 +46,7 @@ fn index_node(depth: u16, max: u16, child: u64) -> Vec<u8> {
 }
 
 /// Puts `levels` index nodes with one entry each between the root and the only leaf of a tree of
-/// depth 1. They take the blocks of the file's last extent, which is removed.
+/// depth 1. The nodes take the blocks of the file's last extent, which is removed from the leaf.
 fn deepen(image: &Path, inode: InodeNr, levels: u16) {
     let device = MemoryDevice::load(image).unwrap();
     let place = inode_offset(image, inode);

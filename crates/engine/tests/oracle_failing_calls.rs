@@ -1,7 +1,9 @@
-//! One call to the device fails, alone or with all later calls of its kind: during every kind of
-//! operation or in the sync and close after it, on every kind of image, in one thread and in eight.
-//! With one thread, a full run (`BLOCKYARD_FULL=1`) lets each call fail in turn. Otherwise, and
-//! with eight threads, the calls that fail are drawn at random.
+//! One call to the device fails, alone or with all later calls of its kind. It fails during an
+//! operation, or in the sync and close after that.
+//!
+//! With one thread, a full run (`BLOCKYARD_FULL=1`) tries every operation on every kind of image
+//! and lets each call fail in turn. Other runs, and those with eight threads, draw at random what
+//! is tried and which call fails.
 //!
 //! After an error, the operation's result and the names, sizes and contents of files are judged.
 //! Each byte of a file must have its value from before or after the operation, unless unsynced data

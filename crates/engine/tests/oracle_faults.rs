@@ -1,10 +1,10 @@
 //! A device that fails at the n-th read or write, or at all writes from the n-th on: nothing
 //! panics, no result is wrong, and the image can be repaired.
 //!
-//! After a failed read, the instance continues, and the image is clean once it is closed. After a
-//! failed write of metadata, the instance is read-only, and we and e2fsck can recover the image
-//! from its journal. It then has every file that an fsync made durable and no operation touched
-//! since.
+//! A failed read must not make the instance read-only, and if the image could be closed, it is
+//! clean. After a failed write, e2fsck can repair the image. If the superblock is not torn, e2fsck
+//! only has to recover the journal, and our recovery shows every file that an fsync made durable
+//! and no operation touched since.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -1,9 +1,9 @@
 //! Eight threads on a nearly full image of each kind: writes may be refused, but write-back never
 //! fails, and e2fsck finds nothing.
 //!
-//! `RUNS=n` sets the number of runs for each kind (by default 2, with `BLOCKYARD_FULL=1` 40), and
-//! `STEPS=n` the number of operations of a thread (250, or 1,500). The first run has the seed
-//! `SEED`, and each further run the next number.
+//! `RUNS=n` sets the number of runs for each kind: 2 by default, 40 with `BLOCKYARD_FULL=1`.
+//! `STEPS=n` sets the number of operations of a thread: 250 by default, 1,500 with
+//! `BLOCKYARD_FULL=1`. The first run has the seed `SEED`, and each further run the next number.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -31,7 +31,7 @@ fn clean(device: &MemoryDevice) {
     }
 }
 
-/// Applies every kind of change to the whole length of a file with up to 16,000 extents.
+/// Punches, writes, zeroes, shifts and truncates a file with up to 16,000 extents.
 #[test]
 fn a_file_of_many_extents_changes_over_its_whole_length() {
     const BLOCKS: u64 = 16_000;

@@ -1,8 +1,11 @@
 //! The kernel is stopped under load. Three copies of the image that it leaves are recovered: by us,
-//! by Linux and by e2fsck. If no orphans have to be finished, the copies must be equal block for
-//! block afterwards, except for the superblock and the journal. In any case they must show the same
-//! tree of files, with every attribute; but if there are orphans, the times of the last changes of
-//! regular files are not compared. [`judge`] names what e2fsck cannot recover.
+//! by Linux and by e2fsck. They must then show the same tree of files, with every attribute.
+//!
+//! - If there are no orphans, the copies must also be equal block for block, except for the
+//!   superblock and the journal.
+//! - If there are orphans, the times of the last changes of regular files are not compared.
+//!
+//! [`judge`] has the exceptions: images that we refuse, and what e2fsck cannot recover.
 //!
 //! A normal run tries a few kinds of image, each with one way of stopping the kernel. With
 //! `BLOCKYARD_FULL=1` every kind is tried in every way; `CASE=name` does this for one kind. If a
@@ -27,8 +30,8 @@ struct Case {
     mke2fs: &'static [&'static str],
     mount: &'static str,
     is_external: bool,
-    /// Whether our engine finishes the orphans after our replay; otherwise the kernel does. For
-    /// `ea-inode` the kernel does, because the engine once left value inodes behind.
+    /// Whether our engine finishes the orphans after our replay; otherwise the kernel does. The
+    /// kernel does it for `ea-inode`, since a time when the engine left value inodes behind.
     by_engine: bool,
 }
 
@@ -156,9 +159,11 @@ impl Dirty {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Asserts that e2fsck finds nothing but wrong totals of free blocks and inodes in the
-    /// superblock (they are not logged), another device number of the external journal (a loop
-    /// device), and extent trees that could be smaller.
+    /// Asserts that e2fsck finds nothing but these:
+    ///
+    /// - wrong totals of free blocks and inodes in the superblock, which are not logged;
+    /// - another device number of the external journal, which is on a loop device;
+    /// - extent trees that could be smaller.
     fn assert_clean(&self, what: &str) {
         let (_, text) = self.e2fsck(&["-fn"]);
         let is_harmless = |line: &str| {

@@ -1,13 +1,14 @@
 //! Random runs of eight threads over every operation, on images that mke2fs made with many sets of
-//! options. Every program that can read the result judges it: e2fsck, our checker, our reader, the
-//! engine when it opens the image again, and, where they can read it, ext4-view and the kernel. In
-//! each run the image has several lives: it is opened several times, and the options change from
-//! life to life.
-//! In the other direction, images that the kernel filled are read, changed and judged.
+//! options. In each run the image has several lives: it is opened several times, and the options
+//! change from life to life. After each life, the image is judged by e2fsck, our checker, our
+//! reader and the engine, and where they can read it, by ext4-view and the kernel.
+//!
+//! Another test reads, changes and judges images that the kernel filled.
 //!
 //! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that changes with the seed;
-//! `BLOCKYARD_FULL=1` runs every set with 20,000 operations. `SET=name` picks one set, `THREADS=1`
-//! makes a run repeatable, `OPERATIONS=n` sets the number of operations.
+//! `BLOCKYARD_FULL=1` runs every set with 20,000 operations. `SET=name` picks one set, and
+//! `OPERATIONS=n` sets the number of operations. `THREADS=n` sets the number of threads; with one
+//! thread, a run is repeatable.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -53,9 +54,8 @@ const fn placed(policy: &'static str, set: Set) -> Set {
     Set { policy, ..set }
 }
 
-/// A set that ext4-view 0.9 cannot read: with clusters, with file data in inodes, with attribute
-/// values in inodes of their own, with inodes of 128 bytes, meta_bg or large_dir, or with
-/// directories that record no types.
+/// A set that ext4-view 0.9 cannot read. ext4-view does not know clusters, inline data, value
+/// inodes, inodes of 128 bytes, meta_bg, large_dir, and directories that record no file types.
 const fn unseen(set: Set) -> Set {
     Set { view: false, ..set }
 }
@@ -202,7 +202,7 @@ fn live(set: &Set, device: &Arc<MemoryDevice>, life: u32, seed: u64, sum: &mut S
     tree
 }
 
-/// All judges look at the image and must see `expected`.
+/// Asserts that e2fsck and our checker find nothing, and that every reader sees `expected`.
 fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
     device.save(image).unwrap();
     e2fsck_clean(image);

@@ -1,12 +1,12 @@
-//! Random sequences of operations on the engine and on a model of Linux. Every return value is
-//! compared and, at the end, the whole tree, as the engine shows it before and after the image is
-//! closed. Our checker then judges the image, and e2fsck judges every tenth image. proptest shrinks
-//! a failing sequence.
+//! Random sequences of operations on the engine and on a model of Linux. For each operation,
+//! success or the errno is compared. At the end the whole tree is compared, as the engine shows it
+//! before and after the image is closed. Our checker then judges the image, and e2fsck judges every
+//! tenth image. proptest shrinks a failing sequence.
 //!
 //! Arguments are small numbers that become inodes and names when the operation runs, so that a
-//! shortened sequence is still valid. Ranges, too, are drawn only then, each from a seed of its
-//! own: they hit the edges of blocks, clusters and maps, and the end that the file has at that
-//! moment.
+//! shortened sequence is still valid. A range, too, is drawn when the operation runs, from a seed
+//! of its own. It often begins or ends at an edge of a block, cluster or map, or where the file
+//! ends at that moment.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
 //! Names on images that mke2fs made: large directories, links, renames. After each scenario e2fsck
-//! finds nothing, and the kernel lists what we created.
+//! finds nothing, and the kernel lists what the engine lists.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -46,8 +46,8 @@ fn options(policy: &str) -> OpenOptions {
 /// Inode and content of each file, by path.
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// Creates directories, and in them files that grow alternately, are truncated and removed. Returns
-/// the files that are left.
+/// Creates directories and files, and appends to, truncates and removes files, in random order.
+/// Returns the files that are left.
 fn churn(fs: &FileSystem, run: &str, random: &mut ChaCha8Rng) -> Files {
     let mut folders = vec![(String::new(), ROOT)];
     let mut files = Files::new();

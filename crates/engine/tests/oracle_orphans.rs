@@ -54,7 +54,7 @@ fn copy(from: &Path, name: &str) -> PathBuf {
 }
 
 /// An image copied while the kernel has it mounted, with unlinked files and a removed directory
-/// still open. The files have attributes, and all but the first, which is empty, are fragmented.
+/// still open. The first file is empty, and the others are sparse. All files have attributes.
 fn kernel_orphans(options: &[&str], directory: &Path) -> PathBuf {
     let live = directory.join("live");
     make(options, "64M", &live);
@@ -143,8 +143,8 @@ fn a_list_made_by_hand_is_finished_as_the_kernel_and_e2fsck_do() {
         let image = scratch.path().join("image");
         make(options, "32M", &image);
         let (device, fs) = open(&image);
-        // Finishing the orphans will delete the first file, and truncate the other two, which get
-        // sizes before their last blocks. The size of the last file ends inside a block.
+        // Below, debugfs makes orphans of these files. Finishing the orphans deletes the first file
+        // and truncates the other two. The new size of the last file ends inside a block.
         let numbers: Vec<u32> = (0..3)
             .map(|n| {
                 let inode = file(&fs, ROOT, format!("file-{n}"));
@@ -284,8 +284,8 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
     }
 }
 
-/// A truncation that stops midway at an unreadable block leaves an orphan record. Whether we or
-/// e2fsck finish it when the image is used next, the same space is free afterwards.
+/// A truncation that stops midway at an unreadable block may leave an orphan record. The same space
+/// is free afterwards whether we or e2fsck finish the truncation.
 #[test]
 fn a_truncation_that_stops_half_way_is_noted() {
     if !require(&["mke2fs", "e2fsck", "dumpe2fs"]) {

@@ -117,7 +117,7 @@ fn layout(image: &Path) -> Vec<String> {
 /// failure, names the first step that makes a difference.
 ///
 /// The kernel is not alone: a commit caused by another process's sync frees blocks earlier, and on
-/// a slow machine the flusher runs. So a difference counts only if it occurs each of four times.
+/// a slow machine the flusher runs. So the test fails only if the layouts differ in four plays.
 fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) {
     let mut tries = (0..3).map(|_| play(name, mkfs, size, mount, script));
     let Err(all) = tries.find(Result::is_ok).unwrap_or_else(|| play(name, mkfs, size, mount, script)) else {

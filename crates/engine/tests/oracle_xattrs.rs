@@ -106,9 +106,9 @@ fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     }
 }
 
-/// Drops, one by one, references to value inodes that the kernel made and that files share. Then
-/// makes and releases value inodes of our own. Our checker and e2fsck find the reference counts
-/// right, and the kernel reads and releases the value inodes that are left.
+/// Drops references to value inodes that the kernel made and that files share. Then makes and
+/// releases value inodes of our own. Our checker and e2fsck find the reference counts right, and
+/// the kernel reads and releases the value inodes that are left.
 #[test]
 fn values_in_inodes_are_made_shared_and_released() {
     if !require(&["root", "mke2fs", "e2fsck"]) {

@@ -1,4 +1,5 @@
 //! The timer of a mount, driven by the test's own clock: what is on the device after each tick.
+//! Also the order in which files are written back.
 
 #![allow(clippy::unwrap_used)]
 

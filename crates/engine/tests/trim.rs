@@ -71,8 +71,8 @@ fn content(seed: u8, blocks: u64) -> Vec<u8> {
     vec![seed; usize::try_from(blocks * BLOCK).unwrap()]
 }
 
-/// As on Linux 6.18 (docs/behaviour/block-allocation.md): a trimmed group is passed over until
-/// a block is freed in it.
+/// As on Linux 6.18 (docs/behaviour/block-allocation.md): a trimmed group is skipped until a
+/// transaction commits that freed a block in it.
 #[test]
 fn free_blocks_are_trimmed_once() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 256 << 20);

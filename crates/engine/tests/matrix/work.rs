@@ -1,9 +1,13 @@
 //! One thread of a random run over every operation of the engine.
 //!
 //! Threads share one tree: whatever an operation finds may be removed or changed a moment later. So
-//! any answer that POSIX allows is accepted here. Never allowed are the errors for corruption, a
-//! damaged orphan list, a refused image, a failed device, and a read-only file system, and lack of
-//! space in write-back. The resulting image is judged after the run.
+//! most errors are accepted here. These are not accepted:
+//!
+//! - corruption, a damaged orphan list, a refused image, a failed device;
+//! - a read-only file system;
+//! - lack of space in a write-back or sync.
+//!
+//! The resulting image is judged after the run.
 
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
@@ -432,7 +436,7 @@ impl<'a> Worker<'a> {
         self.plan.fs.set_attributes(&ctx, inode, &changes)
     }
 
-    /// Mostly clears all flags: most operations on immutable files fail.
+    /// Mostly clears all flags, because most operations on immutable files fail.
     fn set_flags(&mut self) -> Result<()> {
         let (_, _, inode) = self.existing()?;
         let flags = if self.chance(3) { *FLAGS.choose(&mut self.rng).unwrap() } else { 0 };

@@ -80,8 +80,8 @@ impl Kind {
     }
 }
 
-/// Every way of storing content with each block size of [`BLOCKS`], and other settings that change
-/// how a write is done.
+/// Every way of storing content with each block size of [`BLOCKS`]; then single images with other
+/// settings, images on which space runs out, and images for older presets.
 pub(crate) fn kinds() -> Vec<Kind> {
     let each = BLOCKS.into_iter().flat_map(|block| {
         let inline = Kind::new("inline", block, "inline_data");

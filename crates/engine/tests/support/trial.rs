@@ -1,5 +1,5 @@
-//! Shared by the tests of findings, refusals and hostile images: fresh images, runs in which each
-//! read fails in turn, images as a power cut leaves them, and the checks of an image afterwards.
+//! Shared by several tests, mostly those of findings: fresh images, runs in which each read fails
+//! in turn, images as a power cut leaves them, and the checks of an image afterwards.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -179,8 +179,9 @@ pub(crate) fn debugged(device: &MemoryDevice, scratch: &Path, commands: &[String
     MemoryDevice::load(&image).unwrap()
 }
 
-/// Ways to grow a file of a few bytes beyond its first block, with zeroes only.
+/// Grows a file of a few bytes beyond its first block, with zeroes only.
 pub(crate) type Grow = fn(&FileSystem, InodeNr) -> Result<(), Error>;
+/// Ways to grow a file, with their names.
 pub(crate) const GROWTHS: [(&str, Grow); 6] = [
     ("truncate", |fs, inode| fs.truncate(&context(), inode, 9000)),
     ("write behind", |fs, inode| fs.write(&context(), inode, 8192, &[0; 808])),
