@@ -153,7 +153,7 @@ impl Handles {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
-    /// Closes everything.
+    /// Removes all handles. Each file is closed once nobody uses it.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let all = std::mem::take(&mut *shard.write());

@@ -7,9 +7,9 @@ use std::path::Path;
 /// Options that a remount would reset if it did not name them.
 const KEPT: [&str; 7] = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec", "allow_other"];
 
-/// The options in force of the mount at an absolute path, as a list for [`Options::parse`]. Lists
-/// only those of our options that a remount would otherwise reset. Asks the kernel alone, so a
-/// server that is stuck delays nothing.
+/// The options in force for the mount at `directory`, an absolute path, as a list for
+/// [`Options::parse`]. Lists only those of our options that a remount would otherwise reset. Asks
+/// only the kernel, so it does not wait for a server that is stuck.
 ///
 /// # Errors
 /// `NotFound` if nothing is mounted there, `InvalidInput` if what is mounted there is not an image

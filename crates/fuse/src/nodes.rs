@@ -3,12 +3,13 @@
 //! Each answer that tells the kernel of an inode raises the inode's look-up count. The kernel may
 //! use the inode's number until the kernel's `forget` requests have lowered the count to 0. This
 //! number is the inode's number in the file system; only the root directory has another, 1, as the
-//! protocol demands. Each remembered inode is held, so that its number is not reused:
+//! protocol demands.
 //!
 //! a number other than the root's is in the table <=> its look-up count is more than 0.
 //!
-//! A listing also tells the kernel the number of an inode that cannot be read. The kernel forgets
-//! such a number at once. So nothing is held for it.
+//! The inode of each number in the table is held, so that the number is not reused. The exception
+//! is an inode that cannot be read: a listing tells the kernel its number, which the kernel forgets
+//! at once. So such an inode is not held.
 
 use std::collections::HashMap;
 
@@ -48,8 +49,8 @@ struct Remembered {
     /// The look-up count.
     lookups: u64,
     /// A cached write beyond the largest file size failed, but the kernel still assumes the size
-    /// that the write would have given. Whatever attributes it is sent, it keeps this size until
-    /// the file's size is set or it forgets the file.
+    /// that the write would have given. Attributes that are sent to the kernel do not change that.
+    /// It keeps the size until the file's size is set, or until it forgets the file.
     is_overlong: bool,
 }
 

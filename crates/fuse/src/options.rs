@@ -21,7 +21,8 @@ pub enum OptionError {
         /// Why, or what to do.
         why: &'static str,
     },
-    /// Neither ext4 nor this mount has the option, or it needs a value, or it takes none.
+    /// Neither ext4 nor this mount has the option; or the option lacks a value that it needs, or
+    /// has one that it does not take.
     #[error("unknown option {0}")]
     Unknown(String),
     /// The value is invalid.

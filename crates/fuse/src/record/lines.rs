@@ -28,9 +28,11 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Adds the lines of an event to `ops`. `Seen` and `Forgotten` have none: they only change the
-    /// known names. An event becomes a note if it needs a path that is not known or a file that no
-    /// line has opened, if the format has no line for it, or if it failed in a way that a replay
-    /// would not repeat.
+    /// known names. An event becomes a note in three cases:
+    ///
+    /// - It needs a path that is not known, or a file that no line has opened.
+    /// - The format has no line for it.
+    /// - It failed in a way that a replay would not repeat.
     pub(super) fn add(&mut self, event: Event, errno: Option<i32>, ops: &mut Vec<Op>) {
         let (call, inode, range) = event.as_note();
         let is_played = errno.is_none_or(|errno| OF_NAMES.contains(&errno));
