@@ -141,7 +141,7 @@ fn change_by_us(fs: &FileSystem, name: &str, changes: &[Change]) {
     }
 }
 
-/// Whether an inode's content is inline or mapped by extents, and its size.
+/// Whether an inode's content is inline or mapped by extents, its size in bytes, and its sectors.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     inline: bool,

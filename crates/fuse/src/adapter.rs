@@ -121,8 +121,8 @@ impl Shared {
         self.record(came, done, |_| Event::Note { call, inode: Some(inode.0), range: None });
     }
 
-    /// Makes the kernel write back a file's dirty pages and drop all its cached pages. Other
-    /// threads answer these writes.
+    /// Makes the kernel write back a file's dirty pages and drop all its cached pages. The kernel
+    /// sends the dirty pages as write requests, which other threads answer.
     fn hand_over_cached(&self, node: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
             let _ = notifier.inval_inode(node, 0, 0);
@@ -720,8 +720,9 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        // The kernel does not write back dirty pages before it sends a seek. The caller has the
-        // file open, so the notification waits only for the writes that it causes itself.
+        // The kernel does not write back dirty pages before it sends a seek. So a notification
+        // makes it write them back. This waits only for the writes that the notification causes:
+        // the kernel cannot be about to forget the inode, because the caller has the file open.
         let asks = self.shared.server.may_be_cached(handle(file)).unwrap_or(false);
         let hand_over = if asks { Crew::hand_over_asking } else { Crew::hand_over };
         self.answer_through(hand_over, Kind::Seek, move |shared, came| {

@@ -8,8 +8,9 @@
 //! The thread that became idle last is used first. So threads that only a burst needed stay idle,
 //! end, and give their memory back even while requests continue.
 //!
-//! Some requests wait for the kernel, which in turn waits for answers to other requests. If such
-//! waiting requests held all threads, nobody would give these answers. So few of them run at once:
+//! Some requests wait for the kernel, which in turn waits for answers to other requests. If all
+//! threads waited for the kernel, no thread could answer the other requests. So their number is
+//! limited:
 //!
 //! extra threads that wait for the kernel <= `ASKING_MAX` < `THREADS_MAX`
 
@@ -128,9 +129,9 @@ impl Crew {
         if let Err(error) = self.start() {
             tracing::error!(%error, "no thread could be started");
             self.0.waiting.lock().threads -= 1;
-            // Without extra threads, nobody else would ever run the jobs. There can be several: a
-            // caller whose thread does not start leaves its job in the queue while the thread of
-            // another caller is counted. Then that thread may fail to start, too.
+            // If there are no extra threads, nobody else would ever run the jobs in the queue. They
+            // may include the job of another caller whose thread failed to start, too: that caller
+            // left the job in the queue because our thread was counted at that time.
             while let Some(job) = self.next_without_threads() {
                 run(job);
             }

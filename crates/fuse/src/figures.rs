@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The names of the kinds in the order of [`Kind::index`]: mostly those of system calls.
+    /// The names of the kinds in the order of [`Kind::index`], mostly names of system calls.
     const NAMES: [&'static str; 26] = [
         "lookup",
         "forget",

@@ -12,8 +12,8 @@ const KEPT: [&str; 7] = ["ro", "noatime", "relatime", "nodev", "nosuid", "noexec
 /// only the kernel, so it does not wait for a server that is stuck.
 ///
 /// # Errors
-/// `NotFound` if nothing is mounted there, `InvalidInput` if what is mounted there is not an image
-/// of ours, and the errors of reading `/proc/self/mounts`.
+/// `NotFound` if nothing is mounted at `directory`, `InvalidInput` if another file system is
+/// mounted there, and the errors of reading `/proc/self/mounts`.
 ///
 /// [`Options::parse`]: crate::Options::parse
 pub fn options_in_force(directory: &Path) -> io::Result<String> {

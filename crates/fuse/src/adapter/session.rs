@@ -93,8 +93,8 @@ pub(super) fn negotiate(config: &mut KernelConfig, granularity: Duration) {
             tracing::debug!(?missing, "the kernel lacks features");
         }
     }
-    // If a value is too large, the error holds the largest one that works.
     let _ = config.set_max_write(WRITE_MAX);
+    // If the value is too large, the error holds the largest one that works.
     if let Err(most) = config.set_max_readahead(WRITE_MAX) {
         let _ = config.set_max_readahead(most);
     }
