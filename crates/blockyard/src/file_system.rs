@@ -281,8 +281,8 @@ impl FileSystem {
         self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate_name(engine, path)?))
     }
 
-    /// Runs an operation that creates a name, of a new or an existing inode of type `kind`. It is an error if the path
-    /// exists already.
+    /// Runs an operation that creates a name, of a new or an existing inode of type `kind`. It is
+    /// an error if the path exists already.
     pub(crate) fn on_new<T>(
         &self,
         path: &Path,

@@ -648,8 +648,8 @@ impl Tree {
     }
 }
 
-/// The most data blocks that we allow in a file with a block map. The map has an end, and the 32-bit
-/// count of sectors (`i_blocks`) limits the sum of data blocks and indirect blocks.
+/// The most data blocks that we allow in a file with a block map. The map has an end, and the
+/// 32-bit count of sectors (`i_blocks`) limits the sum of data blocks and indirect blocks.
 fn map_max(block_size: u64) -> u64 {
     let bits = block_size.trailing_zeros();
     let counted = (1 << 32) / (block_size / 512) - 1;

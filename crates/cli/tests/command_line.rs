@@ -1,5 +1,5 @@
-//! Conventions of every command: wrong usage gives a message of one line, a reader that goes away does not stop the
-//! work, and output that cannot be written is reported.
+//! Conventions of every command: wrong usage gives a message of one line, a reader that goes away
+//! does not stop the work, and output that cannot be written is reported.
 
 #![allow(clippy::unwrap_used)]
 

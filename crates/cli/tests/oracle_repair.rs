@@ -483,8 +483,8 @@ fn a_salvage_names_the_files_that_a_cut_image_left_zeroes_of() {
     }
 }
 
-/// A repair that loses nothing leaves the copy complete (exit code 0). One that cuts a file does not
-/// (exit code 1), even if every file that is left can be copied.
+/// A repair that loses nothing leaves the copy complete (exit code 0). One that cuts a file does
+/// not (exit code 1), even if every file that is left can be copied.
 #[test]
 fn a_salvage_says_whether_the_repair_lost_something() {
     if !require(&["mke2fs", "debugfs"]) {

@@ -128,8 +128,8 @@ fn settle_features(
 }
 
 /// The finding of a wrong number of inodes, if nothing else makes the primary superblock unusable:
-/// the total does not fit the groups, or a group has more inodes than its bitmap has bits. e2fsck -p
-/// stops at such a number, and e2fsck without -p takes a backup. A total of zero inodes does not
+/// the total does not fit the groups, or a group has more inodes than its bitmap has bits. e2fsck
+/// -p stops at such a number, and e2fsck without -p takes a backup. A total of zero inodes does not
 /// count.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();

@@ -58,8 +58,8 @@ fn truncate(ed: &mut Editor<'_, '_>, number: InodeNr) -> Result<(), DeviceError>
     ed.put_slot(number, &mut slot)
 }
 
-/// Empties the blocks of the orphan file. A valid orphan file has at most 512 blocks, so of each run
-/// only the first 512 are written: a damaged map may claim more.
+/// Empties the blocks of the orphan file. A valid orphan file has at most 512 blocks, so of each
+/// run only the first 512 are written: a damaged map may claim more.
 pub(crate) fn empty_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let number = InodeNr::new(volume.sb.s_orphan_file_inum.get());

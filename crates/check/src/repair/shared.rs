@@ -301,9 +301,9 @@ fn copy(ed: &Editor<'_, '_>, block: Run, to: BlockNr) -> Result<BlockNr, DeviceE
 }
 
 /// On an image of GNU Hurd, an inode may name a block for its translator, in the place of
-/// `i_version`. If another owner keeps this block, the inode gets a copy of it. If the user wants no
-/// copies, or if there is no space, the inode loses its translator. Returns whether the inode was
-/// written.
+/// `i_version`. If another owner keeps this block, the inode gets a copy of it. If the user wants
+/// no copies, or if there is no space, the inode loses its translator. Returns whether the inode
+/// was written.
 fn part_translator(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let Some(block) = ed.volume().translator(slot.raw()).filter(|block| ed.volume().contains(*block)) else {
