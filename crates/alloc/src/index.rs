@@ -84,7 +84,7 @@ impl<B: Backend> Sets<B> {
     }
 }
 
-/// The orders that the indexes have stored for a group; −1 is none.
+/// The orders in the summary of a group: those of the last update of the indexes. −1 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredOrders {
     /// Largest free order.
@@ -230,7 +230,7 @@ impl<B: Backend> Indexes<B> {
         new
     }
 
-    /// Acquisitions of the lists' locks, if there are any.
+    /// Acquisitions of the locks of the lists. Empty if the sets need no locks.
     pub(crate) fn lock_figures(&self) -> impl Iterator<Item = (&'static str, LockClassFigures)> {
         self.largest.lock_figures().into_iter().chain(self.average.lock_figures())
     }

@@ -1,17 +1,21 @@
 //! Inode allocation: which group a new inode goes to, and the claim of a number inside it.
 //!
-//! A request is served in two steps. The *search* reads counts without any lock and
-//! names a group. The *claim* takes that group's lock, finds a free bit, and moves on to the next
-//! group if there is none. Counts may change between the two; the claim then takes what the group
-//! still has, as the kernel does.
+//! A request is served in two steps. The *search* reads counts without any lock and names a group.
+//! The *claim* takes that group's lock, finds a free bit, and moves on to the next group if there
+//! is none. Counts may change between the two steps. Then the claim takes what the group still has,
+//! as the kernel does.
 //!
-//! Some inputs are approximate on purpose: the three file-system totals lag as Linux's per-CPU
-//! counters do, while the counts of groups and flex groups are exact. With one CPU slot and the
-//! same order of requests, the inode numbers equal the kernel's.
+//! The counts of groups and flex groups are exact. The totals of the file system (free inodes,
+//! directories and free clusters) lag on purpose, as Linux's per-CPU counters do. With one CPU slot
+//! and the same order of requests, the inode numbers should be the kernel's, unless the search
+//! starts at random.
 //!
-//! Invariants, for every group: `free count + bits set in the bitmap = inodes per group`; a bit is
-//! set from the claim on; the descriptor that [`InodeUpdate`] reports counts uncommitted claims as
-//! free.
+//! Invariants for every group whose descriptor agreed with its bitmap at open:
+//!
+//! - A claim sets the bit of its inode in the in-core bitmap.
+//! - The free count and the bits set in the in-core bitmap add up to the inodes of a group.
+//! - In an [`InodeUpdate`], inodes of uncommitted claims count as free, because the bitmap on disk
+//!   lacks them.
 
 mod allocate;
 mod allocator;
@@ -39,9 +43,9 @@ pub use update::InodeUpdate;
 pub use crate::policy::Switches;
 pub use crate::policy::slots::{DirBlocks, InodeGroup};
 
-/// The hash of the name of a new directory. Under a top directory, the search for its group starts
-/// at this hash. It is half-MD4 over signed characters, whatever hash the directories use. For a
-/// case-folded directory, pass the folded name.
+/// The hash of the name of a new directory. Under a top directory, it says at which flex group the
+/// search for the new directory's group starts. It is half-MD4 over signed characters, whatever
+/// hash the directories use. If the parent is case-folded, pass the folded name.
 #[must_use]
 pub fn top_name_hash(name: &[u8], seed: HashSeed) -> u32 {
     DirHasher::new(HashVersion::HalfMd4, seed).hash(name).major

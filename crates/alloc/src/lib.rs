@@ -26,7 +26,8 @@
 //! let config = AllocConfig::new(geometry.clone());
 //! // The type is written out because `Allocator` has a parameter, for models.
 //! let allocator: Allocator = Allocator::open(&config, bitmaps.clone(), &bitmaps.facts())?;
-//! // Linux loads the groups in the background. Until then, searches pass over most of them.
+//! // Load all groups. (Linux does so in the background. The first criteria of a search pass over
+//! // most groups that were never loaded.)
 //! allocator.initialise(0, geometry.groups())?;
 //!
 //! let group = GroupNr::new(5);
@@ -41,7 +42,7 @@
 //! bitmaps.commit(claim);
 //! allocator.discard_inode_preallocations(&inode, request.cpu);
 //!
-//! // Free the blocks: the bits are cleared before they can be handed out again.
+//! // Free the blocks. Their bits are cleared before the blocks can be handed out again.
 //! let freed = allocator.free_with(first, blocks, FreeContext::default(), |part| {
 //!     bitmaps.write(part.group, part.start, part.count, false);
 //!     Ok::<(), AllocError>(())

@@ -1,8 +1,8 @@
 //! Loading groups from the source, and evicting them.
 //!
-//! No group is locked while the source reads. What was read is used only if nobody loaded the group
-//! meanwhile. Between reading and installing, no cluster of an unloaded group can change in core,
-//! since every change needs the group loaded.
+//! No group is locked while the source reads. What was read is installed only if nobody loaded the
+//! group meanwhile. In that case no cluster of the group changed in core since the read, because
+//! every change needs the group loaded.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -14,8 +14,8 @@ use crate::buddy::Buddy;
 use crate::config::GroupSource;
 use crate::error::{AllocError, Result};
 
-/// The kernel's page: bitmap and buddy of `4096 / (2 * block size)` groups, but at least of one,
-/// are built together.
+/// Bytes of a page in the kernel. Groups are loaded together if their bitmaps and buddies share a
+/// page there. A bitmap takes one block, and so does a buddy.
 const PAGE_BYTES: usize = 4096;
 
 impl<B: Backend> GroupTable<B> {
@@ -77,8 +77,8 @@ impl<B: Backend> GroupTable<B> {
             let mut guard = self.lock(nr, cpu);
             if guard.buddy().is_none() && guard.state.generation == generation {
                 guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
-                // Relaxed is enough: the count guards no data. The load counts before it gives up
-                // the lock. An eviction needs that lock, so it cannot lower the count first.
+                // Relaxed is enough: the count guards no data. It never falls below 0, because it
+                // rises here under the group's lock, and an eviction of the group needs that lock.
                 let before = self.loaded.fetch_add(1, Ordering::Relaxed);
                 drop(guard);
                 self.built.fetch_add(1, Ordering::Relaxed);
@@ -90,8 +90,9 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Evicts groups other than `keep` until at most `loaded_max` groups are loaded, or until every
-    /// group was looked at once. `hand` says which one is looked at next.
+    /// Looks at groups in turn, from `hand` on, and evicts those that may be evicted, but never
+    /// `keep`. Stops when at most `loaded_max` groups are loaded, or after as many looks as there
+    /// are groups.
     fn evict_some(&self, cpu: CpuSlot, keep: GroupNr) {
         let groups = self.geometry.groups();
         for _ in 0..groups {
@@ -126,9 +127,9 @@ impl<B: Backend> GroupTable<B> {
 }
 
 impl<B: Backend> GroupGuard<'_, B> {
-    /// Installs the bitmap from the source, with the preallocations added, as the in-core bitmap.
-    /// If this bitmap and the group's summary have different counts of free clusters, the group is
-    /// marked corrupt.
+    /// Adds the group's preallocations to the bitmap from the source, and installs the result as
+    /// the in-core bitmap. If its count of free clusters differs from that of the group's summary,
+    /// the group is marked corrupt.
     fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
         assert!(self.state.loaded.is_none(), "group {} is loaded already", self.nr);
         debug_assert!(self.state.pending.is_none(), "group {} was evicted while frees waited in it", self.nr);

@@ -1,11 +1,12 @@
 //! All groups of a file system, and the ways to lock one.
 //!
-//! Each group has a lock of its own. With `locks=hashed`, as in Linux, there are 128 locks, which
-//! groups with equal numbers modulo 128 share. A thread locks at most one group at a time.
+//! Each group has a lock of its own. With `locks=hashed`, a thread first takes one of 128 shared
+//! locks, as in Linux: groups with equal numbers modulo 128 share one. A thread locks at most one
+//! group at a time.
 //!
-//! The contention counter (0 to 8) rises when a lock had to be waited for, and falls with every
-//! immediate acquisition. Above 2 the file system counts as busy. This only decides whether the
-//! last blocks of a closed file get a preallocation.
+//! The contention counter (0 to 8) rises when a thread has to wait for a lock, and falls with every
+//! immediate acquisition. While it is above 2, the locks count as contended. The only effect is
+//! that the last blocks of a closed file are then requested with a preallocation.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::{Geometry, GroupNr};

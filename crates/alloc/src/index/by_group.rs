@@ -62,8 +62,9 @@ impl<B: Backend> OrderedSets<B> {
         if set.is_empty() {
             self.held.fetch_and(!(1 << order), Ordering::AcqRel);
         }
-        // This look is needed even if this removal did not empty the set: another remover may have
-        // seen the set empty before this one filled the top again.
+        // Needed even if this removal left the set non-empty. It may have cleared a bit of the top
+        // and then set that bit again. Another removal that looked in between saw the set empty and
+        // cleared the bit of `held`.
         if !set.is_empty() && self.held.load(Ordering::Acquire) & (1 << order) == 0 {
             self.held.fetch_or(1 << order, Ordering::AcqRel);
         }
@@ -117,8 +118,8 @@ impl<B: Backend> OrderedSet<B> {
         Self { bits, summary, top }
     }
 
-    /// Sets the bit, and the summary bits of words that were empty. Returns whether the words were
-    /// empty up to the top.
+    /// Sets the bit, and the summary bits of words that were empty. Returns whether every word that
+    /// it changed was empty, including the one at the top.
     fn insert(&self, at: usize) -> bool {
         // Release pairs with the acquire loads of `next`: whoever sees a summary bit sees the bits
         // below it.

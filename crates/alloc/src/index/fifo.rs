@@ -110,7 +110,8 @@ impl<B: Backend> FifoLists<B> {
         self.change_length(order, u32::MAX);
     }
 
-    /// Adds to a length modulo 2^32. The caller holds the list's write lock.
+    /// Adds to a length modulo 2^32, so `u32::MAX` takes 1 away. The caller holds the list's write
+    /// lock.
     fn change_length(&self, order: u32, by: u32) {
         let length = &self.lengths[usize_from_u32(order)];
         let changed = length.load(Ordering::Relaxed).wrapping_add(by);

@@ -37,8 +37,8 @@ impl<B: Backend> InodeAllocator<B> {
     /// even if the number is found in another group.
     ///
     /// # Errors
-    /// [`InodeError::NoInodes`] when no group has a free inode, or the placement rule finds none;
-    /// [`InodeError::Load`] when a bitmap could not be read.
+    /// [`InodeError::NoInodes`] when no group has a free inode, or the placement rule finds no
+    /// group; [`InodeError::Load`] when a bitmap could not be read.
     pub fn allocate(
         &self,
         request: &InodeRequest,
@@ -49,9 +49,10 @@ impl<B: Backend> InodeAllocator<B> {
         parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
         let (first, start) = choice.ok_or(InodeError::NoInodes)?;
         debug_assert!(first.raw() < self.geometry.groups(), "the search chose group {first}");
-        // One step more than there are groups, because with a goal the first group was searched
-        // from the middle. (Linux stops one step earlier, and says "no space" when the only free
-        // numbers lie below a goal in its group.)
+        // One step more than there are groups. With a goal, the first step searches only the part
+        // of the goal's group from the goal on, so the last step searches that group again, from
+        // its start. (Linux stops one step earlier, and says "no space" when the only free numbers
+        // lie below a goal in its group.)
         for step in 0..=self.geometry.groups() {
             let group = GroupNr::new(wrapping_group(first, step, self.geometry.groups()));
             if self.counts.free_in_group(group) == 0 {

@@ -29,7 +29,7 @@ impl Recency<'_> {
         let Some(deletion) = self.source.deletion(self.group, index) else { return false };
         let window = if deletion.dirty { RECENT_SECONDS_DIRTY } else { RECENT_SECONDS };
         let at = deletion.deleted_at;
-        // 32-bit seconds that wrap, as the kernel adds them.
+        // The sum wraps at 32 bits, as in the kernel.
         at != 0 && at < self.now && self.now < at.wrapping_add(window)
     }
 }

@@ -9,8 +9,8 @@ use super::allocator::InodeAllocator;
 use super::config::InodeRequest;
 use super::update::InodeUpdate;
 
-/// An inode number that nobody else can get. Dropping it releases it, so a failed operation cannot
-/// leak one.
+/// An inode number that nobody else can get. Dropping the claim releases the number, so a failed
+/// operation leaks none.
 #[must_use = "dropping a claim releases it"]
 pub struct InodeClaim<'a, B: Backend = Native> {
     allocator: &'a InodeAllocator<B>,

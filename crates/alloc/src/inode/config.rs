@@ -87,9 +87,9 @@ pub struct InodeRequest {
     pub parent_is_top: bool,
     /// Whether the new inode is a directory.
     pub directory: bool,
-    /// [`super::top_name_hash`] of the new name. For a directory under a top directory, the search
-    /// starts at the flex group `hash % flex groups`. Without a hash, or if the placement rule uses
-    /// none, it starts at random.
+    /// [`super::top_name_hash`] of the new name. Only `inode=orlov-flex` without `random_start`
+    /// reads it, and only for a directory under a top directory: the search starts at the flex
+    /// group `hash % flex groups`. Without a hash, that search starts at random.
     pub name_hash: Option<u32>,
     /// The inode number to start from, instead of the placement rule's choice. Ignored if it is
     /// beyond the last inode.
@@ -120,9 +120,9 @@ pub struct RecentDeletion {
 
 /// Provides the on-disk inode bitmaps and deletion times.
 pub trait InodeSource: Send + Sync + core::fmt::Debug {
-    /// Fills `bits` (zeroed, one bit per inode, 1 = used) with the bitmap of a group. It must
-    /// contain every change that a commit or a free has written. Any thread may call it, without a
-    /// group's lock. It is never called for an uninitialised group.
+    /// Fills `bits` (zeroed, one bit per inode, 1 = used) with the bitmap of a group. The result
+    /// must contain every change that a commit or a free has written. The allocator calls this on
+    /// any thread, without a group's lock, and never for an uninitialised group.
     ///
     /// # Errors
     /// Those of the device. The request that needed the bitmap fails with [`InodeError::Load`].

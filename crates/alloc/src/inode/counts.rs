@@ -96,8 +96,8 @@ pub(super) struct InodeCounts<B: Backend> {
     /// The debt of each group: a new directory adds 1, any other new inode takes 1 away, and it
     /// stays between 0 and [`DEBT_MAX`]. `None` unless the policy reads debts.
     debts: Option<Box<[B::AtomicU32]>>,
-    /// Whether a directory changes its flex group's count of free inodes instead of its count of
-    /// directories. This reproduces a bug of the first releases of ext4.
+    /// Whether a directory changes the free inodes of its flex group where it should change that
+    /// flex group's directories. This reproduces a bug of the first releases of ext4.
     used_dirs_fault: bool,
 }
 

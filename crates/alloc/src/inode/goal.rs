@@ -6,14 +6,14 @@ use crate::goals::inode_goal;
 use crate::policy::slots::DirBlocks;
 
 /// The goal of an inode that has no block yet: the first block of a group. If flex groups have
-/// fewer than 4 groups, this is the inode's own group. Otherwise it is a group of the inode's flex
-/// group: the second one for regular files (with `dir_blocks=with-data`, for all inodes), the first
-/// one for all others.
+/// fewer than 4 groups, this is the inode's own group. Otherwise it is the second group of the
+/// inode's flex group for regular files, and the first for all other inodes. With
+/// `dir_blocks=with-data` it is the second for all inodes.
 ///
-/// Without delayed allocation, `colour` is the number of the calling process. It moves the goal by
-/// `colour % 16` sixteenths of the group, to spread writers. With delayed allocation it is `None`.
-/// In a short last flex group the goal may lie beyond the file system; the search then starts at
-/// the first data block.
+/// `colour` is the number of the calling process, or `None` with delayed allocation. It moves the
+/// goal by `colour % 16` sixteenths of the group, to spread writers. If the last flex group has
+/// only one group, the goal may lie beyond the file system. Then the search starts at the first
+/// data block.
 #[must_use]
 pub fn goal_for_inode(
     geometry: &Geometry,
@@ -69,8 +69,9 @@ mod tests {
         let short = geometry(16 * 32_768 + 500, 4);
         assert_eq!(goal(&short, 16, true, None), 17 * 32_768, "beyond the end, left to the search");
         assert_eq!(goal(&short, 16, true, Some(5)), 17 * 32_768 - 5 * 2017, "still beyond it");
-        // Observed on 6.18 with bigalloc: if the last flex group is one full group, every colour
-        // but 0 leads to the last cluster.
+        // If the last flex group is one full group, a colour of n leads to the block n before the
+        // end. (As observed on 6.18. With bigalloc and clusters of 16 blocks, all these blocks lie
+        // in the last cluster.)
         let full = geometry(17 * 32_768, 4);
         assert_eq!(
             [0, 1, 15, 16].map(|c| goal(&full, 16, true, Some(c))),

@@ -1,8 +1,8 @@
 //! The search for a group: Orlov's spreading over flex groups, and the simple rule "with the
 //! parent".
 //!
-//! The older rules are in [`block_groups`] and `flex_2008`. Everything here is a pure function of
-//! the counts. A *unit* is a flex group. If there are no flex groups, it is a block group, and unit
+//! The older rules are in [`block_groups`] and [`flex_2008`]. A search reads the counts and changes
+//! nothing. A *unit* is a flex group. If there are no flex groups, it is a block group, and unit
 //! and group numbers are equal.
 
 mod block_groups;
@@ -32,7 +32,8 @@ pub(super) struct Family {
     pub(super) last_group: Option<GroupNr>,
 }
 
-/// Lower and upper bounds that a unit must meet for an ordinary directory.
+/// What a unit must have to get a directory under an ordinary directory: fewer directories than the
+/// upper bound, and at least as many free inodes and clusters as the lower bounds.
 struct Limits {
     directories_below: u64,
     inodes_min: u64,
@@ -70,8 +71,9 @@ impl<B: Backend> Search<'_, B> {
         }
     }
 
-    /// A directory elsewhere: the first unit that is not too full. The search starts at the unit
-    /// that was chosen for the parent's last child; if there is none, at the parent's own unit.
+    /// A directory under an ordinary directory: the first unit within [`Limits`]. The search starts
+    /// at the unit that was chosen for the parent's last child, or at the parent's own unit if
+    /// there is no such child.
     pub(super) fn ordinary_directory(&self, family: &Family) -> Option<GroupNr> {
         let limits = self.limits();
         let start = self.geometry.flex_of(family.last_group.unwrap_or(family.group));
@@ -102,11 +104,11 @@ impl<B: Backend> Search<'_, B> {
             .or_else(|| self.ordinary_directory(family))
     }
 
-    /// The rule without flex groups. First the parent's group is tried. Then groups are probed in
-    /// steps that double, from a start that depends only on the parent, so that the files of one
-    /// directory overflow into the same groups. A group tried so far needs a free inode and a free
-    /// cluster. If none has both, the first group with a free inode is chosen, in ring order from
-    /// the group after the parent's.
+    /// The rule without flex groups. The parent's group is chosen if it has a free inode and a free
+    /// cluster. Otherwise groups are probed in steps that double, and the first that has both is
+    /// chosen. Where the probing starts depends only on the parent, so the files of one directory
+    /// overflow into the same groups. If no probe succeeds, the first group with a free inode is
+    /// chosen, in ring order from the group after the parent's.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =

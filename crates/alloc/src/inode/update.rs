@@ -18,11 +18,11 @@ pub struct InodeUpdate {
     pub index: u32,
     /// Whether the bit is to be set (a new inode) or cleared.
     pub used: bool,
-    /// The group was `INODE_UNINIT`: clear the flag and write the whole bitmap block, with only
-    /// this bit (and the padding) set.
+    /// Whether the group was `INODE_UNINIT`. If so, clear the flag and write the whole bitmap
+    /// block, with only this bit (and the padding) set.
     pub initialise_bitmap: bool,
-    /// No inode at this index was ever used: the table's bytes there are meaningless and need not
-    /// be read.
+    /// Whether no inode at this index was ever used. If so, the bytes at this index of the table
+    /// are meaningless and need not be read.
     pub first_use: bool,
     /// `bg_free_inodes_count`.
     pub free_inodes: u32,

@@ -1,5 +1,5 @@
-//! Placement by block groups, which ignores flex groups: ext3's Orlov allocator, and its mount
-//! option `oldalloc`.
+//! Placement by block groups, which ignores flex groups: ext3's Orlov allocator, and the older rule
+//! that ext3 uses with the mount option `oldalloc`.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -36,7 +36,8 @@ impl<B: Backend> Search<'_, B> {
         choice.or_else(|| self.fallback_from(start))
     }
 
-    /// A directory elsewhere: the first group, from the parent's on, that is not too full.
+    /// A directory under an ordinary directory: the first group, from the parent's on, that has few
+    /// enough directories, enough free inodes and blocks, and no high debt.
     pub(in crate::inode) fn ordinary_directory_by_group(&self, family: &Family) -> Option<GroupNr> {
         let per_group = self.geometry.inodes_per_group();
         let groups = u64::from(self.geometry.groups());

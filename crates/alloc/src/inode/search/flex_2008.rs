@@ -16,9 +16,11 @@ const FREE_PERCENT: i32 = 10;
 impl<B: Backend> Search<'_, B> {
     /// Chooses a flex group and returns its first group with free inodes. Flex groups are tried in
     /// this order: the parent's, the one before that, then all others from the lowest on. The first
-    /// good one is chosen. If none is good, the one with the most free blocks is chosen among those
-    /// with free inodes; the parent's takes part in this only if it is flex group 0. `None` if no
-    /// flex group takes part, or if the chosen one has no free block.
+    /// good one is chosen.
+    ///
+    /// If none is good, the flex group with the most free blocks is chosen among those with free
+    /// inodes. The parent's flex group is left out of this choice unless it is flex group 0. `None`
+    /// if no flex group is left, or if the chosen one has no free block.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {
