@@ -2,9 +2,9 @@
 //! one thread.
 //!
 //! In such a model (the lab has one) the operations of a round count as concurrent. A group in
-//! which one of them allocated looks locked to all others until the round ends. A caller that
-//! passes over busy groups goes elsewhere. A caller that waits gets the lock, as it would after the
-//! round. Without a model, a check costs one load from a cache line that is never written.
+//! which one operation allocated looks locked to the round's other operations. A caller that passes
+//! over busy groups goes elsewhere. A caller that would wait until the end of the round gets the
+//! lock now. Without a model, a check costs one load from a cache line that is hardly ever written.
 
 use core::fmt;
 use std::sync::Arc;

@@ -2,9 +2,13 @@
 //!
 //! In today's Linux it guards the two lists of freed records, one for each parity of the
 //! transaction id. Before the scalability series it also guarded the single stream goal and the
-//! count of pending clusters. Here two slots of a policy decide whether it guards these as well:
-//! `slot_lock` (the stream goals) and `free_pending` (the count). [`Md::figures`] says how often
-//! the lock was taken.
+//! count of pending clusters. In this crate, three slots of a policy say what it guards:
+//!
+//! - `freed_merge`: the lists, unless the slot is `by-group`;
+//! - `slot_lock`: the stream goals, under `md`;
+//! - `free_pending`: the count, under `md`, again unless `freed_merge` is `by-group`.
+//!
+//! [`Md::figures`] says how often the lock was taken.
 
 use std::sync::Arc;
 

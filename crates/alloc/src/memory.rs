@@ -1,8 +1,8 @@
 //! Block bitmaps in memory: a stand-in for the caller's on-disk bitmaps, for models, measurements
 //! and tests.
 //!
-//! It handles claims as an engine does, but there are no files, no journal and no device. A group
-//! whose bits never changed takes no memory.
+//! It handles claims as an engine does, but there are no files, no journal and no device. A bitmap
+//! takes memory only once its bits were written.
 
 use std::sync::Arc;
 

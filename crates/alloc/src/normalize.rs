@@ -26,7 +26,8 @@ pub(crate) struct Window {
     /// Clusters.
     pub(crate) len: u32,
     /// Where the window must start on the device to adjoin a neighbour that it touches in the file.
-    /// If there is such a block, an exact goal is tried.
+    /// If there is such a block, the search begins with an exact goal: this block, or the request's
+    /// own goal under `merge_goal=request`.
     pub(crate) goal: Option<BlockNr>,
 }
 

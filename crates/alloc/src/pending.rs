@@ -3,12 +3,12 @@
 //!
 //! There are two rules for merging adjacent records (slot `freed_merge`). Both merge only records
 //! of one transaction and group:
-//! - *after*: the new record is inserted, then absorbs the neighbour on each side that it touches;
-//! - *before*: of the two neighbours, only the one that was inserted later is looked at (a walk
-//!   down the kernel's tree ends there). If the new range touches it, this neighbour is extended
-//!   over the new range. If it then touches the other neighbour, it is merged into that one. If the
-//!   new range does not touch it, a new record is inserted, which stays separate even if it touches
-//!   the other neighbour.
+//! - *after*: the new record absorbs the neighbour on each side that it touches;
+//! - *before* (also under `by-group`): only the newer neighbour is looked at, that is, the one that
+//!   was inserted later. (A walk down the kernel's tree ends there.) If the new range touches the
+//!   newer neighbour, that one is extended over the range. If the extended record touches the older
+//!   neighbour, the two are merged. If the new range does not touch the newer neighbour, a new
+//!   record is inserted. It stays separate even if it touches the older neighbour.
 //!
 //! A record keeps its position in its transaction's list for its whole life. A record that was
 //! absorbed has count 0.
@@ -28,7 +28,8 @@ pub(crate) struct Record<B: Backend> {
     pub(crate) txn: TxnId,
     start: B::AtomicU32,
     count: B::AtomicU32,
-    /// How many records had been inserted in the group up to this one: higher means newer.
+    /// How many records were inserted in the tree up to this one. A higher number means a newer
+    /// record.
     linked: u64,
 }
 
@@ -195,7 +196,7 @@ impl<B: Backend> PendingTree<B> {
     }
 
     /// Merges the extended record `grown` into `other`, the record on its other side, if the two
-    /// touch now. Returns how many records left the tree, 0 or 1.
+    /// touch now and are of one transaction. Returns how many records left the tree, 0 or 1.
     fn join(&mut self, other: Option<Arc<Record<B>>>, grown: &Arc<Record<B>>) -> u32 {
         let Some(other) = other.filter(|other| other.txn == grown.txn) else { return 0 };
         let touches = other.end() == grown.start() || grown.end() == other.start();

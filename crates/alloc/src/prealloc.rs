@@ -21,7 +21,8 @@ use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, AtomicInt, Backend, Ordering};
 
-/// Bits of the front and of the free count: enough for the 524,288 clusters of a 64 KiB bitmap.
+/// Bits for the front, and as many for the free count: enough for the 524,288 clusters of a 64 KiB
+/// bitmap.
 const COUNT_BITS: u32 = 22;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const FREE_SHIFT: u32 = COUNT_BITS;
@@ -79,9 +80,10 @@ pub(crate) struct Prealloc<B: Backend> {
     pub(crate) len: u32,
     word: B::AtomicU64,
     /// One bit per cluster: whether it was taken. Empty for locality preallocations, which are
-    /// taken from the front. Relaxed is enough: only users set bits, the clusters left are given
-    /// back only when there are no users, and the state word orders the two. Checks for overlaps
-    /// may read an older state.
+    /// taken from the front.
+    ///
+    /// Relaxed is enough. Only users set bits, and the clusters left are given back only when there
+    /// are no users. The state word orders the two. Checks for overlaps may read an older state.
     taken: Box<[B::AtomicU64]>,
     /// Index in the group's list. Accessed relaxed, and only under the group's lock.
     place: B::AtomicU32,
@@ -128,17 +130,18 @@ impl<B: Backend> Prealloc<B> {
             .map_err(State::unpack)
     }
 
-    /// Takes from the front of a locality preallocation that nobody else has seen yet. Returns the
-    /// first cluster taken. Its maker already is a user, so the use that taking adds is ended
-    /// again.
+    /// Takes from the front of a locality preallocation that the caller has just made and nobody
+    /// else has seen. Returns the first cluster taken. The caller already is a user, so the use
+    /// that taking adds is ended again.
     pub(crate) fn serve_front(&self, count: u32) -> u32 {
         let taken = self.take_front(count).unwrap_or(self.start);
         self.put();
         taken
     }
 
-    /// Takes from an inode preallocation that nobody else has seen yet. Returns how many clusters
-    /// were taken. As in [`Self::serve_front`], the maker already is a user.
+    /// Takes from an inode preallocation that the caller has just made and nobody else has seen.
+    /// Returns how many clusters were taken. As in [`Self::serve_front`], the caller already is a
+    /// user.
     pub(crate) fn serve_at(&self, start: u32, count: u32) -> u32 {
         let taken = self.take_at(start, count);
         self.put();

@@ -76,10 +76,12 @@ pub struct BlockRequest {
     pub logical: LogicalBlock,
     /// Clusters wanted, at least 1.
     pub clusters: u32,
-    /// Where to look first; a block outside the file system means the first data block. The policy
-    /// may replace it: most presets search for a large file ([`RequestFlags::STREAM`]) where the
-    /// search for an earlier one ended. [`RequestFlags::TRY_GOAL`] tries this block before that.
-    /// Groups that were never loaded may be passed over
+    /// Where to look first; a block outside the file system means the first data block.
+    ///
+    /// The policy may replace the goal: under most presets, the search for the blocks of a large
+    /// file ([`RequestFlags::STREAM`]) begins where an earlier such search ended. With
+    /// [`RequestFlags::TRY_GOAL`], the goal itself is tried before that. The search may pass over
+    /// the goal's group if it was never loaded
     /// ([`Allocator::initialise`](crate::Allocator::initialise)).
     pub goal: BlockNr,
     /// Nearest mapped block to the left.

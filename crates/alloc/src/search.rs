@@ -92,8 +92,9 @@ impl<B: Backend> Allocator<B> {
         block.raw().is_multiple_of(u64::from(stripe))
     }
 
-    /// Sets the order for the power-of-two criterion, and moves the goal of a request that has a
-    /// left neighbour (`overflow=lane`) or starts at a stream goal. Returns the first criterion.
+    /// Sets the order for the power-of-two criterion, and moves the goal of a request: to its left
+    /// neighbour (data, under `overflow=lane`) or else to its stream goal, if it has one. Returns
+    /// the first criterion.
     pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
         let order2_req = self.tunables.value(Tunable::Order2Req);
         let orders = self.table.indexes.orders();

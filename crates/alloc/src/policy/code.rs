@@ -4,8 +4,10 @@
 //! An author implements one of three traits and adds its constructor to a policy
 //! ([`with_search`](super::Policy::with_search), [`with_groups`](super::Policy::with_groups),
 //! [`with_extents`](super::Policy::with_extents)). All other slots stay as they were in that
-//! policy. The code sees figures of every group ([`GroupView`]), and the free runs of a group while
-//! that is locked. It answers with a group or a run. The mechanism locks, checks every answer and
+//! policy.
+//!
+//! The code sees figures of every group ([`GroupView`]), and the free runs of a group while the
+//! group is locked. It answers with a group or a run. The mechanism locks, checks every answer and
 //! claims, so no code can hand out what is not free. If the code finds nothing, the mechanism
 //! searches all groups itself, unless the request takes only its goal. So no code can cause a false
 //! "no space".
@@ -42,8 +44,8 @@ pub struct Wish<'a> {
     pub goal: GroupNr,
     /// Where to begin in that group; `None` if anywhere.
     pub offset: Option<ClusterOffset>,
-    /// Clusters to look for, at least 1: what was asked for, the window it grew into, or a
-    /// preallocation for small files. Under best-available it may be shortened.
+    /// Clusters to look for, at least 1: what was asked for, the window that the request grew into,
+    /// or a preallocation for small files. Under best-available the number may be lower.
     pub clusters: u32,
     /// The criterion that the search uses now. The first ones are picky; the last takes any run.
     pub criterion: Criterion,
@@ -162,7 +164,8 @@ pub trait Finder {
 
 /// Makes the whole search for blocks.
 pub trait SearchEngine: Send + Sync {
-    /// Takes one run. If it takes none, the first free run of any group is taken.
+    /// Takes one run. If it takes none, the mechanism takes the first free run of the first group,
+    /// from the wish's goal on, that has one.
     fn search(&self, wish: &Wish<'_>, finder: &mut dyn Finder);
 }
 

@@ -40,7 +40,7 @@ pub struct Policy {
     pub small_start: SmallStart,
     /// Whether the goal's group is visited before the index is walked.
     pub goal_group: GoalGroup,
-    /// When the block right after the file's last one is tried first.
+    /// When the block right after the file's preceding block is tried first.
     pub neighbour: Neighbour,
     /// Whether a stream goal is only a group, or also an offset in it.
     pub stream_goal: StreamGoal,
@@ -194,7 +194,7 @@ impl Switches {
         debt: false,
     };
 
-    /// The switches that are on in either of the two.
+    /// The switches that are on in `self`, in `other`, or in both.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self {
@@ -221,9 +221,9 @@ pub struct Cursor {
     pub zones: Zones,
     /// Whether an inode remembers its group.
     pub sticky_inode: bool,
-    /// Whether the true neighbour (group and offset) is tried before any cursor. Otherwise the
-    /// cursor's group replaces the goal's group and the goal's offset is kept, as in the published
-    /// versions of rralloc.
+    /// Whether an exact goal is tried in its own group before a cursor is used. Otherwise the
+    /// cursor's group replaces the goal's group, and the exact goal is tried there at the goal's
+    /// offset, as in the published versions of rralloc.
     pub neighbour_first: bool,
     /// Whether a search that began at an inode's cursor and found space moves the CPU's cursor too.
     pub inode_moves_cpu: bool,

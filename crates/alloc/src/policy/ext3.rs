@@ -5,10 +5,10 @@
 //! a file's first block begins in the inode's group, at one of its sixteenths, which the writer's
 //! process selects. Every later block goes right after the one before it in its file. If that place
 //! is taken, the next free place after it is used. Each file that is written has a window of blocks
-//! to itself, so files that are written side by side do not interleave. The window is 8 blocks at
-//! first. If more than half of it was used, the next one is twice as long (at most 1,027 blocks).
-//! Blocks are chosen at the write, one at a time. Indirect blocks are allocated in one sequence
-//! with the data, so they lie between data blocks.
+//! to itself, so files that are written side by side do not interleave block by block. The window
+//! is 8 blocks at first. If more than half of it was used, the next one is twice as long (at most
+//! 1,027 blocks). Blocks are chosen at the write, one at a time. Indirect blocks are allocated in
+//! one sequence with the data, so they lie between data blocks.
 //!
 //! **When it wins.** Files stay near their directory and their inode. Reading a file meets its
 //! indirect blocks on the way.

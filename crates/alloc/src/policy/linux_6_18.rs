@@ -8,13 +8,13 @@
 //! **When it wins.** Parallel appends to different files, and mixed sizes on a file system with
 //! room.
 //!
-//! **When it loses.** New large files start at the group that their slot remembers, not near their
-//! inode. The criteria before the last two see almost only groups that were loaded. On nearly full
-//! file systems, searches fall through to linear walks. On a device without seek times (the default
-//! for an SSD: no linear prefix before the index), directory blocks are not packed if data is
-//! written between them. `cp -a` of 3,258 directories with 109 syncs in between leaves them in 121
-//! runs on Linux. It leaves 15 runs with a linear prefix (`--rotational on`), and 14 either way if
-//! data waits for one sync at the end.
+//! **When it loses.** New large files start at a remembered goal, not near their inode. The
+//! criteria before the last two see almost only groups that were loaded. On nearly full file
+//! systems, searches fall through to linear walks. On a device without seek times, there is no
+//! linear prefix before the index by default. Then directory blocks are not packed if data is
+//! written between them. On Linux, `cp -a` of 3,258 directories with 109 syncs in between leaves
+//! the directories in 121 runs. With a linear prefix (`--rotational on`) it leaves 15 runs. If data
+//! waits for one sync at the end, it leaves 14 runs, with or without the prefix.
 //!
 //! **Parameters.** The tunables, as overrides: `mb_max_to_scan` (200 candidates), `mb_min_to_scan`
 //! (10), `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks),

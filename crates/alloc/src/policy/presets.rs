@@ -1,4 +1,5 @@
-//! The presets: names for compositions, each a file of its own with its documentation.
+//! The presets: compositions with a name. Each is a file that begins with the documentation of the
+//! preset.
 
 use super::composition::Policy;
 

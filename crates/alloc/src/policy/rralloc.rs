@@ -4,8 +4,9 @@
 //! only if the request continues no extent, or does not fit there. From the cursor on, groups whose
 //! runs are below a length floor are skipped, for a bounded number of tries. Directories and
 //! metadata keep the ladder and their clustering. A file remembers the group where it last found
-//! space, and starts there. Such a hit never moves a CPU's cursor, so files do not drag CPUs out of
-//! their zones. Busy groups are skipped, and the group index leaves out full ones.
+//! space, and its next search starts there. That search does not move the CPU's cursor, so files do
+//! not drag CPUs out of their zones. Busy groups are skipped, and the group index leaves out full
+//! ones.
 //!
 //! **When it wins.** Allocation spreads over the device, so freed blocks rest before they are used
 //! again. Files are not broken up for that.

@@ -48,8 +48,8 @@ slot! {
         Ladder = "ladder",
         /// Round robin by group from a cursor on (rralloc); `accept` says which run is taken.
         Cursor = "cursor",
-        /// The next free block from the goal inside a window that the file has for itself (ext3).
-        /// The slots of the ladder, of stream goals and of cursors do not apply.
+        /// Inside a window that the file has for itself, the next free block from the goal on
+        /// (ext3). The slots of the ladder, of stream goals and of cursors do not apply.
         Windows = "windows",
         /// As code of another crate says: an engine, or the ladder with groups that the code
         /// chooses.
@@ -163,13 +163,13 @@ slot! {
         Indexed = "indexed",
         /// Visited first for data, and loaded for that.
         First = "first",
-        /// As first, and also for directories and metadata: single blocks follow one another and do
-        /// not go to the most fragmented groups.
+        /// As first, and also for directories and metadata, so that their single blocks lie
+        /// together and not in the most fragmented groups.
         All = "all",
     }
 }
 slot! {
-    /// `neighbour`: when the block right after the file's last one is tried first.
+    /// `neighbour`: when the block right after the file's preceding block is tried first.
     Neighbour {
         /// When normalisation made a window that touches the file's blocks.
         Window = "window",
@@ -231,7 +231,7 @@ slot! {
 slot! {
     /// `visit`: how the index walk reaches a group.
     Visit {
-        /// Pick one group, visit it, pick again from the start.
+        /// Pick one group and visit it; each pick goes through the index anew.
         Choose = "choose",
         /// Visit each group of the index while walking over it.
         Scan = "scan",
@@ -287,8 +287,8 @@ slot! {
     FreedMerge {
         /// Inserted first, then merged with both sides; each step under the file-system-wide lock.
         After = "after",
-        /// Merged first, with the one of its neighbours that was inserted later; inserted only if
-        /// it does not touch that one.
+        /// Merged first, but only with the neighbour that was inserted later. Inserted if it does
+        /// not touch that neighbour.
         Before = "before",
         /// Merged first and kept in its group. A commit finds it through a set of groups, without a
         /// file-system-wide lock.
@@ -336,7 +336,7 @@ slot! {
     Accept {
         /// The first free run of any length.
         Any = "any",
-        /// A run of at least `floor` clusters, in a bounded number of groups; after these any run.
+        /// A run of at least `floor` clusters; after `patience` groups without one, any run.
         Floor = "floor",
         /// What the ladder finds from the cursor's group.
         Ladder = "ladder",
@@ -397,11 +397,11 @@ slot! {
         /// Orlov's spreading over block groups: directories of the root at random, files with their
         /// directory (ext3).
         OrlovExt3 = "orlov-ext3",
-        /// A directory to the group with most free blocks, files with their directory (ext3 with
-        /// oldalloc).
+        /// A directory to the group with most free blocks among those with at least average free
+        /// inodes, files with their directory (ext3 with oldalloc).
         OldAlloc = "oldalloc",
-        /// Everything in the parent's flex group while it has space, then in the one before it, or
-        /// else in the lowest that has some (ext4 of 2.6.27 and 2.6.28). May report that there are
+        /// Everything in the parent's flex group while that has room, then in the one before it, or
+        /// else in the lowest that has room (ext4 of 2.6.27 and 2.6.28). May report that there are
         /// no inodes although there are.
         Flex2008 = "flex-2008",
         /// As flex-2008; if that finds none, as ext3 places files (2.6.29).
@@ -583,12 +583,12 @@ slot! {
 slot! {
     /// `short_windows`: where a preallocation begins if it is shorter than its window.
     ShortWindows {
-        /// Where it ends together with its window, if it covers the request there; else at the
-        /// window's start, if it covers the request there; else at the request.
+        /// Such that it ends where its window ends, if it then covers the request. Otherwise at the
+        /// window's start, if it then covers the request. Otherwise at the request.
         Nearest = "nearest",
-        /// Before the request, by the least of three numbers: the request's distance from the
-        /// window's start, the blocks found beyond the request's length, and the request's block
-        /// number modulo the length found (2008).
+        /// Some blocks before the request, as many as the least of three numbers: the request's
+        /// distance from the window's start, the blocks found beyond the request's length, and the
+        /// request's block number modulo the length found (2008).
         Least = "least",
     }
 }

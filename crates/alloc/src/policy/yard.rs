@@ -9,9 +9,10 @@
 //!   blocks of a file go there. Flex groups of 16 have 15 lanes; slots beyond take the next flex
 //!   group. Linux starts all files of a directory in one group. Their writers share its lock, and
 //!   their extents interleave until each file is long enough to be a stream.
-//! - `overflow=lane`: a lane's group may have no room, because it is full of clusters that wait
-//!   for a commit. Then the next groups of the same lane, in other flex groups, are tried before
-//!   the index. The index contains only groups that were loaded: those where others write.
+//! - `overflow=lane`: a lane's group may have no room, often because it is full of clusters that
+//!   wait for a commit. Then the next groups of the same lane, in other flex groups, are tried
+//!   before the index. The index contains only groups that were loaded, often because others write
+//!   there.
 //! - `room=run`: what fallocate asks for begins in the first run of at least 512 free clusters near
 //!   the goal, while there is one. In Linux it begins in the smallest chunk that holds the first
 //!   request, often a leftover before another file's blocks.
@@ -32,17 +33,18 @@
 //! - `freed_merge=by-group`: freed clusters wait in their group, and a set of groups leads to them.
 //!   So freeing takes no lock but the group's.
 //!
-//! **When it wins.** Many files appended in parallel, as far as measured. 64 writers that overlap
-//! in the lab's repeatable model, and append 4 KiB at a time to 1 GiB each, leave 8 extents a file
-//! (`linux-6.18` 197). Writers that take turns leave one (`linux-6.18` one a block). Files that are
-//! truncated and written again and again, also by threads, have one extent where `linux-6.18`
-//! leaves 2 to 128. Freeing in parallel with allocating.
+//! **When it wins.** Many files appended in parallel, as far as measured. In the lab, 64 writers
+//! append 4 KiB at a time until each has written 1 GiB. Writers that overlap, in the lab's
+//! repeatable model, leave 8 extents in each file (`linux-6.18`: 197). Writers that take turns
+//! leave one (`linux-6.18`: one for each block). Files that are truncated and written again and
+//! again, also by threads, have one extent where `linux-6.18` leaves 2 to 128. Freeing in parallel
+//! with allocating.
 //!
-//! **When it loses.** Files that several CPUs write into one directory lie in as many groups of its
-//! flex group. A scan of the directory in order of names seeks between them, and small files touch
-//! more groups. A file that shrinks and grows keeps its old neighbourhood even if there is a better
-//! place. Large files of one directory start in zones apart, so reading them one after the other
-//! seeks more.
+//! **When it loses.** If several CPUs write files into one directory, the files of each CPU lie in
+//! another group. A scan of the directory in order of names seeks between these groups, and small
+//! files touch more groups. A file that shrinks and grows keeps its old neighbourhood even if there
+//! is a better place. Large files of one directory start in different zones, so reading them one
+//! after the other seeks more.
 //!
 //! **Parameters.** As `linux-6.18`. There are `min(CPUs, ceil(groups / 4))` zones. A flex group has
 //! one lane less than it has groups (none if it has fewer than 4 groups).

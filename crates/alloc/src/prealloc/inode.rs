@@ -1,7 +1,7 @@
 //! The allocation state of one inode: its preallocations by logical block, and its cursor.
 //!
-//! It lives in the caller's in-core inode, so the allocator has no map of inodes and no lock shared
-//! by all inodes.
+//! It lives in the caller's in-core inode, so the allocator needs no map from inode numbers to
+//! these states.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub struct InodeAlloc<B: Backend = Native> {
     /// Preallocations, ascending by logical block. Some may be deleted; the next search of the list
     /// drops them.
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
-    /// Length of the vector. Accessed relaxed: it is read without the lock, and only to pass over
-    /// inodes without any preallocation.
+    /// Length of `preallocs`. Accessed relaxed: it is read without the lock, and only to tell
+    /// whether there may be any preallocation.
     count: B::AtomicU32,
     /// State of the search by windows (ext3's reservation window); taken out while a request uses
     /// it.
@@ -95,7 +95,8 @@ impl<B: Backend> InodeAlloc<B> {
         self.count.store(blockyard_disk::num::u32_from_usize(list.len()), Ordering::Relaxed);
     }
 
-    /// The live preallocation with the greatest start at or before `logical`.
+    /// The preallocation whose first logical block is the greatest at or before `logical`; deleted
+    /// ones are dropped first.
     pub(crate) fn candidate(&self, logical: u32) -> Option<Arc<Prealloc<B>>> {
         if self.is_empty() {
             return None;

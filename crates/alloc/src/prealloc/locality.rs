@@ -2,7 +2,7 @@
 //! clusters left.
 //!
 //! The caller holds the locality group's mutex from its first look until its request is served, so
-//! two requests of one slot never interleave. Buckets are sorted by clusters left, ascending.
+//! two requests of one slot never interleave. Each bucket is sorted by clusters left, ascending.
 //! Deleted entries stay in a bucket until a search reaches them or the bucket is trimmed.
 
 use std::sync::Arc;

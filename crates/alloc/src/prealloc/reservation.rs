@@ -3,7 +3,7 @@
 
 /// Clusters of the first window.
 const WINDOW_FIRST: u32 = 8;
-/// Most clusters that a window grows to by doubling. A window for a longer request is longer.
+/// Most clusters that a window grows to by doubling. Only a longer request gets a longer window.
 const WINDOW_MAX: u32 = 1027;
 
 /// A range of clusters that one file may use before others.
@@ -46,7 +46,8 @@ pub(crate) struct Reservation {
     size: u32,
     /// Clusters taken from the window.
     hits: u64,
-    /// The logical block allocated last, and the cluster of the last block (data or map).
+    /// The last logical block that got a cluster, and the cluster that was allocated last, for data
+    /// or for the block map.
     pub(crate) last: Option<LastBlock>,
 }
 

@@ -22,12 +22,12 @@ impl<B: Backend> Windows<B> {
     ///
     /// A candidate is a window at the start of the first gap between windows that is large enough.
     /// If it contains a free cluster, it becomes the new window. Otherwise the next candidate is
-    /// looked for from the next free cluster on. While the first candidate is looked for, `old`
-    /// still occupies its place. Once the first candidate is found, `old` is removed.
+    /// looked for from the next free cluster on. `old` is removed once the first candidate is
+    /// found, so that candidate cannot overlap it.
     ///
     /// # Errors
-    /// When there is no such window. The error holds `old` if that still exists. It is `None` if
-    /// there was no old window, or if the old window was removed because there was a candidate.
+    /// When no candidate contains a free cluster, or there is none. The error holds the file's
+    /// window: `old` if there was no candidate, otherwise `None`.
     pub(crate) fn replace(
         &self,
         old: Option<Window>,

@@ -3,8 +3,8 @@
 //!
 //! With a choice of groups the ladder stays, without its best-available criterion, and under each
 //! criterion the code walks over the groups. With an engine the ladder is not used. If the code
-//! takes nothing, any free run of any group is taken, as at the end of all searches, unless the
-//! request takes only its goal.
+//! takes nothing, the mechanism looks for any free run in all groups, unless the request takes only
+//! its goal.
 
 use blockyard_disk::{ClusterOffset, GroupNr};
 use blockyard_sync::Backend;

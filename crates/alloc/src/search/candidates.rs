@@ -2,7 +2,10 @@
 //!
 //! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept: the
 //! longest while all are too short, then the shortest that is long enough; ties keep the earlier.
-//! Enough candidates end the search; the limits are not checked when the first one is offered.
+//!
+//! Two limits on the number of candidates end the search: `min_to_scan` if the best is long enough,
+//! and `max_to_scan` in any case. They are checked after each candidate that is offered, except the
+//! first.
 
 use crate::extent::Extent;
 
@@ -73,7 +76,8 @@ impl Selection {
         self.check_limits(want, false);
     }
 
-    /// Applies the limits. At the end of a group, a candidate that is long enough ends the search.
+    /// Ends the search if a limit is exceeded. At the end of a group, also ends it if the best
+    /// candidate is long enough.
     #[inline]
     pub(crate) fn check_limits(&mut self, want: u32, end_of_group: bool) {
         if self.status == Status::Found {

@@ -1,9 +1,9 @@
-//! Linux's walk before patch 16 of the scalability series (`visit=choose`): visit the goal's group,
-//! then pick one group from the index, visit it, and pick again from the start.
+//! Linux's walk before patch 16 of the scalability series (`visit=choose`): visit a group, then
+//! pick the next one. Each pick goes through the sets of the index anew.
 //!
-//! The goal's group is always visited first; a linear prefix follows. A pass ends when a pick finds
-//! nothing, or when the pass has made as many visits as there are groups. A pick looks at summaries
-//! only; the visit checks again under the lock.
+//! The goal's group is always visited first; a linear prefix follows. A pass ends when the search
+//! is over, when a pick finds nothing, or when the pass has made as many visits as there are
+//! groups. A pick looks at summaries only; the visit checks again under the lock.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;

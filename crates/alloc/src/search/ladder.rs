@@ -78,8 +78,9 @@ pub(crate) fn after(ladder: Ladder, criterion: Criterion) -> Option<Criterion> {
     }
 }
 
-/// The criterion after `criterion`, if no group in its sets served the request. All but file data
-/// skips the best-available criterion, since a shorter extent is of no use there.
+/// The criterion after `criterion`, if no group in its sets served the request. A request that is
+/// not for file data skips the best-available criterion, because it has no use for a shorter
+/// extent.
 pub(crate) fn after_failed(ladder: Ladder, criterion: Criterion, kind: RequestFlags) -> Option<Criterion> {
     match criterion {
         Criterion::GoalFast if !kind.contains(RequestFlags::DATA) => Some(Criterion::GoalSlow),

@@ -3,9 +3,11 @@
 //! An index contains only groups that were loaded before, often because others write there. So the
 //! goal's group is loaded for its visit. With `overflow=lane`, the next groups of its lane are
 //! visited in the same way. So a writer whose group is full of clusters that wait for a commit
-//! tries its own lane before it moves into another writer's group. A first round may look for a
-//! long free run: for data whose final size is unknown (`room=run`), and for small files
-//! (`small_start=run`), so that those written one after the other lie together.
+//! tries its own lane before it moves into another writer's group.
+//!
+//! A first round over these groups may look for a long free run only: for data whose final size is
+//! unknown (`room=run`), and for small files (`small_start=run`). Small files that are written one
+//! after the other then lie together.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u32_from_usize;
@@ -25,7 +27,7 @@ const LANE_GROUPS: u32 = 8;
 /// Clusters of a run that is long enough for data of unknown length: 2 MiB with 4 KiB clusters.
 const ROOM: u32 = 512;
 /// The order of a chunk that is long enough for small files: 2048 clusters, 8 MiB with 4 KiB
-/// clusters. A group that has none is passed over, so that its runs are not walked in vain.
+/// clusters. The first round passes over a group without such a chunk, to save scanning its runs.
 const SMALL_ORDER: u32 = 11;
 
 /// What a first round looks for.
