@@ -13,7 +13,8 @@
 //! Invariants for every group whose descriptor agreed with its bitmap at open:
 //!
 //! - A claim sets the bit of its inode in the in-core bitmap.
-//! - The free count and the bits set in the in-core bitmap add up to the inodes of a group.
+//! - The free count and the bits set in the in-core bitmap add up to the number of inodes in the
+//!   group.
 //! - In an [`InodeUpdate`], inodes of uncommitted claims count as free, because the bitmap on disk
 //!   lacks them.
 

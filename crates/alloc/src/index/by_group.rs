@@ -63,8 +63,8 @@ impl<B: Backend> OrderedSets<B> {
             self.held.fetch_and(!(1 << order), Ordering::AcqRel);
         }
         // Needed even if this removal left the set non-empty. It may have cleared a bit of the top
-        // and then set that bit again. Another removal that looked in between saw the set empty and
-        // cleared the bit of `held`.
+        // and then set that bit again. In between, another removal may have seen the set empty and
+        // cleared the bit in `held`.
         if !set.is_empty() && self.held.load(Ordering::Acquire) & (1 << order) == 0 {
             self.held.fetch_or(1 << order, Ordering::AcqRel);
         }

@@ -147,8 +147,8 @@ impl<B: Backend> InodeAllocator<B> {
     /// Locks a group and makes sure that its bitmap is in memory; `None` when the group is corrupt.
     ///
     /// The bitmap is read without the lock. What was read is installed only if the group was
-    /// neither loaded nor evicted meanwhile. After a load and an eviction by other threads it may
-    /// be stale, because commits may have changed the bitmap since the read.
+    /// neither loaded nor evicted meanwhile. If other threads loaded and evicted the group, what
+    /// was read may be stale, because commits may have changed the bitmap since then.
     pub(super) fn loaded(
         &self,
         group: GroupNr,

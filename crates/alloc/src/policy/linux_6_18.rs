@@ -13,8 +13,8 @@
 //! systems, searches fall through to linear walks. On a device without seek times, there is no
 //! linear prefix before the index by default. Then directory blocks are not packed if data is
 //! written between them. On Linux, `cp -a` of 3,258 directories with 109 syncs in between leaves
-//! the directories in 121 runs. With a linear prefix (`--rotational on`) it leaves 15 runs. If data
-//! waits for one sync at the end, it leaves 14 runs, with or without the prefix.
+//! the directory blocks in 121 runs. With a linear prefix (`--rotational on`) it leaves 15 runs. If
+//! data waits for one sync at the end, it leaves 14 runs, with or without the prefix.
 //!
 //! **Parameters.** The tunables, as overrides: `mb_max_to_scan` (200 candidates), `mb_min_to_scan`
 //! (10), `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks),

@@ -41,10 +41,10 @@
 //! with allocating.
 //!
 //! **When it loses.** If several CPUs write files into one directory, the files of each CPU lie in
-//! another group. A scan of the directory in order of names seeks between these groups, and small
-//! files touch more groups. A file that shrinks and grows keeps its old neighbourhood even if there
-//! is a better place. Large files of one directory start in different zones, so reading them one
-//! after the other seeks more.
+//! a group of their own. A scan of the directory in order of names seeks between these groups, and
+//! small files touch more groups. A file that shrinks and grows keeps its old neighbourhood even if
+//! there is a better place. Large files of one directory start in different zones, so reading them
+//! one after the other seeks more.
 //!
 //! **Parameters.** As `linux-6.18`. There are `min(CPUs, ceil(groups / 4))` zones. A flex group has
 //! one lane less than it has groups (none if it has fewer than 4 groups).

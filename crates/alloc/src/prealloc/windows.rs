@@ -22,12 +22,12 @@ impl<B: Backend> Windows<B> {
     ///
     /// A candidate is a window at the start of the first gap between windows that is large enough.
     /// If it contains a free cluster, it becomes the new window. Otherwise the next candidate is
-    /// looked for from the next free cluster on. `old` is removed once the first candidate is
-    /// found, so that candidate cannot overlap it.
+    /// looked for from the next free cluster on. `old` keeps its place until the first candidate is
+    /// found, and is removed then.
     ///
     /// # Errors
-    /// When no candidate contains a free cluster, or there is none. The error holds the file's
-    /// window: `old` if there was no candidate, otherwise `None`.
+    /// When no candidate contains a free cluster, or there is no candidate. The error holds the
+    /// window that the file still has: `old` if there was no candidate, otherwise `None`.
     pub(crate) fn replace(
         &self,
         old: Option<Window>,
