@@ -82,8 +82,8 @@ fn filled(folder: &Path, tree: &Path, variable: Option<&str>) -> Vec<u8> {
 }
 
 /// The same tree once gave two different images, because access times were copied and reading
-/// changes them. The copies here differ in directory order, in holes, and in times later than the
-/// requested one.
+/// changes them. Here the tree and its copy differ in the order of names, in holes, and in times
+/// that are later than the requested one.
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
     if !require(&["e2fsck"]) {
@@ -93,7 +93,8 @@ fn the_same_tree_gives_the_same_bytes() {
     let [tree, copy] = ["tree", "copy"].map(|name| folder.path().join(name));
     small_tree(&tree);
     let first = filled(folder.path(), &tree, None);
-    // The copy's names are made in another order, one file has holes, and one was read since.
+    // The copy's names are made in another order, one of its files has holes, and one a new access
+    // time.
     std::fs::create_dir(&copy).unwrap();
     for name in ["link", "mixed", "d"] {
         let options: &[&str] = if name == "mixed" { &["-a", "--sparse=always"] } else { &["-a"] };
@@ -195,7 +196,8 @@ fn operands_are_followed_as_cp_does() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// A slash after a name means a directory. No other file is made, moved or changed under that name.
+/// A slash at the end of a path means a directory. If the path stands for a file of another kind,
+/// the command is refused.
 #[test]
 fn a_slash_at_the_end_means_a_directory() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +227,8 @@ fn a_slash_at_the_end_means_a_directory() {
     assert_eq!(done(&["ls", &image]), "e\nfile\nlost+found\ntree\n");
 }
 
-/// A program that cannot keep its owner must not run with set-id bits as its new owner.
+/// If `get` may not give a copy the owner of its source, it leaves out the set-id bits. With them,
+/// a copied program would run as whoever copied it.
 #[test]
 fn set_id_bits_go_when_the_owner_cannot_be_given() {
     if !require(&["root", "setpriv"]) {

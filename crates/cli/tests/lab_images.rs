@@ -74,7 +74,8 @@ fn run_image<'a>(path: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [run.as_slice(), &[path], more].concat()
 }
 
-/// Runs as a user who may not read or write the image. Needs root, to become that user.
+/// Runs as a user who at first may not read the image, and later may read but not write it. Needs
+/// root, to become that user.
 #[test]
 fn without_permission_nothing_runs() {
     use std::os::unix::fs::PermissionsExt;
@@ -159,7 +160,8 @@ fn an_image_is_read_only_unless_in_place() {
     assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
 }
 
-/// An unusable image is reported before anything runs.
+/// An image with errors is refused, and so is one without the features that a workload needs. The
+/// message names the image.
 #[test]
 fn what_an_image_does_not_allow_is_said_of_the_image() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@ mod support;
 
 use support::{assert_wrong_usage, blockyard, stderr, stdout, words};
 
-/// The reads of all operations add up to those of the row, and the most reads and the longest time
-/// of an operation are the row's maxima.
+/// For each kind of metadata, the reads of all operations add up to the reads of the row. The row's
+/// maxima are the most reads and the longest time of one operation.
 #[test]
 fn operations_on_a_modelled_device_are_kept_one_by_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn models_of_devices_are_listed_and_shown() {
     let list = stdout(&blockyard(&["lab", "device", "list"]));
     assert_eq!(list.lines().count(), 6);
     for line in list.lines() {
-        // A model without a short name has a dash, so that no line ends early.
+        // A dash stands for a short name that a model does not have, so every line has two words.
         assert_eq!(line.split_whitespace().count(), 2, "{line:?}");
         for name in line.split_whitespace().filter(|name| *name != "-") {
             let text = stdout(&blockyard(&["lab", "device", "show", name]));

@@ -143,8 +143,8 @@ fn a_note_tells_of_an_image_too_small_for_scanswitch() {
     }
 }
 
-/// The run varies each constant of both machines by half and double, for the base and the patched
-/// arm. It also varies other assumptions.
+/// With `--sensitivity`, the run halves and doubles each constant of the machines, and varies other
+/// assumptions, too. The output names both.
 #[test]
 fn e1_varies_the_constants_of_the_machines() {
     let output = blockyard(&words("lab run e1 --sensitivity --workers 2 --ops 5"));

@@ -79,8 +79,8 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     assert!(out.join("report.html").exists());
 }
 
-/// The layout that free threads leave is random, but was once shown as an effect of the policy. An
-/// experiment whose scale was too small to show anything did not say so.
+/// The layout that real threads leave depends on chance, but was once shown as an effect of the
+/// policy. And an experiment whose scale was too small to show anything once did not say so.
 #[test]
 fn what_is_chance_or_too_small_is_said() {
     let blockyard = |line: &str| {

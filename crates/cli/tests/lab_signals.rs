@@ -60,8 +60,8 @@ fn orphaned_instances() -> Vec<PathBuf> {
     orphaned
 }
 
-/// The kernel's write-back settings. The lock makes this wait until no comparison with the kernel
-/// has changed them.
+/// The kernel's write-back settings. A comparison with the kernel changes them for a while, and
+/// holds this lock until it has restored them.
 fn settings() -> Vec<String> {
     let folder = File::open("/proc/sys/vm").unwrap();
     flock(&folder, FlockOperation::LockExclusive).unwrap();

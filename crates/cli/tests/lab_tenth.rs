@@ -69,8 +69,8 @@ fn round_robin_moves_on_where_the_regular_policy_returns() {
     }
 }
 
-/// Preallocated files are written at the same rate under both policies. Where workers allocate in
-/// turns, files have far fewer extents under round robin.
+/// Preallocated files are written at the same rate under both policies. Files that are not
+/// preallocated have far fewer extents under round robin.
 #[test]
 fn preallocation_hides_what_round_robin_changes() {
     let rows = rows("e2 --device ssd --policy linux-6.18:scan=optimized,rralloc-v2");

@@ -1,5 +1,5 @@
 //! Wrong usage of `blockyard lab run`, `lab pairs` and `lab agree`: exit code 2, and one line that
-//! says what is wrong, where, and what to do.
+//! says what is wrong.
 
 #![allow(clippy::unwrap_used)]
 

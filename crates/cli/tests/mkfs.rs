@@ -58,8 +58,8 @@ fn an_image_with_a_damaged_superblock_is_kept() {
     assert!(mkfs(&["-F"], &image).status.success());
 }
 
-/// Arguments, joined, that are refused because of the target: it has no size, or the file system
-/// does not fit. They give exit code 8; wrong usage gives 2.
+/// Sets of arguments, each as one text, that are refused because of the target: the target has no
+/// size, or the file system does not fit into it. The exit code is then 8; for wrong usage it is 2.
 const TOO_LARGE: [&str; 4] = ["", "0", "17T-b1024-O^64bit", "64M-N4294967295"];
 
 #[test]

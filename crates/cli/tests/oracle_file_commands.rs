@@ -96,7 +96,7 @@ fn trees_come_back_as_they_went() {
     done(&["get", "-r", ours.to_str().unwrap(), "/", to.path().to_str().unwrap()]);
     assert_same_tree(from.path(), to.path());
     drop((from, to));
-    // With all of it removed again, as many inodes are free as at the start.
+    // With all of it removed again, as many inodes are free as on a new image.
     let names = done(&["ls", ours.to_str().unwrap()]);
     let mut arguments = vec!["rm", "-r", ours.to_str().unwrap()];
     arguments.extend(names.lines().filter(|name| *name != "lost+found"));

@@ -1,5 +1,5 @@
-//! `blockyard frag` against e2freefrag, filefrag and e4defrag -c, on images aged by the kernel and
-//! by us.
+//! `blockyard frag` against e2freefrag, filefrag and e4defrag -c, on images that the kernel aged,
+//! before and after we put files into them.
 
 #![allow(clippy::unwrap_used)]
 

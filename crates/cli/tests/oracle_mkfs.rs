@@ -166,7 +166,8 @@ fn dump(image: &Path) -> Vec<String> {
     text.lines().filter(|line| !differs(line) && !differs_mmp(line)).map(str::to_owned).collect()
 }
 
-/// Judges one case; `Ok(false)` when both tools refuse it, `Err` with the first fault.
+/// Judges one case. Returns `Ok(true)` if the images are as they must be, `Ok(false)` if both
+/// programs refuse the case, and the first fault otherwise.
 fn judge(case: &Case, pair: &Pair) -> Result<bool, String> {
     let (ours, theirs) = pair.make(case);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().replace('\n', " ");
@@ -203,7 +204,7 @@ fn judge(case: &Case, pair: &Pair) -> Result<bool, String> {
     Ok(true)
 }
 
-/// `blockyard check -n` also finds nothing wrong.
+/// Returns an error if `blockyard check -n` finds something wrong.
 fn our_check_is_clean(image: &Path) -> Result<(), String> {
     let output =
         Command::new(env!("CARGO_BIN_EXE_blockyard")).args(["check", "-n"]).arg(image).output().unwrap();
@@ -211,7 +212,8 @@ fn our_check_is_clean(image: &Path) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("check -n: {}", text.replace('\n', "; "))) }
 }
 
-/// The kernel mounts the image, a file is written, and the image is still clean.
+/// Mounts the image with the kernel, writes a file, and requires that the image is clean after
+/// that.
 fn mount_and_write(case: &Case, pair: &Pair) -> Result<(), String> {
     let mounted = LoopMount::new(&pair.ours, "")?;
     let file = mounted.path().join("file");

@@ -190,8 +190,8 @@ fn a_signal_ends_what_is_no_longer_in_its_place() {
         if is_replaced {
             assert!(run("mount", &["-t", "tmpfs", "tmpfs", path]).status.success());
         }
-        // From here on, start no other program: when a child closes its copy of our open file, the
-        // kernel writes the file back.
+        // While the file is open, start no other program: when a child closes its copy of our open
+        // file, the kernel writes the file back.
         std::os::unix::fs::FileExt::write_all_at(&used, &[7; 10_000], 0).unwrap();
         let process = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();

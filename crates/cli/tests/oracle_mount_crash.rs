@@ -89,8 +89,8 @@ fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: 
             }
             note(facts, &name, len);
         }
-        // The new file has the same content. So whichever of the two files a crash leaves under
-        // this name, the content is complete.
+        // The file that replaces this one has the same content. So whichever of the two files a
+        // crash leaves under the name, the content is complete.
         let aside = directory.join(format!("w{writer}-aside"));
         if number % 3 == 0 && replace(&aside, &directory.join(&name), &content(&name, 40_000)).is_err() {
             return;

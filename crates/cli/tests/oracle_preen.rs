@@ -91,8 +91,8 @@ fn preening_ends_as_that_of_e2fsck() {
     assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
 }
 
-/// Without `-f`, a file system that is marked clean is not checked. But if its group descriptors
-/// are broken, it could not be mounted, so it is checked all the same.
+/// Without `-f`, a file system that is marked clean is not checked, unless its group descriptors
+/// are broken. The exit codes are those of e2fsck.
 #[test]
 fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {
@@ -133,7 +133,7 @@ fn without_its_superblock_a_file_system_is_not_called_clean() {
 }
 
 /// If `-b` names a superblock other than the primary one, the file system is checked even if its
-/// primary superblock is marked clean.
+/// primary superblock is marked clean. The exit codes are those of e2fsck.
 #[test]
 fn the_mark_of_being_clean_is_that_of_the_primary_superblock() {
     if !require(&["mke2fs", "e2fsck"]) {

@@ -310,8 +310,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
     }
     .make_dirty();
     // Two damages. Directory `a` loses its name, until the replay or a repair gives it one again.
-    // Inode 33 loses its extent header, which -p does not repair; it is given by number, because
-    // debugfs may find no names in a half-written root directory.
+    // Inode 33 loses its extent header, which -p does not repair. debugfs gets the inode's number,
+    // because it may not find the inode's name in a half-written root directory.
     debugfs(&image, "unlink /a");
     debugfs(&image, "set_inode_field <33> block[0] 0");
     let content = || (std::fs::read(&image).unwrap(), std::fs::read(&journal).unwrap());
@@ -660,8 +660,8 @@ fn a_preening_that_stops_can_be_taken_back_too() {
     debugfs(&image, "unlink /a");
     let (name, undo) = (image.to_str().unwrap(), folder.path().join("undo"));
     let before = std::fs::read(&image).unwrap();
-    // The path of the undo file has no folder. So after the file is created, the current folder is
-    // synced.
+    // The path of the undo file names no folder, so the folder to sync after the file is created is
+    // the current one.
     let mut stopping = Command::new(env!("CARGO_BIN_EXE_blockyard"));
     let stopped =
         stopping.current_dir(folder.path()).args(["check", "-fp", "-z", "undo", name]).status().unwrap();

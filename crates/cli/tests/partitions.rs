@@ -1,6 +1,7 @@
-//! `IMAGE?offset=BYTES`: file systems in partitioned disks, for commands that take an image.
+//! `IMAGE?offset=BYTES` names a file system in a partitioned disk. Commands that take an image
+//! accept this form.
 //!
-//! This test writes the tables by hand; partx is the reference for their meaning.
+//! The tests write the partition tables byte by byte. partx is the reference for their meaning.
 
 #![allow(clippy::unwrap_used)]
 
@@ -149,8 +150,8 @@ fn our_scan(disk: &Path) -> (TableKind, BTreeMap<u32, (u64, u64)>) {
     (table.kind, table.partitions.iter().map(place).collect())
 }
 
-/// We find the same partitions as partx of util-linux, which reads tables as the kernel does: in a
-/// GPT with either header, and in an MBR with a chain of logical partitions.
+/// We find the same partitions as partx of util-linux: in a GPT with either header, and in an MBR
+/// with a chain of logical partitions.
 #[test]
 fn partitions_are_those_of_partx() {
     if !require(&["partx"]) {

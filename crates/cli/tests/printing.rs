@@ -310,7 +310,8 @@ fn progress_of_what_is_counted_says_of_how_many() {
         tree.as_os_str(),
         OsStr::new("/"),
     ]);
-    // Progress appears after one second. The program is stopped after 50 ms for longer than that.
+    // Progress appears after one second. So the program is stopped for longer than that, before it
+    // can have ended.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.05; kill -STOP $p; sleep 1.3; kill -CONT $p; wait $p")
     };

@@ -59,7 +59,7 @@ fn runs(image: &str) -> usize {
 /// If the device has seek times, the search begins with a linear pass over groups, which packs
 /// directories. This used to fail for two reasons. No option could say that a device has seek
 /// times. And while dirty data was at its limit, each new file caused the write-back of another
-/// file, so the blocks of single directories were allocated between files.
+/// file, so directories got their blocks between those of files.
 #[test]
 fn directories_are_packed_where_the_device_has_seek_times() {
     let folder = tempfile::tempdir().unwrap();

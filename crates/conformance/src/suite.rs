@@ -83,8 +83,8 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, random)
 }
 
-/// Checks random requests, claims, frees and commits against the model. At the end, allocates every
-/// cluster and frees everything.
+/// Makes random requests, claims, frees and commits, and compares the answers with a model that
+/// knows the owner of every cluster. In the end, allocates every cluster and frees everything.
 ///
 /// # Panics
 /// When the property does not hold.

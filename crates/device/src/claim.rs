@@ -1,10 +1,10 @@
-//! One writer per device. The whole process shares one list of the devices in use, so it does not
-//! matter through which pointer a device is reached.
+//! One writer per device: a device that is open for writing has no other user. Readers share a
+//! device.
 //!
-//! A device that is open for writing has no other user; readers share a device. Between processes,
-//! the lock of a [`FileDevice`](crate::FileDevice) ensures the same for those who take it: every
-//! writer, and a reader that asks for it. A pointer to a device, or a wrapper that writes
-//! to it (such as a recorder), counts as that device ([`BlockDevice::identity`]).
+//! The whole process shares one list of the devices in use. A pointer to a device, or a wrapper
+//! that writes to it (such as a recorder), counts as that device ([`BlockDevice::identity`]). The
+//! lock of a [`FileDevice`](crate::FileDevice) keeps other processes away. Every writer takes the
+//! lock; a reader takes it only on request.
 //!
 //! A second list has the files that this process has locked ([`FileClaim`]). Copies of one open
 //! file share its `flock`, so the lock alone would not keep two writers of one process apart.

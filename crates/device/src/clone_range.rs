@@ -17,7 +17,7 @@ struct CloneRange {
 const FICLONERANGE: Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13);
 
 /// Makes `length` bytes of `into`, from byte `to` on, share the storage of `length` bytes of
-/// `file`, from byte `from` on. If it fails, nothing has changed.
+/// `file`, from byte `from` on. After an error, a part of the range may be shared.
 pub(crate) fn clone_range(
     into: impl AsFd,
     to: u64,

@@ -31,8 +31,8 @@ pub enum When {
     Nth(u64),
     /// At the n-th operation of its kind and every later one.
     From(u64),
-    /// At every operation of its kind whose range contains this byte. A flush has no range, so it
-    /// never matches.
+    /// At every operation of its kind whose range contains this byte. A flush has no range, so such
+    /// a fault never strikes a flush.
     Touching(u64),
 }
 

@@ -1,12 +1,14 @@
 //! A device that is a file or a block device, or a part of one: positional reads and writes, hole
 //! punching, advisory lock.
 //!
-//! A writer holds an exclusive `flock` while it lives, so no two of our writers use a file at once.
-//! Copies of one open file share its lock, so a lock also needs a [`FileClaim`]. A writer that
-//! opens a block device by its path also asks the kernel for exclusive use, which fails while the
-//! device is mounted. A file that backs a loop device is never written: the kernel caches what it
-//! has read of the file. A reader takes a shared lock only if it asks for one
-//! ([`FileDevice::lock_for_reading`]).
+//! - A writer holds an exclusive `flock` while it lives, so no two of our writers use a file at
+//!   once. Copies of one open file share its lock, so whoever takes the lock first takes a
+//!   [`FileClaim`].
+//! - A writer that opens a block device by its path also asks the kernel for exclusive use, which
+//!   fails while the device is mounted.
+//! - A file that backs a loop device is not opened for writing. The kernel caches what it has read
+//!   of the file, and would not see our changes.
+//! - A reader takes a shared lock only on request ([`FileDevice::lock_for_reading`]).
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -386,8 +388,8 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// Works if both are files of one file system that can share blocks, and the range consists of
-    /// whole blocks.
+    /// Works if the device is a file beside `file` in a file system that can share blocks, and the
+    /// range consists of whole blocks.
     fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
         self.check_writable("share", offset, length)?;
         // To the ioctl, a length of 0 means everything up to the end of the file.

@@ -162,8 +162,8 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Makes a range hold the content of `file` from its byte `from` on, without a copy: the device
-    /// and the file share the storage until one of them is written to. Returns `false`, with
-    /// nothing changed, if that is not possible. The default always returns `false`.
+    /// and the file share the storage until one of them is written to. Returns `false` if that is
+    /// not possible; the caller then writes the whole range. The default always returns `false`.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`].

@@ -128,8 +128,8 @@ impl MemoryDevice {
         target.flush()
     }
 
-    /// Zeroes a checked range. If the range reaches the end of the device, the last page is dropped
-    /// as a whole.
+    /// Zeroes a checked range. A range that reaches the end of the device is first extended to the
+    /// end of the last page, so that a last page without data need not stay in memory.
     fn drop_range(&self, offset: u64, length: u64) {
         let end = offset + length;
         let end = if end == self.size { end.next_multiple_of(u64_from_usize(PAGE_SIZE)) } else { end };

@@ -139,7 +139,8 @@ impl<D: BlockDevice> Modelled<D> {
         self.clock.lock().trace.as_mut().map(|trace| RequestTrace::new(std::mem::take(trace)))
     }
 
-    /// Whether the device has seek times. An allocator for this device must be configured with it.
+    /// Whether the device has seek times. An allocator for this device must be configured with this
+    /// value.
     #[must_use]
     pub fn is_rotational(&self) -> bool {
         self.clock.lock().driver.is_rotational()

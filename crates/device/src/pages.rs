@@ -5,8 +5,8 @@
 //! costs a few KiB whatever its logical size. A page is *absent* (the owner decides what it reads
 //! as), *zero*, or holds data.
 //!
-//! Invariant: a write to a whole page never needs its old content. For a partial write the page
-//! must be present, unless the owner's absent pages read as zeroes.
+//! The owner's duty: before it writes to a part of a page, it makes the page present, unless its
+//! absent pages read as zeroes. A whole page may be written while it is absent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -30,8 +30,8 @@ struct Shard {
     pages_resident: u64,
 }
 
-/// Spreads stripe numbers by one multiplication. That is enough: the numbers follow from an image's
-/// layout, not from an adversary.
+/// Spreads stripe numbers by one multiplication, which is enough for the numbers that follow from
+/// the layout of an image.
 #[derive(Default)]
 struct StripeHasher(u64);
 

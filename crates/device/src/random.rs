@@ -1,4 +1,5 @@
-//! A small repeatable random sequence (SplitMix64): the crash states of a seed must never change.
+//! A small repeatable random sequence (SplitMix64). It is our own code, so that the crash states of
+//! a seed never change.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 

@@ -1,5 +1,5 @@
-//! A device that records every change and flush, for building the images that a power cut could
-//! have left.
+//! A device that records every change and flush that succeeds, for building the images that a power
+//! cut could have left.
 //!
 //! Changes and flushes are serialised: the log's lock is held while the device below works. So the
 //! log's order is the order of events, and what is before a flush in the log had completed before
@@ -118,7 +118,7 @@ impl<D: BlockDevice> RecorderDevice<D> {
         WriteLog { events: std::mem::take(&mut *self.log.lock()) }
     }
 
-    /// Runs `operation` on the device below and logs `event` if it succeeds.
+    /// Runs `operation` on the device below, and logs `event` if the operation succeeds.
     fn record(&self, event: Event, operation: impl FnOnce(&D) -> Result<()>) -> Result<()> {
         let mut log = self.log.lock();
         operation(&self.below)?;

@@ -1,7 +1,7 @@
 //! The pages of one stripe: bits for the state of each, and the existing data pages in order.
 //!
-//! Images are sparse, and most of their stripes hold one or two pages. Such a stripe allocates
-//! nothing besides its pages.
+//! In a sparse image many stripes hold only one or two pages. Such a stripe allocates nothing
+//! besides its pages.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use smallvec::SmallVec;

@@ -1,5 +1,5 @@
-//! Recorder and faulty device: rebuilt images equal what was written, crash states are exactly the
-//! legal ones, and faults strike where they were placed.
+//! Recorder and faulty device: rebuilt images equal what was written, the crash states of short
+//! logs are exactly the legal ones, and faults strike where they were placed.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

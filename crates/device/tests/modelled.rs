@@ -1,6 +1,5 @@
-//! Devices with modelled times. They reproduce known figures of real devices, none of which is a
-//! parameter of a model. They never change content, take the same time for the same requests, and
-//! obey the laws of queues.
+//! Devices with modelled times. They reproduce known figures of real devices, do not change what is
+//! stored, take the same time for the same requests, and obey the laws of queues.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -300,8 +299,8 @@ fn the_emptiest_block_is_collected() {
     assert!(collected > 1000, "{collected}");
 }
 
-/// Overwriting in order leaves whole blocks of garbage, so nothing is copied. With random writes,
-/// more spare flash means fewer copies. Trimmed pages count as spare flash.
+/// Overwriting in order leaves whole blocks of garbage, so hardly a page is copied. With random
+/// writes, more spare flash means fewer copies. Trimmed pages have the effect of spare flash.
 #[test]
 fn write_amplification_follows_the_spare_flash() {
     let pages = 1 << 14;

@@ -1,8 +1,8 @@
 //! Operations on a bitmap block: bit `n` is bit `n % 8` of byte `n / 8`, set when in use.
 //!
 //! Ranges are half-open bit numbers. Scans go by 64-bit words. A bit or range must not lie past the
-//! bytes: functions panic there, or take the rest of the last word as clear. Bit numbers come from
-//! a verified [`crate::Geometry`], never from disk.
+//! bytes: functions panic there, or take the missing bits as clear. So callers first check what
+//! they read from disk against a verified [`crate::Geometry`].
 
 use core::ops::Range;
 

@@ -56,9 +56,10 @@ struct Waiting {
 /// Where the head is, and how far it reads ahead.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// The end of the requests that the head has served since it was positioned, and when it got
-    /// there. Read-ahead begins there.
+    /// The end of the requests that the head has served since it was positioned. Read-ahead begins
+    /// at this byte.
     byte: u64,
+    /// When the head was at `byte`.
     at: Duration,
     /// Where read-ahead ends; `byte` when nothing is read ahead.
     until: u64,
@@ -136,9 +137,9 @@ impl Hdd {
         byte.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)).min(until).max(byte)
     }
 
-    /// When the head has passed the end of a request that it can serve on its way: a read that
-    /// begins in what it reads now, or a write that begins where the previous request ended. `None`
-    /// if the head has to be positioned.
+    /// The time at which the head passes the end of a request, if it can serve the request without
+    /// being positioned anew; otherwise `None`. It can serve a read that begins in what it has read
+    /// since it was positioned, and a write that begins where the previous request ended.
     fn in_passing(&self, request: &Request, begin: Duration) -> Option<Duration> {
         let Head { byte, at, until, first } = self.head;
         let is_read_on = match request.kind {

@@ -1,5 +1,5 @@
-//! A device at the other end of a network. Many requests are served in parallel. Each takes the
-//! same time, or longer if the line, which all requests share, needs longer for their bytes.
+//! A device at the other end of a network. Many requests are served in parallel. All take the same
+//! time, unless the line needs longer for the bytes. All requests share the line.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -6,10 +6,10 @@
 //! each may be torn at 512-byte sectors. A durable write is optional only while it is in flight:
 //! when it is the last event before the cut.
 //!
-//! Each state before a durable write is also a state with that write in flight. So it is enough to
-//! look at the cuts during each durable write and at the end of each epoch. In addition, there is
-//! one cheap cut right after each write or zeroing, and one at the start of the log: everything
-//! before such a cut is applied.
+//! Only the cuts during each durable write and at the end of each epoch are looked at. A cut at
+//! another moment leaves no other states, because the writes issued after it are optional at the
+//! next of these cuts. In addition, there is one state for each moment right after a write or
+//! zeroing, and one for the start of the log, with all earlier events applied.
 
 use std::fmt;
 
