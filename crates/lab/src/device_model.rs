@@ -26,8 +26,8 @@ pub struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// The text of a model: of the library's model with this name (short or long), or else of the
-    /// file with this name.
+    /// The text of the built-in model with this name (short or long), or else of the file with this
+    /// name.
     ///
     /// # Errors
     /// When no model has the name and no such file can be read.

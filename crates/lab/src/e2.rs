@@ -1,5 +1,5 @@
-//! E2: the three fio jobs under the regular policy and round robin, with and without fio's
-//! preallocation; and two workloads that allocate in parallel, direct appends and churn.
+//! E2: the three fio jobs of the round-robin comparison, with and without fio's preallocation; and
+//! two workloads that allocate in parallel, direct appends and churn.
 //!
 //! The published runs used fio's default: the parent preallocates every file, one after the other,
 //! before a job starts, so nothing is allocated in parallel. The jobs without preallocation are
@@ -25,7 +25,7 @@ const FURTHER: [&str; 2] = ["directappend", "churn"];
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18:scan=optimized"), ("rralloc", "rralloc-v2")];
 
 /// The arms that the reviewers of the round-robin patches asked for, and our own arm. The comments
-/// give the reviewers' names; V1 to V3 are versions of the patches.
+/// describe the arms as the reviewers did; V1 to V3 are versions of the patches.
 const ARMS: [&str; 8] = [
     // Stock, in both scan modes. On the published devices, which are not rotational, the scan is
     // optimised.

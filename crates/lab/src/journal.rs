@@ -68,7 +68,7 @@ pub struct CostRow {
     pub off_cpu_ns: f64,
     /// CPU nanoseconds of an operation with a journal.
     pub on_cpu_ns: f64,
-    /// Transactions committed with the journal on, in one repetition.
+    /// Transactions committed with the journal on, in the first repetition.
     pub commits: u64,
 }
 
@@ -444,8 +444,8 @@ mod tests {
         assert_eq!(sharing.fsyncs, 160);
         assert!(sharing.commits * 3 <= sharing.fsyncs, "{sharing:?}");
         assert!(outcome.cost.iter().all(|row| row.commits > 0 && row.ratio > 0.2), "{:?}", outcome.cost);
-        // Operations take no lock that covers the whole file system, even with a journal; only
-        // commits take such locks.
+        // Even with a journal, fewer than one operation in twenty takes a given lock of the whole
+        // file system. Commits take these locks.
         for row in &outcome.locks {
             assert!(row.covers != "the file system" || row.on < 0.05, "{row:?}");
         }

@@ -1,13 +1,15 @@
 //! Counts the metadata that an operation reads when memory is short: a device that models a small
 //! page cache and records the reads that miss it.
 //!
-//! The most recently used pages count as cached, up to a given number. A page is 4 KiB, or a block
-//! if that is larger. A read of any other page is recorded with its kind. Writes of more than a
-//! page are taken for content and are not cached. The kind of most metadata follows from its
-//! position: the superblock says where the group descriptors are, and they say where bitmaps and
-//! inode tables are. An extent block is recognised by its first bytes, and an indirect block
-//! because it holds nothing but block numbers. Everything else counts as a directory, even file
-//! content. A caller that knows where files have their content leaves those reads out.
+//! A page is 4 KiB, or a block if that is larger. The most recently used pages count as cached, up
+//! to a given number. A read of a page that is not cached is recorded with the kind of the page.
+//! Writes of more than a page are taken for content and are not cached.
+//!
+//! The kind of most metadata follows from its position: the superblock says where the group
+//! descriptors are, and they say where bitmaps and inode tables are. An extent block is recognised
+//! by its first bytes, and an indirect block because it holds nothing but block numbers. Everything
+//! else counts as a directory, even file content. A caller that knows where files have their
+//! content leaves those reads out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;

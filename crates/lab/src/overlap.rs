@@ -184,8 +184,8 @@ mod tests {
         run(&small).unwrap().extents_per_file
     }
 
-    /// In lockstep both kernels make an extent of every block: no group is busy, and the searches
-    /// of all CPUs start at group 0.
+    /// In lockstep both kernels make an extent of nearly every block: no group is busy, and the
+    /// searches of all CPUs start at group 0.
     #[test]
     fn lockstep_interleaves_under_both_kernels() {
         for policy in ["linux-6.16", "linux-6.18"] {

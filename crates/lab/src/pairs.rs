@@ -1,8 +1,8 @@
 //! `lab pairs`: allocate/free pairs in memory, by policy and number of threads.
 //!
 //! After a warm-up in each thread, the wall clock runs from the first thread's start to the last
-//! one's end. CPU time for each pair comes from the scheduler. On a busy machine it still shows
-//! what threads cost each other, when wall-clock figures no longer do.
+//! one's end. CPU time for each pair comes from the scheduler. It shows what threads cost each
+//! other even on a busy machine, where wall-clock figures do not.
 
 pub mod calibrate;
 pub mod worker;
@@ -358,7 +358,7 @@ mod tests {
         assert!(rows[0].shared_locks >= 2.0 && rows[3].shared_locks == 0.0, "{rows:?}");
     }
 
-    /// Under [`Locks::InTurn`] a pair takes as many locks as under [`Locks::Library`].
+    /// Under [`Locks::InTurn`], too, two threads make pairs, and each pair takes two shared locks.
     #[test]
     fn locks_in_turn_serve_all_threads() {
         let arms = ["linux-6.16".to_owned()];

@@ -34,7 +34,7 @@ pub(super) struct Recording {
     pub(super) base: Image,
     pub(super) log: WriteLog,
     pub(super) facts: Facts,
-    /// Names of the performed operations.
+    /// Names of the operations that succeeded.
     pub(super) operations: Vec<&'static str>,
 }
 
@@ -49,7 +49,8 @@ pub(super) struct Setup {
 /// Creates an image, runs `work` on it, and closes it.
 pub(super) fn record(setup: Setup, seed: u64, work: impl FnOnce(&Stage) -> Result<()>) -> Result<Recording> {
     let device = MemoryDevice::new(setup.size);
-    // If a file ever shows space that was never written for it, these stamps reveal that.
+    // Fills the device with stamps that belong to no file. A file in which they appear exposes
+    // blocks that were never written for it.
     device.write_at(0, &stamps(POISON, 0, 0, setup.size))?;
     let mkfs = mkfs::Options { no_discard: true, lazy_itable_init: Some(false), ..setup.mkfs };
     mkfs::format(&device, &mkfs.identity(seed, 1)).context("make the image")?;
@@ -74,8 +75,8 @@ pub(super) const REGULAR: NewInode = NewInode { kind: FileType::Regular, permiss
 pub(super) const DIRECTORY: NewInode =
     NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
 
-/// The context of an operation with root's privileges on a CPU slot. The files that it creates
-/// belong to user `owner` and may hold only that owner's stamps.
+/// The context of an operation on a CPU slot. Files that it creates belong to user `owner` and may
+/// hold only that owner's stamps.
 pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
     OpContext { uid: u32::from(owner), ..context(cpu) }
 }
@@ -90,15 +91,15 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// Factor by which sizes in bytes are larger than with blocks of 1 KiB. It is for sizes that
-    /// need not be the same number of blocks with every block size.
+    /// How many times larger sizes in bytes are than with blocks of 1 KiB. For sizes that may be
+    /// fewer blocks if blocks are large.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// Converts a number of 1 KiB blocks to a number of this image's blocks, for things whose size
-    /// in bytes grows by [`Self::growth`]. With blocks of up to 8 KiB the number stays the same;
-    /// with larger blocks it shrinks.
+    /// Number of blocks for something that takes `blocks` blocks of 1 KiB and grows, in bytes, by
+    /// [`Self::growth`]. The number is the same with blocks of up to 8 KiB, and smaller with larger
+    /// ones.
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }
@@ -115,7 +116,7 @@ impl Stage {
         random
     }
 
-    /// Adds a fact, which holds for every cut from here on.
+    /// Adds a fact that holds for every later cut, until another fact replaces it.
     pub(super) fn note(&self, fact: Fact) {
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         facts.push(fact);
@@ -149,7 +150,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Called after an operation: records the names that it left. For workloads with one thread.
+    /// Records the names of the whole tree. Called after each operation, by workloads with one
+    /// thread.
     pub(super) fn step(&self) -> Result<()> {
         self.note(Fact::Names(walk::names_hash(&walk::of_engine(&self.fs, walk::Files::Named)?)));
         Ok(())

@@ -34,7 +34,7 @@ pub(super) struct Candidate {
 /// The drawn states, in the order of their bases.
 pub(super) struct Sample {
     pub(super) states: Vec<Candidate>,
-    /// States built to find distinct ones.
+    /// States that were built and hashed to find distinct ones.
     pub(super) tried: usize,
     /// States that tear the superblock's own write.
     pub(super) left_out: usize,

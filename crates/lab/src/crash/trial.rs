@@ -23,7 +23,7 @@ pub(super) struct Trial<'a> {
     pub(super) known: usize,
 }
 
-/// The result of a trial: how many cuts of the recovery were judged, and the first fault, if any:
+/// How many cuts of the recovery were judged, and the first fault, if any. A fault is the name of
 /// the judge that found it, and what it found.
 pub(super) type Verdict = (usize, Option<(String, String)>);
 
@@ -31,8 +31,8 @@ pub(super) type Verdict = (usize, Option<(String, String)>);
 type Recovered = RecorderDevice<OverlayDevice<Frozen>>;
 
 impl Trial<'_> {
-    /// Judges an image, and up to `nested` cuts of its recovery. `is_new` says whether no earlier
-    /// cut of a recovery left the same content.
+    /// Judges an image, and up to `nested` cuts of its recovery. A cut is skipped if `is_new`
+    /// returns false for the hash of the image that it leaves.
     pub(super) fn judge(
         &self,
         image: &Image,

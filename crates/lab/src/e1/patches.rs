@@ -18,7 +18,7 @@ const BASE: &str = "linux-6.16:scan=optimized";
 const WHOLE: &str = "linux-6.18:scan=optimized";
 
 /// Each change to the base, with the numbers of its patches. Patches 15 to 17 build on each other.
-/// No kernel had patch 5 without patch 4.
+/// Patch 5 is also tried without patch 4, although no kernel had it so.
 const ALONE: [(&str, &str); 14] = [
     ("1", "busy=skip"),
     ("2", "stream_goal=group-only"),
@@ -174,8 +174,8 @@ fn switched_table(rows: &[Row]) -> Table {
     table
 }
 
-/// Microseconds that an operation waits for each lock and cache line that is waited for most, by
-/// number of CPUs.
+/// A row for each lock and cache line of [`lines`]: the microseconds that an operation waits for
+/// it, by number of CPUs.
 fn bottlenecks(rows: &[Row]) -> Table {
     let whole = wholes(rows);
     let heads = std::iter::once("lock or line, us/op".to_owned())
@@ -209,8 +209,8 @@ pub(crate) fn chart(rows: &[Row]) -> Chart {
     }
 }
 
-/// The locks and cache lines that at least one row waits for most: microseconds an operation, by
-/// number of CPUs.
+/// The locks and cache lines that are among the heaviest of any row ([`waits::heaviest`]), each
+/// with its microseconds an operation by number of CPUs.
 fn lines(rows: &[&Row]) -> Vec<Series> {
     let mut names: Vec<String> = Vec::new();
     for row in rows {

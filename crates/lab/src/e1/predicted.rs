@@ -13,9 +13,9 @@ use crate::runner::Limit;
 
 /// Operations of each worker when no number is given.
 const OPS: u64 = 1000;
-/// The machine for the ratios of the contention table and for append64. The published figures of
-/// these do not name their machine. Of the built-in machines, this one's rate with one worker is
-/// nearest to the published rate.
+/// The machine for the ratios of the contention table and for append64, whose published figures do
+/// not name theirs. Of the built-in machines, this one has the rate of one worker that is nearest
+/// to the published rate.
 const UNNAMED: &str = Machine::NAMES[0];
 
 /// The same machine with workers far from each other: it is not published on which CPUs the workers
@@ -63,8 +63,8 @@ pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
             plans.push(plan(setup, SPREAD, "fallocate2", &ARMS[..1], &workers));
         }
     }
-    // The published figures of both scans are alike, as on a rotational device. There the optimised
-    // scan begins with a linear prefix.
+    // The published figures of both scans are alike. This suggests a rotational device, on which
+    // the optimised scan begins with a linear prefix.
     let append64 = plan(setup, UNNAMED, "append64", &arms, &[APPENDERS]);
     plans.push(Plan { rotational: true, ..append64 });
     plans

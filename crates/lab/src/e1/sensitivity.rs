@@ -1,5 +1,5 @@
 //! How much E1's predictions depend on each constant of a machine: base and patched rate with one
-//! constant halved and doubled, and under other assumptions.
+//! constant halved or doubled, and under other assumptions.
 
 use std::ops::{Div, Mul};
 
@@ -52,7 +52,8 @@ fn constant(name: impl Into<String>, turn: impl Fn(&mut Machine, Change) + 'stat
     Constant { name: name.into(), turn: Box::new(turn) }
 }
 
-/// Every constant of a machine that `fallocate2` uses and that is not zero.
+/// The constants to halve and double: those that `fallocate2` uses and that no built-in machine
+/// sets to zero.
 fn constants(machine: &Machine) -> Vec<Constant> {
     let levels = machine.levels.iter().enumerate().map(|(at, level)| {
         constant(level.what.as_str(), move |machine, change| change.apply(&mut machine.levels[at].move_ns))

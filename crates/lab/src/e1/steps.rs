@@ -11,8 +11,8 @@ use crate::figures::row::Row;
 use crate::machine::Machine;
 use crate::run::{Plan, Setup};
 
-/// One step, and the published operations a second and worker after it: Kunpeng linear, Kunpeng
-/// optimised, AMD linear, AMD optimised.
+/// One step, and the published operations a second of each worker after it, in this order: Kunpeng
+/// linear, Kunpeng optimised, AMD linear, AMD optimised.
 struct Step {
     patch: &'static str,
     turned: &'static str,

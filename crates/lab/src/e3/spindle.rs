@@ -2,9 +2,11 @@
 //! others wait.
 //!
 //! A call reads its metadata blocks one after the other, then reads or writes all runs of its
-//! content at once. It ends when the last of them ends; then its processor time is added. The disk
-//! is a model of the `device` crate, which chooses the next request from its queue when the current
-//! one ends. So a call that arrives in between submits its requests only then.
+//! content at once. It ends when the last of these requests ends, plus its processor time.
+//!
+//! The disk is a model of the `device` crate. When a request ends, the model chooses the next one
+//! from its queue. A call that arrives while a request is served submits its own requests when that
+//! request ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -77,8 +79,8 @@ impl Spindle {
         }
     }
 
-    /// Waits for all calls. Returns the tags and times of those that ended since the last call of
-    /// this function.
+    /// Waits for all calls. Returns the tags and times of those that ended and were not returned
+    /// before.
     pub(super) fn finish(&mut self) -> Vec<(usize, Duration)> {
         self.advance(Duration::MAX);
         assert!(self.calls.is_empty(), "every call ends");

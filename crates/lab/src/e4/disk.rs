@@ -4,13 +4,15 @@
 //! two values calibrated on two published cells:
 //!
 //! - its rate, on pass 2 of ext4's new allocator;
-//! - how fast it positions (seeks and rotation alike), on pass 1 of ext3. If our layout has too few
-//!   seeks to take the published time, this value is that of the model.
+//! - the time that positioning takes (seeks and rotation alike), on pass 1 of ext3. If our layout
+//!   has too few seeks to take the published time, the disk keeps the model's time instead.
 //!
-//! All other cells are predictions. The published seconds of I/O are real minus user and system
-//! time. The model spreads user and system time over the requests: the processor works after each.
-//! Meanwhile the host reads ahead if the next request follows on the disk. For our checker's reads
-//! the disk and the CPU time are the same, so only the order and the amount of the reads differ.
+//! All other cells are predictions.
+//!
+//! The published seconds of I/O are real minus user and system time. In the model, the processor
+//! works after each request for an equal share of the user and system time. If the next request
+//! begins where this one ended, the disk reads ahead meanwhile. The reads of our checker are played
+//! on the same disk with the same CPU time, so only their order and amount make a difference.
 
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ const DISK: &str = "notebook-5400-2009";
 const SEEKS_US: [(&str, f64); 3] =
     [("shortest_seek_us", 1500.0), ("average_seek_us", 12_000.0), ("full_seek_us", 22_000.0)];
 const TURNS_PER_MINUTE: f64 = 5400.0;
-/// Bounds of the search for rate and factor.
+/// Bounds of the search for the rate and for the factor of positioning ([`Values`]).
 const RATES_MB_S: (f64, f64) = (4.0, 2000.0);
 const FACTORS: (f64, f64) = (0.25, 4.0);
 /// Largest relative error of a calibrated cell.
@@ -134,10 +136,11 @@ pub(super) fn passes(of: &[(String, Reads)], bytes: u64, scale: f64) -> Result<V
     asked.iter().zip(of).enumerate().map(play).collect()
 }
 
-/// The calibrated values, and the cells that they reproduce: both cells, if values within the
-/// bounds reproduce both. Otherwise our layout is not the published one. Then the disk positions as
-/// the model does, and only the rate is calibrated; if no rate within the bounds reproduces its
-/// cell, there are no calibrated cells.
+/// The calibrated values, and the cells that they reproduce.
+///
+/// Normally, values within the bounds reproduce both cells. Otherwise our layout is not the
+/// published one. Then the disk positions as the model does, and only the rate is calibrated. If
+/// the best rate within the bounds does not reproduce its cell either, the list of cells is empty.
 fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str, usize)>)> {
     let seconds = |values: Values, (kind, pass): (&str, usize)| -> Result<f64> {
         let asked = asked.iter().find(|asked| asked.kind == kind);
@@ -194,9 +197,10 @@ impl Values {
 }
 
 impl Asked {
-    /// Plays the first `count` passes on one disk, one after the other. The published CPU time is
-    /// spread evenly over the requests, after each of them. If the next request follows on the
-    /// disk, the host has already asked for it. Only the time spent waiting counts.
+    /// Plays the first `count` passes on one disk, one after the other. After each request, the
+    /// processor works for an equal share of the published CPU time of the pass. Before it waits
+    /// for a request, the host already asks for the next one, if that begins where this one ends.
+    /// Only the time spent waiting counts.
     fn played(&self, values: Values, count: usize) -> Result<Vec<DiskPass>> {
         let mut driver = Driver::new(values.model()?.model(self.bytes)?);
         let mut end = 0;

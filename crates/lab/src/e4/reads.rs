@@ -86,8 +86,8 @@ fn is_beginning(line: &str, pass: usize) -> bool {
     line.split_once("write(1, \"").is_some_and(|(_, text)| text.starts_with(&format!("Pass {pass}: Check")))
 }
 
-/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`, or of a line that resumes such a
-/// call of one of several threads.
+/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`. If strace splits a call because
+/// another thread made one meanwhile, this is the line with the call's second half.
 fn of_line(line: &str) -> Option<(u64, u64)> {
     let (call, result) = line.rsplit_once(") = ")?;
     let length: u64 = result.split(' ').next()?.parse().ok()?;

@@ -3,9 +3,9 @@
 //!
 //! The counts that determine what the passes read are the published ones: how many inodes of each
 //! kind there are, how many files are too long for an inode's direct pointers, and how many blocks
-//! directories have (mails have long names). Pass 2 checks symbolic links, devices, pipes and
-//! sockets one by one, so they are grouped as packages create them. Names are made up, and so are
-//! sizes, except their sum.
+//! directories have (mails have long names). Symbolic links, devices, pipes and sockets are grouped
+//! as packages create them, because pass 2 checks them one by one, and reads much more if they are
+//! scattered. Names are made up, and so are sizes, except their sum.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};

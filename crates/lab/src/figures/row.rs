@@ -64,7 +64,7 @@ pub struct Row {
     pub seconds: f64,
     /// Operations a second, all workers together.
     pub ops_per_s: f64,
-    /// Operations a second and worker.
+    /// Operations a second of each worker, on average.
     pub ops_per_s_per_worker: f64,
     /// MiB of file space allocated, written or read a second.
     pub bw_mib_s: f64,

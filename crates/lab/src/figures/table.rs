@@ -66,12 +66,14 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    /// Inserts each column of figures of `other` after this table's column with the same head, or
-    /// at the end if there is none, and adds `named` to its head. If several columns share a head,
-    /// the first goes after the first, the second after the second, and so on. Rows are matched by
-    /// the columns that name them, and rows that only `other` has are added. Published figures are
-    /// not repeated. A column is left out if each of its cells is `-` or equals the cell under the
-    /// same head.
+    /// Adds the columns of figures of `other`, each with `; ` and `named` at the end of its head. A
+    /// column goes after the column of this table with the same head and the columns joined to that
+    /// one, or to the end if there is none. Of several columns with the same head, the first goes
+    /// after the first, the second after the second, and so on.
+    ///
+    /// Rows are matched by the columns that name them; rows that only `other` has are added.
+    /// Published figures are not repeated. A column is left out if each of its cells is `-` or
+    /// equals the cell under the same head.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];

@@ -98,9 +98,9 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores.
-/// Each run of other characters becomes one hyphen, so the name has no dot. If a title is too long
-/// for a file name, the name ends in the title's hash.
+/// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores,
+/// and has one hyphen in place of all other characters between two of these; so the name has no
+/// dot. If a title is too long for a file name, the name ends in the title's hash.
 pub(crate) fn file_name(title: &str) -> String {
     let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");

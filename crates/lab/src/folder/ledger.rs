@@ -52,8 +52,8 @@ struct Place {
 }
 
 impl Drop for Place {
-    /// Closing the file is not enough: if another thread is starting a process, the child shares
-    /// the open file between fork and exec, which would keep the lock for that moment.
+    /// Unlocks the file. Closing it may not be enough: a process that another thread is just
+    /// starting shares the open file, and so the lock, from fork to exec.
     fn drop(&mut self) {
         let _ = flock(&self.cells, FlockOperation::Unlock);
     }

@@ -31,7 +31,7 @@ const REPETITIONS: usize = 51;
 const FOLLOWERS: usize = 4;
 
 /// How long one thread waits before it wakes the other, in nanoseconds, so that the other can fall
-/// asleep. Most waits for a lock are shorter.
+/// asleep.
 const ASLEEP_NS: u64 = 20_000;
 
 /// A machine counts as busy if a median of repetitions is more than this many per cent above the
@@ -205,7 +205,8 @@ enum Turn {
 fn turns(allowed: &[usize], with: Turn) -> u64 {
     let (turn, lock) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let data = [const { Line(AtomicU64::new(0)) }; FOLLOWERS];
-    // A thread that spins at a real-time priority could keep the other from being started.
+    // Both threads start before either spins: at a real-time priority, a spinning thread could keep
+    // the other from starting.
     let both_started = Barrier::new(2);
     let play = |me: u64| {
         let _ = cpus::stay_on(allowed, usize::from(me == 1));

@@ -105,8 +105,8 @@ impl<'a, B: Backend> PairWorker<'a, B> {
 mod tests {
     use super::*;
 
-    /// Every pair leaves the file system as it was. Under linux-6.16 a pair takes a lock that all
-    /// workers share; under the other two policies it takes no such lock.
+    /// After the pairs, as many clusters are free as before. Under linux-6.16 a pair takes a lock
+    /// that all workers share; under the other two policies it takes no such lock.
     #[test]
     fn pairs_leave_nothing_behind() {
         for policy in ["linux-6.16", "linux-6.18", "yard"] {

@@ -18,7 +18,7 @@ struct File {
     path: String,
     inode: InodeNr,
     bytes: Vec<u8>,
-    /// Number of bytes that an fsync has made durable.
+    /// Number of bytes that an fsync or fdatasync has made durable.
     durable: usize,
 }
 

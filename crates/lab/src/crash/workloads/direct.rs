@@ -1,4 +1,4 @@
-//! Direct writes and preallocated blocks: both give a file blocks before its size covers them.
+//! Direct writes and preallocated blocks: both can give a file blocks before its size covers them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,8 +139,7 @@ pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
         }
         let worked = write_in_thread(stage, number);
         if number == 0 || worked.is_err() {
-            // Relaxed suffices: a thread that sees the flag reads nothing that was written before
-            // the flag was set.
+            // Relaxed suffices: the flag only ends a loop and publishes no data.
             done.store(true, Ordering::Relaxed);
         }
         worked

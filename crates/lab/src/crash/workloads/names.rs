@@ -1,4 +1,5 @@
-//! Names and attributes: each operation takes effect completely, and in order.
+//! Names and attributes: after a cut, all operations up to some point have taken effect completely,
+//! and no later one at all.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;

@@ -62,7 +62,7 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
 }
 
 /// The free space consists of single blocks and one long run. So the best place for the next file
-/// is the run that another file has just freed, but this free has not been committed yet.
+/// is the run that another file has just freed, in a transaction that has not committed yet.
 pub(super) fn tight(stage: &Stage) -> Result<()> {
     let mut random = stage.random(7);
     let ctx = context(0);

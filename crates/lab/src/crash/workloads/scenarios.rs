@@ -103,7 +103,7 @@ impl Story<'_> {
         Ok(self.stage.fs.fsync(&context(0), inode)?)
     }
 
-    /// Removes everything and releases all promises.
+    /// Removes the story's directory with all files in it, and releases the promises about them.
     fn clean(&self) -> Result<()> {
         let fs = &self.stage.fs;
         let mut left = vec![(InodeNr::ROOT, self.name.clone(), self.dir, self.name.clone(), false)];

@@ -50,7 +50,8 @@ pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
     })
 }
 
-/// Each thread has its own files in its own directory, and names in the root directory.
+/// Each thread works in its own directory, and also creates and unlinks files in the root
+/// directory.
 pub(super) fn race(stage: &Stage) -> Result<()> {
     together(4, |number| {
         let ctx = owner(number + 1, u32::from(number));
