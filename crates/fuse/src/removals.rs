@@ -11,7 +11,7 @@ use blockyard_sync::{Atomic, AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
 
-/// How long after a removal its space may still become free.
+/// How long after a removal a request without space is tried again.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 /// Pauses between attempts, in milliseconds.
 const PAUSES_MS: [u64; 5] = [1, 4, 16, 64, 250];
@@ -44,8 +44,8 @@ impl Removals {
         last > 0 && u128::from(self.now() - last) < ON_ITS_WAY.as_millis()
     }
 
-    /// Runs an operation that needs space. Repeats it if there is none and a recent removal may
-    /// still free some.
+    /// Runs an operation that needs space. While it finds no space and something was removed
+    /// recently, repeats it, at most once for each of [`PAUSES_MS`].
     pub(crate) fn with_space<T>(&self, mut attempt: impl FnMut() -> Answer<T>) -> Answer<T> {
         let mut done = attempt();
         for pause in PAUSES_MS {

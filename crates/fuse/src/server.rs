@@ -57,7 +57,7 @@ impl Caller {
     }
 
     /// Whether the caller is in a group. The protocol does not transmit supplementary groups, so
-    /// they come from `/proc`. A caller whose groups cannot be read there counts as having none.
+    /// they come from `/proc`. If they cannot be read there, only the caller's `gid` counts.
     fn is_in_group(self, gid: u32) -> bool {
         self.gid == gid || supplementary_groups(self.process).contains(&gid)
     }

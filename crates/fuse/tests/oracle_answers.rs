@@ -115,9 +115,10 @@ fn flags_of_files_and_directories() {
     });
 }
 
-/// A program that sets flags without reading them first leaves out the extents flag. Large files
-/// keep their mapping and the answer is an error, but the other flags are set. For a small file,
-/// Linux's answer depends on where its block happens to be.
+/// Sets the flags of an empty and of a large file without the extents flag, as a program does that
+/// has not read the flags before. Linux refuses to change the mapping of the large file, but sets
+/// the other flag. No small file is tried, because Linux's answer depends on where its block happens
+/// to be.
 #[test]
 fn flags_without_that_for_extents() {
     compare(|root| {
@@ -199,8 +200,8 @@ fn set_id_bits_go_with_whoever_changes_a_file() {
 }
 
 /// On a file without the group's execute bit, the set-group-ID bit stays if whoever changes the
-/// file is in its group, perhaps through a supplementary group. The bit once stayed, whoever
-/// changed the file.
+/// file is in its group, perhaps through a supplementary group. An earlier version let the bit
+/// stay whoever changed the file.
 #[test]
 fn a_set_group_id_bit_without_group_execution() {
     const GROUP: u32 = 5001;
@@ -300,8 +301,8 @@ fn times_beyond_what_inodes_hold() {
     });
 }
 
-/// Inodes of 128 bytes store whole seconds. Once, a time that was set on one was shown with
-/// nanoseconds until the kernel forgot the inode.
+/// Inodes of 128 bytes store whole seconds. Once, a time set on such an inode was shown
+/// with nanoseconds until the kernel forgot the inode.
 #[test]
 fn times_are_as_fine_as_inodes_hold() {
     for size in ["128", "256"] {
@@ -342,8 +343,8 @@ fn capabilities_go_with_the_owner() {
     });
 }
 
-/// `fstrim`: how much is trimmed, that nothing is trimmed twice, which ranges are refused, and who
-/// may trim.
+/// Compares what `fstrim` says: at first, when it runs again at once, after a file was made and
+/// removed, for some ranges and a least length, and for a user who is not root.
 #[test]
 fn free_blocks_told_to_the_device() {
     if !require(&["fstrim"]) {

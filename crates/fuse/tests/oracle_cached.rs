@@ -112,7 +112,8 @@ fn a_file_shows_the_blocks_that_it_got() {
 }
 
 /// On a full image, each file whose fsync succeeded is whole. The kernel ignores a short count from
-/// a write-back, so an fsync once succeeded and the end of the file was lost.
+/// a write-back. So in an earlier version, an fsync could succeed although the end of the file was
+/// lost.
 #[test]
 fn what_fsync_kept_of_a_full_image_is_there() {
     if !can_mount() {
@@ -155,8 +156,9 @@ fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"x", BEYOND).unwrap();
     assert!(too_large(file.sync_all()));
-    // The server notifies the kernel only after it has answered the write-back. A write within the
-    // file that comes before the notification would be kept, with zeroes up to the end of its page.
+    // The server notifies the kernel only after it has answered the write-back. Until then, a write
+    // within the file would be kept, with zeroes up to the end of its page. So the loop writes beyond
+    // the largest size.
     wait_until("a write fails", || too_large(file.write_all_at(b"x", BEYOND)));
     assert!(too_large(file.write_all_at(b"S", 0)), "and the next one, wherever it goes");
     drop(file);

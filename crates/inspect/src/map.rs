@@ -3,10 +3,12 @@
 //!
 //! A group is a row of [`SQUARES_PER_GROUP`] squares (1,024 blocks each with 4 KiB blocks and full
 //! groups). A square counts how many of its clusters are used. The figures are defined as in
-//! the published comparison of round-robin allocation: a square is *used* when any cluster of it
-//! is, a *boundary* is a change between a used and a free square in disk order, a group is *empty*
-//! when none of its squares is used, and the overlap of two maps is the Jaccard index of their used
-//! squares.
+//! the published comparison of round-robin allocation:
+//!
+//! - A square is *used* if any of its clusters is used.
+//! - A *boundary* is a change between a used and a free square, in disk order.
+//! - A group is *empty* if none of its squares is used.
+//! - The *overlap* of two maps is the Jaccard index of their used squares.
 
 mod picture;
 mod render;
@@ -46,9 +48,9 @@ pub struct MapFigures {
 }
 
 impl AllocationMap {
-    /// A map with nothing used. Each square stands for one part in [`SQUARES_PER_GROUP`] of a
-    /// group, rounded up to whole clusters. So the last square of a row may be smaller, and a row
-    /// may have fewer squares.
+    /// A map with nothing used. A group's clusters are divided by [`SQUARES_PER_GROUP`], and
+    /// the quotient, rounded up, is the size of a square. So the last square of a row may be
+    /// smaller, and a row may have fewer squares.
     ///
     /// # Panics
     /// Without groups or without clusters.

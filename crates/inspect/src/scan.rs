@@ -76,7 +76,7 @@ impl ImageScan {
         Self::empty(reader, free).filled(reader, divide_twice, visit)
     }
 
-    /// Counts everything in the image.
+    /// Counts the free space and the files of the image.
     fn filled<E: From<Error>>(
         mut self,
         reader: &Reader,
@@ -339,12 +339,15 @@ pub fn has_content(inode: &Inode) -> bool {
         && (inode.sectors() > 0 || inode.map() == InodeMap::Inline)
 }
 
-/// The records that the first FIEMAP of a file after a mount returns. When Linux reads a node of
-/// the extent tree for the node's first extent, it caches the other extents of the node too, and
-/// joins those that are contiguous and in the same state. The node's first extent is not joined,
-/// and neither are extents that lie in the inode. (Later calls join more extents: see [`Looked`].)
-/// A run of a block map is cut after the direct blocks, and wherever another indirect block begins
-/// to map it. Content in the inode is one record without blocks.
+/// The records that the first FIEMAP of a file after a mount returns. (Later calls may join more
+/// extents: see [`Looked`].)
+///
+/// - Extents in the inode are not joined.
+/// - Of the extents in a node of the tree, the first is not joined. When Linux reads the node for
+///   this extent, it caches the others, and joins those that are contiguous and in the same state.
+/// - A run of a block map is cut after the direct blocks, and wherever another indirect block
+///   begins to map it.
+/// - Content in the inode is one record without blocks.
 ///
 /// # Errors
 /// Errors of the device, and errors for structures that fail a check.

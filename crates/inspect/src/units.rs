@@ -7,13 +7,13 @@ pub fn bytes(count: f64) -> String {
     scaled(count, 1024.0, &["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// As [`bytes`], from KiB.
+/// As [`bytes`], for a count of KiB.
 #[must_use]
 pub fn kib(count: f64) -> String {
     bytes(count * 1024.0)
 }
 
-/// As [`bytes`] per second, from MiB per second.
+/// As [`bytes`], per second, for a rate in MiB per second.
 #[must_use]
 pub fn mib_per_second(rate: f64) -> String {
     match bytes(rate * 1024.0 * 1024.0) {
@@ -22,7 +22,7 @@ pub fn mib_per_second(rate: f64) -> String {
     }
 }
 
-/// A time from microseconds: `400 ns`, `12.3 µs`, `4.00 ms`, `1.20 s`.
+/// A time that is given in microseconds: `400 ns`, `12.3 µs`, `4.00 ms`, `1.20 s`.
 #[must_use]
 pub fn micros(time: f64) -> String {
     scaled(time * 1e3, 1000.0, &["ns", "µs", "ms", "s"])

@@ -1,5 +1,5 @@
-//! The reader on images that the running kernel cannot judge: 64 KiB blocks, the orphan file, and
-//! damage that only a walk finds.
+//! The reader on images that these tests do not compare with a mount: images of some block sizes that
+//! mke2fs filled, the orphan file, and damage.
 
 #![allow(clippy::unwrap_used)]
 

@@ -28,7 +28,8 @@ pub struct Opened {
 pub struct Transfer {
     /// Bypass the cache if offset and length are whole blocks.
     pub is_direct: bool,
-    /// The file loses its set-id bits and capabilities, because this writer may not keep them.
+    /// The writer, if it may not keep the file's set-id bits and capabilities: the write then
+    /// clears them.
     pub unprivileged: Option<Caller>,
     /// The kernel writes back its cache. It ignores a short count, so the write must fail unless
     /// all bytes were written.
@@ -65,7 +66,8 @@ impl Server {
                 is_uncached = true;
             }
         }
-        // The kernel also reads through this handle, to fill the rest of a partly written page.
+        // Every handle can read, because the kernel fills the rest of a partly written page through
+        // the handle of the writer.
         let fs = if is_uncached { self.as_caller(caller) } else { self.as_caching_caller(caller) };
         let file = fs.by_inode().open(id, true, writes)?;
         let what_for = match (writes, is_uncached) {
@@ -109,8 +111,8 @@ impl Server {
         Ok(())
     }
 
-    /// Whether the kernel may cache bytes of a file that it has not written back, because the file
-    /// is open for writing.
+    /// Whether the kernel's cache may hold bytes that were written to a file but not sent to us.
+    /// Returns true while the file is open for writing.
     ///
     /// # Errors
     /// `EBADF`.
@@ -118,16 +120,18 @@ impl Server {
         Ok(self.handles.is_written(self.handles.get(handle)?.id().number))
     }
 
-    /// The inodes of which the kernel may cache bytes that it has not written back.
+    /// The inodes that are open for writing: the kernel's cache may hold bytes of these files that
+    /// were not sent to us.
     #[must_use]
     pub fn written(&self) -> Vec<NodeNr> {
         self.handles.written().into_iter().map(NodeNr::of).collect()
     }
 
     /// Writes `bytes`. Fewer are written only when space runs out or the file reaches its largest
-    /// size. A write-back of the kernel's cache is either complete or fails: the kernel would
-    /// ignore a short count, and a later fsync would promise more than was written. A direct write
-    /// is either complete or fails, too: the kernel would turn a short count into `EIO`.
+    /// size. But two kinds of write return an error if they are not complete:
+    /// - a write-back of the kernel's cache, because the kernel would ignore a short count, and a
+    ///   later fsync would promise more than was written;
+    /// - a direct write, because the kernel would turn a short count into `EIO`.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and errors of the device.
@@ -158,9 +162,9 @@ impl Server {
         Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
     }
 
-    /// Returns the error of an earlier cached write to the file, perhaps by another writer, that
-    /// found no room. During a write the kernel asks for the attributes of the open file, and
-    /// passes this error on to the writer.
+    /// Returns an error if an earlier cached write to the file found no room, even if another
+    /// program made that write. During a write, the kernel asks for the attributes of the open file;
+    /// if this error is the answer, the kernel passes it on to the writer.
     ///
     /// # Errors
     /// `ENOSPC`, once; `EFBIG` until the file's size is set.
@@ -192,7 +196,7 @@ impl Server {
     }
 
     /// Changes the allocation of a range; `mode` is that of `fallocate(2)`. Clears set-id bits and
-    /// capabilities unless the caller is root, as a write does.
+    /// capabilities unless the caller is root.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for unknown modes, and the errors of `fallocate(2)`.

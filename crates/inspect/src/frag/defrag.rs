@@ -56,8 +56,9 @@ impl DefragTotals {
         }
     }
 
-    /// Counts one name of a file, which must be a regular file that is not empty and has a block or
-    /// inline data. Hard links count once per name. Without records, nothing is counted.
+    /// Counts a file under one of its names; a file with several names is counted once for each. It
+    /// must be a regular file that is not empty and has a block or inline data. A file without
+    /// records is not counted.
     pub fn add(&mut self, name: &[u8], records: &[Record]) {
         if records.is_empty() {
             return;
@@ -164,7 +165,8 @@ impl DefragTotals {
         writeln!(out, " This {what} ({}) {verdict} defragmentation.\n Done.", names.whole)
     }
 
-    /// The files with the most excess runs per block, worst first; at most [`RANKED`].
+    /// The files with the most runs per block beyond their best number, worst first; at most
+    /// [`RANKED`].
     #[must_use]
     pub fn worst(&self) -> &[RankedFile] {
         &self.ranked

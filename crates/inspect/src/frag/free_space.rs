@@ -77,8 +77,7 @@ impl FreeSpace {
         Ok(self)
     }
 
-    /// Adds one maximal run of free blocks. Runs must come in ascending order and must not touch
-    /// each other.
+    /// Adds one maximal run of free blocks. Runs must not touch each other.
     ///
     /// # Panics
     /// When the run is empty.

@@ -1,9 +1,9 @@
 //! A map as a picture: SVG for a page.
 //!
-//! A row is a group, or several groups if there are too many for a picture. A long stretch of
-//! groups without content of files is replaced by a line that says which groups they are. If the
-//! map of the files is not known, a long stretch of free groups is replaced. If it is known,
-//! content of files has another colour than metadata.
+//! A row is a group, or several groups if there are too many for a picture. With a map of the
+//! content of files, this content has another colour than metadata, and a long stretch of groups
+//! without it is replaced by a line that says which groups they are. Without such a map, a long
+//! stretch of free groups is replaced.
 
 use std::fmt::Write as _;
 

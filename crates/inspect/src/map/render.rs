@@ -36,9 +36,10 @@ impl AllocationMap {
     }
 
     /// The map as an `<svg>` element with its legend. If `files`, the map of the content of files,
-    /// is given, that content has a colour of its own. Rows fill columns of at most 1000 pixels.
-    /// Four or more consecutive groups without content of files (without `files`: without used
-    /// clusters) become a line of text. In a large image several groups share a row.
+    /// is given, that content has a colour of its own. Rows fill columns that are at most
+    /// 1000 pixels high. Four or more consecutive groups without content of files become a line of
+    /// text; if `files` is not given, four or more without used clusters. In a large image, several
+    /// groups share a row.
     ///
     /// Used squares that are not full are translucent over the `free` rectangle of their row, so a
     /// page can choose the colours of the classes `paper` and `free`.

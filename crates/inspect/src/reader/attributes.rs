@@ -72,8 +72,8 @@ impl Reader {
         Ok(stored)
     }
 
-    /// Reads a value from its value inode. The inode's flag and size and the hashes must match the
-    /// entry.
+    /// Reads a value from its value inode. The inode must be flagged as a value inode, and its size
+    /// and hashes must match the entry.
     fn value_in_inode(&self, owner: &Inode, entry: &RawEntry<'_>) -> Result<Vec<u8>> {
         let damaged = || Corruption::new(CorruptionKind::XattrValueInode).in_inode(owner.number());
         let number = InodeNr::new(entry.value_inode);

@@ -37,7 +37,7 @@ pub struct DirEntry {
 }
 
 impl Reader {
-    /// All entries of a directory in disk order, `.` and `..` included.
+    /// All entries of a directory, block by block in logical order, `.` and `..` included.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], and [`Error::Disk`] for damaged inline data. The walk itself yields
@@ -61,10 +61,13 @@ impl Reader {
         })
     }
 
-    /// All entries of a directory in the order in which Linux lists them. This is by hash, after
-    /// `.` and `..`, under three conditions: the feature dir_index is on; the directory has an
-    /// index or is small enough to get one (inline, or one block); and its names can be hashed
-    /// here. Otherwise it is disk order.
+    /// All entries of a directory in the order in which Linux lists them. This is `.`, `..`, and
+    /// then the other names by hash, if all of this holds:
+    /// - The feature dir_index is on.
+    /// - The directory has an index, or is inline or one block long.
+    /// - Its names can be hashed here.
+    ///
+    /// Otherwise it is the order of [`Self::entries`].
     ///
     /// # Errors
     /// As [`Self::entries`] and its walk, and [`Error::Disk`] for a damaged index root.
@@ -151,8 +154,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether names of this directory can be hashed here. They cannot in case-insensitive
-    /// directories, which hash folded names, or in encrypted ones, which may hash with a key.
+    /// Whether names of this directory can be hashed here. Returns false for case-insensitive
+    /// directories, which hash folded names, and for encrypted ones, which may hash with a key.
     fn can_hash(&self, directory: &Inode) -> bool {
         !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     }
@@ -293,7 +296,7 @@ impl Iterator for DirEntries<'_> {
     }
 }
 
-/// Whether a directory can have this name: it is neither empty nor too long.
+/// Whether a name is neither empty nor too long for an entry of a directory.
 pub(super) fn is_possible_name(name: &[u8]) -> bool {
     !name.is_empty() && u64_from_usize(name.len()) <= u64_from_usize(dirblock::NAME_LEN_MAX)
 }
