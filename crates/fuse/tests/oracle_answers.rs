@@ -117,8 +117,8 @@ fn flags_of_files_and_directories() {
 
 /// Sets the flags of an empty and of a large file without the extents flag, as a program does that
 /// has not read the flags before. Linux refuses to change the mapping of the large file, but sets
-/// the other flag. No small file is tried, because Linux's answer depends on where its block happens
-/// to be.
+/// the other flag. No small file is tried, because Linux's answer depends on where its block
+/// happens to be.
 #[test]
 fn flags_without_that_for_extents() {
     compare(|root| {

@@ -157,8 +157,8 @@ fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
     file.write_all_at(b"x", BEYOND).unwrap();
     assert!(too_large(file.sync_all()));
     // The server notifies the kernel only after it has answered the write-back. Until then, a write
-    // within the file would be kept, with zeroes up to the end of its page. So the loop writes beyond
-    // the largest size.
+    // within the file would be kept, with zeroes up to the end of its page. So the loop writes
+    // beyond the largest size.
     wait_until("a write fails", || too_large(file.write_all_at(b"x", BEYOND)));
     assert!(too_large(file.write_all_at(b"S", 0)), "and the next one, wherever it goes");
     drop(file);

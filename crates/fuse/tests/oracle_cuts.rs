@@ -1,7 +1,7 @@
 //! Power cuts under the mount. The kernel writes through the mount to a device that records writes
-//! and flushes. A cut may lose any part of the unflushed writes. A sample of the states that it could
-//! have left is recovered: one state by us, the next by Linux, the next by e2fsck, and so on. What an
-//! fsync made durable before the cut must be there.
+//! and flushes. A cut may lose any part of the unflushed writes. A sample of the states that it
+//! could have left is recovered: one state by us, the next by Linux, the next by e2fsck, and so on.
+//! What an fsync made durable before the cut must be there.
 
 #![allow(clippy::unwrap_used)]
 

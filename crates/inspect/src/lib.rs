@@ -2,8 +2,8 @@
 //!
 //! [`reader`] reads an image's structures. [`path`] resolves paths, in images and in any other
 //! tree. [`scan`] walks an image once and counts its free space and the extents of its files.
-//! [`frag`] and [`map`] make figures and pictures of the counts. [`units`] and [`xml`] format figures
-//! and labels.
+//! [`frag`] and [`map`] make figures and pictures of the counts. [`units`] and [`xml`] format
+//! figures and labels.
 
 #![forbid(unsafe_code)]
 

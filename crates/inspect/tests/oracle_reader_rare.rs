@@ -1,5 +1,5 @@
-//! The reader on images that these tests do not compare with a mount: images of some block sizes that
-//! mke2fs filled, the orphan file, and damage.
+//! The reader on images that these tests do not compare with a mount: images of some block sizes
+//! that mke2fs filled, the orphan file, and damage.
 
 #![allow(clippy::unwrap_used)]
 

@@ -221,7 +221,8 @@ mod tests {
         }
     }
 
-    /// Files fill the image to the requested share, and later operations keep it near that share.
+    /// After three laps, files were deleted, and the files that are left take about the requested
+    /// share.
     #[test]
     fn a_life_fills_the_image_to_its_share_and_stays_there() {
         let (device, deeds) = aged("mail:3x:85%", GIB / 2, 0);

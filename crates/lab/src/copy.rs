@@ -177,9 +177,10 @@ pub struct CopyOutcome {
 
 impl CopyPlan {
     /// A plan of three copies on an image in memory. The tree fills the image to the published
-    /// share (27 GiB on 818 groups of 128 MiB), with as many commits per copy as in the published
-    /// experiment. A small tree has more space and fewer commits: the image has at least 8 groups,
-    /// and at least 1 MiB is written between two commits.
+    /// share (27 GiB on 818 groups of 128 MiB). A copy has as many commits as a copy of the
+    /// published tree would have with a commit after each [`COMMIT_BYTES`]. A small tree has more
+    /// space and fewer commits: the image has at least 8 groups, and at least 1 MiB is written
+    /// between two commits.
     #[must_use]
     pub fn published(policies: Vec<String>, tree: Tree, seed: u64) -> Self {
         let groups = (tree.bytes() * 818 / (27 * GIB)).max(8);
@@ -262,10 +263,9 @@ impl CopyPlan {
         self.check_ageings()
     }
 
-    /// For an image in memory, refuses an ageing whose requested share of used space (`P%`) leaves
-    /// no room for the copies. Ageing stops where the room for the copies begins, so two such
-    /// ageings with different shares would leave the same image. A profile's default share is only
-    /// an upper limit, and is not checked.
+    /// Refuses an ageing of an image in memory if it asks for a share (`P%`) that leaves no room
+    /// for the copies. Such an ageing would leave that room all the same, so its share would not be
+    /// reached. A profile's default share is only an upper limit, and is not checked.
     fn check_ageings(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes() else { return Ok(()) };
         let needed = count_as_f64(self.room()) / count_as_f64(bytes);
@@ -280,7 +280,7 @@ impl CopyPlan {
         Ok(())
     }
 
-    /// Total number of copies.
+    /// Number of copies under all arms together.
     #[must_use]
     pub fn parts(&self) -> usize {
         let copies = usize_from_u64(u64::from(self.copies));
@@ -609,8 +609,8 @@ mod tests {
     #[test]
     fn a_row_has_the_figures_of_the_image() {
         let mut scan = crate::run::example_scan();
-        // Three groups with one cluster in each square. In the second group one cluster is used,
-        // and all from the seventh on.
+        // Three groups with one cluster in each square. Of the second group, the second cluster and
+        // all from the seventh on are used.
         let mut map = blockyard_inspect::map::AllocationMap::new(3, 32, 32);
         for (first, count) in [(1, 1), (6, 26)] {
             map.add_used(1, first, count);

@@ -64,8 +64,8 @@ pub struct Changes {
 }
 
 /// The permissions of a file after a change of its owner, or a change of its content by a caller
-/// who may not keep the set-id bits. The set-user-ID bit is cleared. The set-group-ID bit stays only
-/// if the file lacks the group's execute bit and `keeps_group` returns true.
+/// who may not keep the set-id bits. The set-user-ID bit is cleared. The set-group-ID bit stays
+/// only if the file lacks the group's execute bit and `keeps_group` returns true.
 fn kept_permissions(permissions: u16, keeps_group: impl FnOnce() -> bool) -> u16 {
     let kept = permissions & !SET_UID;
     let stays = kept & SET_GID == 0 || (kept & GROUP_EXECUTES == 0 && keeps_group());
@@ -84,8 +84,8 @@ impl Server {
     /// Changes attributes and returns the new ones. As on Linux, a change of owner or size clears
     /// the capabilities and the set-id bits of anything but a directory. There are two exceptions:
     /// - If root changes the size but not the owner, the set-id bits stay.
-    /// - On a file without the group's execute bit, the set-group-ID bit stays if the caller is root
-    ///   or in the file's group.
+    /// - On a file without the group's execute bit, the set-group-ID bit stays if the caller is
+    ///   root or in the file's group.
     ///
     /// # Errors
     /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.

@@ -163,8 +163,8 @@ impl Server {
     }
 
     /// Returns an error if an earlier cached write to the file found no room, even if another
-    /// program made that write. During a write, the kernel asks for the attributes of the open file;
-    /// if this error is the answer, the kernel passes it on to the writer.
+    /// program made that write. During a write, the kernel asks for the attributes of the open
+    /// file; if this error is the answer, the kernel passes it on to the writer.
     ///
     /// # Errors
     /// `ENOSPC`, once; `EFBIG` until the file's size is set.

@@ -8,10 +8,10 @@ use blockyard_testkit::tree::{Content, ContentHash, Node, Tree};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Asserts that ext4-view reads from an image the permissions, owners, content, targets of links and
-/// numbers of names that `tree` has. The content of a file is not compared where ext4-view 0.9 is
-/// known to misread it: ext4-view takes a hole in a block map for a damaged pointer, and returns the
-/// old content of blocks that are allocated but not written.
+/// Asserts that ext4-view reads from an image the permissions, owners, content, targets of links
+/// and numbers of names that `tree` has. The content of a file is not compared where ext4-view 0.9
+/// is known to misread it: ext4-view takes a hole in a block map for a damaged pointer, and returns
+/// the old content of blocks that are allocated but not written.
 pub(crate) fn assert_same(image: &Path, tree: &Tree) {
     let reader = Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap();
     let block_maps = !reader.superblock().features().incompat.contains(Incompat::EXTENTS);

@@ -1,17 +1,20 @@
 //! Ageing one image: operations drawn by a profile's rates, performed one after the other.
 //!
-//! The files of a kind take about their share of the space for files. Below that share, a drawn
-//! deletion may become a creation; the more space is left, the more often it does. Above the share,
-//! or when the image is full, creations and appends become deletions. When the image is full, so do
-//! overwrites of sparse files. While a kind has no files, each of its operations is a creation. So
-//! ageing first fills the image, then keeps it near its utilisation.
+//! Ageing first fills the image, then keeps it near its utilisation. Each kind of files has a share
+//! of the space for files. The drawn operation is replaced by another one in these cases:
+//!
+//! - The kind has no files: every operation becomes a creation.
+//! - The kind takes less than its share: a deletion may become a creation, the more often the more
+//!   space is left.
+//! - The kind takes its share, or the image is full: creations and appends become deletions.
+//! - The image is full: overwrites of sparse files become deletions, too.
 //!
 //! Write-back starts when a certain amount of data is dirty, or immediately after each change if
 //! the kind says so. Commits do not follow a clock: one comes after a number of operations, after
 //! an amount of written data, and when an operation finds no space.
 //!
 //! Invariant: the files of a kind form a queue, and the files of a batch are adjacent in it. So a
-//! batch is deleted as a whole, unless the number of operations ends within it.
+//! batch is deleted as a whole, unless the ageing ends within it.
 
 use std::collections::VecDeque;
 
@@ -43,8 +46,8 @@ const OPERATIONS_PER_CPU: u64 = 1000;
 /// Operations between two checks of the image's free space. While the image is full, it is checked
 /// after each operation or batch.
 const LOOK_EVERY: u64 = 256;
-/// Assumed bytes of a block, to estimate what a file takes. With larger blocks the estimate is too
-/// low, which the check of the image's free space corrects.
+/// Assumed bytes of a block, to estimate what a file takes. With larger blocks, the estimate is too
+/// low. Then the check of the image's free space keeps files from taking too much.
 const BLOCK: u64 = 4096;
 
 /// A kind of operation.
@@ -436,8 +439,7 @@ impl Life {
         self.fs.open_inode(inode, true)?;
         let (room, written) = self.write(&ctx, inode, at, length)?;
         if made == Made::Sparse {
-            // An estimate: overlapping pieces are counted twice. The check of the image's free
-            // space corrects it.
+            // An estimate, but at most the size of the file: overlapping pieces are counted twice.
             let more = written.next_multiple_of(BLOCK).min(size.next_multiple_of(BLOCK) - taken);
             let files = &mut self.kinds[number];
             files.files[index].taken += more;

@@ -1,5 +1,5 @@
-//! Ageing profiles: the files of a file system and what is done to them, as data, with the source
-//! of each number.
+//! Ageing profiles: the files of a file system and what is done to them, as data, with the sources
+//! of the numbers.
 //!
 //! A profile is a list of kinds of files. Each has sizes, a share of the space for files, and
 //! rates: how often a file is created, grows, is overwritten, is rewritten under another name, or

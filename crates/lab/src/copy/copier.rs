@@ -30,7 +30,7 @@ const SAMPLES_PER_COPY: usize = 24;
 /// Maximum number of extents that one call of [`FileSystem::extents`] returns.
 const EXTENTS: usize = 4096;
 
-/// The copying processes, and the inodes of the tree that earlier copies made.
+/// The copying processes, and the inodes of the tree that they have made.
 pub(super) struct Copier<'a> {
     plan: &'a CopyPlan,
     policy: Policy,

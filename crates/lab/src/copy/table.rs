@@ -21,7 +21,7 @@ fn share(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.2}"))
 }
 
-/// The published rows, then one for each policy and copy of ours; `None` if there are none of ours.
+/// The published rows, and below them `rows`; `None` if `rows` is empty.
 fn maps(rows: &[&CopyRow]) -> Option<Table> {
     let first = rows.first()?;
     let heads = [
@@ -158,8 +158,8 @@ fn readings(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// The map figures in every manner, with all copies in one cell; `None` if there is only the
-/// unchanged manner.
+/// The map figures of each policy in each manner. A cell has the figures of all copies. `None` if
+/// there is only the unchanged manner.
 fn sensitivity(rows: &[CopyRow]) -> Option<Table> {
     if rows.iter().all(|row| row.variant.is_empty()) {
         return None;
