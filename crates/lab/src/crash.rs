@@ -2,16 +2,16 @@
 //! from each cut.
 //!
 //! A workload runs on the engine with a journal, over a device that records writes and flushes. The
-//! recording gives the images that a power cut could have left: after any write, with any part of
-//! the unflushed writes, in any order, torn at sectors. Each image is recovered by our engine, by
-//! `e2fsck -fy` and by a mount. Each result must pass our checker and `e2fsck -fn`, all three must
-//! be the same tree, and the tree must keep every promise made before the cut. Some recoveries by
-//! our engine are interrupted by a second power cut, and the image is recovered and judged again.
+//! recording gives the images that a power cut could have left. The cut may come after any write,
+//! and may lose, reorder or tear (at sectors) the writes since the last flush. A sample of these
+//! images is judged. Each is recovered by our engine, by `e2fsck -fy` and by a mount. Each result
+//! must pass our checker and `e2fsck -fn`, all three must be the same tree, and the tree must keep
+//! every promise made before the cut. Some recoveries by our engine are interrupted by a second
+//! power cut, and the image is recovered and judged again.
 //!
 //! Key decision: a state is named by its number in a fixed enumeration. So workload, block size,
-//! seed and number reproduce it, if the workload has one thread. Each image is built from the
-//! previous one. All judged states of one workload and block size differ in content, and so do all
-//! judged cuts of their recoveries.
+//! seed and number reproduce it, if the workload has one thread. All judged states of one workload
+//! and block size differ in content, and so do all judged cuts of their recoveries.
 
 mod facts;
 mod image;
@@ -262,7 +262,8 @@ impl Judging<'_> {
         })?;
         let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         shared.failures.sort_by_key(|failure| failure.state);
-        // States are taken in order, so these were judged, even if the first failure ended the run.
+        // If a failure ended the run, the last states were not judged. States are taken in order,
+        // so those before `next` were.
         let judged = &sample.states[..sample.states.len().min(shared.next)];
         Ok(Row {
             workload: self.workload.name.to_owned(),

@@ -58,8 +58,8 @@ impl Timeline {
         f64::from(sum) / 1000.0 / f64::from(blockyard_disk::num::u32_from_usize(part.len().max(1)))
     }
 
-    /// Text with lines of at most `columns` characters. Groups go down; each character is one or
-    /// more samples; `|` marks the end of a part.
+    /// Text with lines of at most `columns` characters. A line stands for one or more groups, and a
+    /// character for one or more samples. `|` marks the end of a part.
     #[must_use]
     pub fn text(&self, columns: usize) -> String {
         let rows = self.groups.min(TEXT_ROWS);

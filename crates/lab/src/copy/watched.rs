@@ -329,7 +329,8 @@ mod tests {
         assert!((device.spread().entropy - 4f64.ln() / 64f64.ln()).abs() < 1e-12);
     }
 
-    /// Garbage collection has to copy every page in use, but no page that was discarded.
+    /// Before garbage collection erases a block, it has to copy the block's pages that are in use,
+    /// but no page that was discarded.
     #[test]
     fn flash_that_is_told_copies_less() {
         let device = Watched::new(Arc::new(MemoryDevice::new(256 * MIB))).unwrap();

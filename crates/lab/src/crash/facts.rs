@@ -4,8 +4,8 @@
 //! A fact is a mark in the log. A fact about a path holds for every cut after it, until another
 //! fact about the path replaces it. Before an operation, the workload widens a fact to everything
 //! that the operation may leave. After an fsync it narrows the fact again. The names of the whole
-//! tree are a fact of their own: a recovered tree must have the names that it had after some
-//! operation, from the last durable operation on.
+//! tree are a fact of their own: a recovered tree must have the names that the tree had after the
+//! last durable operation, or after a later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -176,8 +176,8 @@ fn describe(node: &Node) -> String {
     format!(" ({} bytes, {zeroes} of them 0)", bytes.len())
 }
 
-/// The owner in the stamps that fill the device before mkfs, and so all space that is free when a
-/// workload begins. No file may ever show such a stamp.
+/// The owner in the stamps that fill the device before mkfs. Space that is free when a workload
+/// begins still holds these stamps. No file may ever show one.
 pub(super) const POISON: u16 = 0xFFFF;
 
 /// `len` bytes of the content of file `owner`, from `offset` on. `len` and `offset` are multiples

@@ -106,7 +106,7 @@ fn try_kernel(scratch: &Path) -> Result<()> {
     tried
 }
 
-/// One thread's working directory, where the other judges recover and check images.
+/// One thread's working directory, where e2fsck and the kernel recover images.
 pub(super) struct Bench {
     judges: Judges,
     folder: PathBuf,
