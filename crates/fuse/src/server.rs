@@ -1,10 +1,10 @@
 //! The requests that a kernel sends to a mounted file system, in types of our own. This interface
 //! does not depend on how the requests arrive.
 //!
-//! [`Server`] answers requests one by one, from many threads. It works without a kernel. Of the
-//! protocol it knows only the number of the root directory and the size of a directory entry.
-//! `adapter.rs` feeds it the requests of FUSE. The kernel has checked permissions already, except
-//! some of those for ioctls.
+//! [`Server`] answers requests one by one, from many threads. It works without a kernel, and needs
+//! few details of the protocol, such as the number of the root directory and the size of a
+//! directory entry. `adapter.rs` feeds it the requests of FUSE. The kernel has checked permissions
+//! already, except some of those for ioctls.
 
 mod attributes;
 mod controls;

@@ -344,7 +344,7 @@ fn capabilities_go_with_the_owner() {
 }
 
 /// Compares what `fstrim` says: at first, when it runs again at once, after a file was made and
-/// removed, for some ranges and a least length, and for a user who is not root.
+/// removed, with some ranges and a minimum length, and for a user who is not root.
 #[test]
 fn free_blocks_told_to_the_device() {
     if !require(&["fstrim"]) {

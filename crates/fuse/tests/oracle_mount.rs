@@ -157,7 +157,7 @@ fn bytes_written_before_a_file_became_immutable_are_kept() {
     e2fsck_clean(&place.image);
 }
 
-/// Many threads call fsync together. There is less than one commit for four calls.
+/// Many threads call fsync together. The commits are fewer than a quarter of the calls.
 #[test]
 fn threads_that_fsync_together_share_commits() {
     const THREADS: usize = 64;
@@ -368,7 +368,7 @@ fn a_damaged_inode_hides_no_other_name() {
 
 /// The name of a damaged inode is listed too, and `ls -l`, `cp -a` and `tar` fail. They once left
 /// the name out and returned exit status 0. Files that are made between listings can be read,
-/// although each listing makes the kernel forget the number of the damaged inode.
+/// although a listing makes the kernel forget the number of the damaged inode.
 #[test]
 fn a_damaged_inode_hides_not_even_its_own_name() {
     if !can_mount() || !require(&["debugfs"]) {

@@ -37,8 +37,8 @@ impl Record {
 const NOTHING: Record = Record { logical: 0, physical: 0, length: 0, unwritten: false };
 
 /// The number in `filefrag`'s summary line: the first record, and each record that does not
-/// continue its predecessor. A record continues its predecessor if it is as far from it on disk as
-/// in the file, or if it comes directly after it on disk.
+/// continue its predecessor. A record continues its predecessor if the distance between the two is
+/// the same on disk as in the file, or if the record comes directly after its predecessor on disk.
 #[must_use]
 pub fn filefrag_count(records: &[Record]) -> u64 {
     let mut count = 0;

@@ -397,7 +397,7 @@ impl Life {
         Ok(self.fs.release_inode(ctx, inode, true)?)
     }
 
-    /// Draws a file to change, preferring the newest.
+    /// Draws a file to change. The kind's `newest` says how strongly new files are preferred.
     fn any(&mut self, number: usize) -> usize {
         let files = &self.kinds[number];
         let count = files.files.len();
