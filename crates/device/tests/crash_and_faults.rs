@@ -123,6 +123,21 @@ fn overlapping_writes_arrive_in_either_order() {
     assert_eq!(again, images(&base, &recorder.log(), &plan), "one seed, one set of states");
 }
 
+/// After a durable write returned, older writes to the same sectors can no longer arrive.
+#[test]
+fn a_durable_write_is_not_undone_by_an_older_one() {
+    let base = MemoryDevice::new(SIZE as u64);
+    let recorder = RecorderDevice::new(OverlayDevice::new(&base));
+    (1..=8).for_each(|byte| recorder.write_at(0, &[byte; 512]).unwrap());
+    recorder.write_durable_at(0, &[9; 512]).unwrap();
+    (10..=13).for_each(|byte| recorder.write_at(512, &[byte; 512]).unwrap());
+    let plan = CrashPlan { subsets_max: 4, random_subsets: 200, ..CrashPlan::default() };
+    let seen = images(&base, &recorder.log(), &plan);
+    let later: Vec<&Vec<u8>> = seen.iter().filter(|image| image[1] > 0).collect();
+    assert_eq!(later.iter().map(|image| image[1]).collect::<BTreeSet<u8>>(), (10..=13).collect());
+    assert!(later.iter().all(|image| image[0] == 9), "the durable write is not there");
+}
+
 #[test]
 fn faults_strike_where_they_were_put() {
     let device = FaultyDevice::new(MemoryDevice::new(SIZE as u64));

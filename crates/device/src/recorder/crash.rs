@@ -169,6 +169,17 @@ pub(super) fn states<'a>(events: &'a [Event], plan: &'a CrashPlan) -> impl Itera
     prefixes.chain(cuts(events).into_iter().flat_map(move |cut| cut.states(events, plan)))
 }
 
+/// Whether two events change a byte in common. Discards change nothing here.
+fn overlap(one: &Event, other: &Event) -> bool {
+    let range = |event: &Event| match event {
+        Event::Write { offset, data, .. } => *offset..offset + u64_from_usize(data.len()),
+        Event::Zero { offset, length } => *offset..offset + length,
+        Event::Discard { .. } | Event::Flush | Event::Mark(_) => 0..0,
+    };
+    let (one, other) = (range(one), range(other));
+    one.start.max(other.start) < one.end.min(other.end)
+}
+
 fn changes(event: &Event) -> bool {
     matches!(event, Event::Write { .. } | Event::Zero { .. })
 }
@@ -217,6 +228,7 @@ impl Cut {
             for _ in 0..plan.random_subsets {
                 let mut state = self.state(|_| random.next() & 1 == 1);
                 random.shuffle(&mut state.steps);
+                self.settle_mandatory(&mut state.steps, events);
                 states.push(state);
             }
         }
@@ -236,6 +248,20 @@ impl Cut {
         chosen.sort_unstable();
         let steps = chosen.into_iter().map(|event| Step { event, sectors: None }).collect();
         CrashState { point: self.point, base: self.base, steps }
+    }
+
+    /// Moves each mandatory step behind the steps that were issued before it and overlap it. They
+    /// cannot arrive later: its content was on the device when it completed.
+    fn settle_mandatory(&self, steps: &mut [Step], events: &[Event]) {
+        for &event in &self.mandatory {
+            let is_older = |step: &Step| step.event < event && overlap(&events[step.event], &events[event]);
+            let at = steps.iter().position(|step| step.event == event);
+            if let (Some(at), Some(last)) = (at, steps.iter().rposition(is_older))
+                && at < last
+            {
+                steps[at..=last].rotate_left(1);
+            }
+        }
     }
 
     /// A state in which everything before `torn` arrived, but only some sectors of `torn`. Of the
