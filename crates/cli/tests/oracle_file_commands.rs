@@ -104,8 +104,10 @@ fn trees_come_back_as_they_went() {
     e2fsck_clean(&ours);
     let free = |image: &Path| {
         let text = String::from_utf8(run("dumpe2fs", &["-h", image.to_str().unwrap()]).stdout).unwrap();
-        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-        (line("Free blocks:"), line("Free inodes:"))
+        let number = |name: &str| -> u64 {
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
+        };
+        (number("Free blocks:"), number("Free inodes:"))
     };
     mke2fs(&back, &["-t", "ext4"], "200M");
     let (blocks, inodes) = free(&ours);
