@@ -1,12 +1,12 @@
-//! How long one reader takes to read the files of an image from modelled disks, with nothing
-//! cached: a measure of how files are laid out.
+//! How long one reader takes to read the files of an image from modelled disks, if nothing is
+//! cached at first: a measure of how files are laid out.
 //!
-//! The layout alone determines the requests to the disk: the block of the inode, then its content
-//! in order, with each leaf of the extent tree before the blocks that it maps. Inner nodes and
-//! indirect blocks are left out. A request is at most as long as the host's read-ahead, and the
-//! reader waits for it before it sends the next. Metadata that was read stays in memory. Space that
-//! was fallocated and never written is read as if it had been written, because its writes are still
-//! to come.
+//! The layout alone determines the requests to the disk. For each file or directory, the reader
+//! reads the block of its inode, then its content in order. Before the blocks that a leaf of the
+//! extent tree maps, it reads the leaf. Inner nodes and indirect blocks are left out. A request is
+//! at most as long as the host's read-ahead, and the reader waits for it before it sends the next.
+//! Metadata that was read stays in memory. Space that was fallocated and never written is read as
+//! if it had been written, because its writes are still to come.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -257,8 +257,8 @@ mod tests {
         assert_eq!(runs_of_directories(&[own(&[])]), 0);
     }
 
-    /// Two files of 8 MiB, written in turns of `step` bytes: each is in one run if a step is the
-    /// whole file; otherwise their pieces of `step` bytes alternate.
+    /// The reading of an image with two files of 8 MiB, written in turns of `step` bytes. If a step
+    /// is the whole file, each file is one run. Otherwise their pieces of `step` bytes alternate.
     fn image(step: u64) -> Reading {
         let device = ImageSource::memory(1 << 30, 1).device().unwrap();
         let policy = blockyard_alloc::Policy::parse("linux-6.18:normalise=exact").unwrap();

@@ -1,7 +1,8 @@
 //! `lab run`: one workload over policies and numbers of workers, each cell on its own image.
 //!
-//! A plan is checked as a whole before the first cell runs ([`Plan::check`]): any error in it is
-//! reported before anything is measured or written. Cells run in ABBA order over the repetitions.
+//! A plan is checked as a whole before the first cell runs ([`Plan::check`]), so what is known to
+//! be wrong is reported before anything is measured or written. Cells run in ABBA order over the
+//! repetitions.
 
 mod cell;
 mod image;
@@ -351,8 +352,8 @@ impl Plan {
         limit.unwrap_or(OpenOptions::default().dirty_data_bytes)
     }
 
-    /// What determines the rates of jobs that write, apart from the arms; `None` if the workload
-    /// writes no data.
+    /// The conditions of a workload that writes data, for reports: the image, the limits of dirty
+    /// data, and whether workers end with fsync. `None` if the workload writes no data.
     #[must_use]
     pub fn conditions(&self) -> Option<String> {
         self.workload.writes_data().then(|| {
@@ -377,9 +378,9 @@ impl Plan {
         Some(format!("--cpus {cpus}: workers run on at most {most} of them; the others are idle"))
     }
 
-    /// A warning about an image on which the workload scanswitch measures nothing. If the image has
-    /// one group, or the files fill more than half of it, the largest free chunks of all groups are
-    /// of one order, and both scan modes find the same groups.
+    /// A warning about an image on which the workload scanswitch measures nothing. If the image is
+    /// smaller than two groups, or the files fill more than half of the image, the largest free
+    /// chunks of all groups are of one order. Then both scan modes find the same groups.
     #[must_use]
     pub fn one_order(&self) -> Option<String> {
         let is_switched = matches!(self.workload, Workload::ScanSwitch { .. });
@@ -430,7 +431,7 @@ impl Plan {
         arms * self.workers.len() * blockyard_disk::num::usize_from_u32(self.repeat)
     }
 
-    /// Everything that determines the plan, as text.
+    /// All fields of the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
@@ -658,7 +659,7 @@ mod tests {
         }
     }
 
-    /// Rows are ordered by arm, workers and repetition, whatever the order in which cells ran.
+    /// Rows are ordered by arm and number of workers, whatever the order in which cells ran.
     #[test]
     fn repetitions_of_a_cell_stand_together() {
         let plan = Plan {
@@ -714,9 +715,10 @@ mod tests {
         refused(Plan { image: file(true), ..good() }, "one cell only");
     }
 
-    /// Patch 11 of the Linux 6.17 series keeps the largest-order index up to date while the scan
-    /// mode is off. Without it (`scan_toggle=freeze`) searches look at more index entries, but not
-    /// on images that are too small.
+    /// Patch 11 of the Linux 6.17 series keeps the largest-order index up to date while
+    /// `mb_optimize_scan` is 0. Without that patch (`scan_toggle=freeze`), searches look at more
+    /// index entries. On an image that is too small, the patch makes next to no difference, and the
+    /// plan warns of such an image.
     #[test]
     fn scanswitch_tells_of_an_image_too_small_for_it() {
         let switched = |workers, mib: u64| Plan {

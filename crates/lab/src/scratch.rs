@@ -1,13 +1,14 @@
 //! The lab's scratch directories and what depends on them: images, loop devices, mounts, tracefs
 //! instances.
 //!
-//! Key decision: everything the lab creates belongs to a directory, and each directory has a note
-//! in the state directory (`/run/blockyard` for root). The note is written before anything is
-//! created in the directory, and is locked as long as the process that wrote it lives. Dropping a
-//! [`Scratch`] unmounts, detaches and removes everything that belongs to its directory. If a
-//! process is killed, its notes remain without a lock, so that a later process can clean up
-//! ([`clean_leftovers`]). The state directory also keeps the old values of the kernel's write-back
-//! settings while a comparison with the kernel has stopped periodic write-back ([`settings_note`]).
+//! Key decision: everything temporary belongs to a scratch directory. Dropping its [`Scratch`]
+//! unmounts, detaches and removes all of it. For the case that a process is killed, each scratch
+//! directory has a note in the state directory (`/run/blockyard` for root). The note is written
+//! before the scratch directory is created, and is locked while the [`Scratch`] exists. A note
+//! without a lock tells a later process what to clean up ([`clean_leftovers`]).
+//!
+//! The state directory also keeps the old values of the kernel's write-back settings while a
+//! comparison with the kernel has stopped periodic write-back ([`settings_note`]).
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Write};

@@ -27,10 +27,12 @@ pub const GIB: u64 = 1 << 30;
 /// Number of files that a worker of [`Workload::Churn`] keeps.
 pub const FILES_KEPT: u64 = 64;
 
-/// A workload with its sizes in bytes. Most are from published measurements of ext4's allocator.
-/// Reviewers of the patches for round-robin allocation asked for two more (`DirectAppend`,
-/// `Churn`). The others are variants of ours (`ScanSwitch`, and the fio jobs that read or that
-/// write at random).
+/// A workload with its sizes in bytes.
+///
+/// - `Fallocate2`, `Append64`, and the fio jobs that write in ascending order are from published
+///   measurements of ext4's allocator.
+/// - Reviewers of the patches for round-robin allocation asked for `DirectAppend` and `Churn`.
+/// - `ScanSwitch`, and the fio jobs that read or that write at random, are variants of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to
@@ -71,7 +73,8 @@ pub enum Workload {
         /// Bytes of one append.
         step: u64,
     },
-    /// Buffered writes or reads of one file for each worker, over and over until the time is up.
+    /// Buffered writes or reads of one file for each worker, over and over until the cell's limit
+    /// is reached.
     Fio(FioJob),
 }
 
@@ -464,7 +467,7 @@ pub(crate) mod tests {
     }
 
     /// Each file grows to its size, is made durable and closed. After that, if there are more than
-    /// 64 files, one of them is deleted. `fill` only completes the last file.
+    /// 64 files, one of them is deleted. `fill` completes the last file and creates no other.
     #[test]
     fn churn_deletes_what_it_created_before() {
         let log = steps(&Workload::Churn { size: 8 * KIB, step: 4 * KIB }, 1000);
@@ -527,8 +530,8 @@ pub(crate) mod tests {
         assert_eq!(steps(&Workload::Fio(job), 1)[1], "0 write 0 4096");
     }
 
-    /// As with fio's random map, each block is visited once before any is visited again. The same
-    /// worker always has the same order.
+    /// As with fio's random map, each block is visited once before any is visited again. Two passes
+    /// have different orders, but a second run of the worker repeats both.
     #[test]
     fn random_jobs_visit_every_block_once_a_pass() {
         let workload = Workload::Fio(FioJob {

@@ -51,7 +51,7 @@ const VIRTUAL_CPUS: u32 = 96;
 /// give this number.
 const OPS: u64 = 1000;
 const LIVES: [&str; 3] = ["mail", "build", "database"];
-/// What runs on each of [`DEVICES`]: the workloads that write data.
+/// The workloads that run on each device.
 const ON_DEVICES: [&str; 5] = [
     "seqwrite:fallocate=none",
     "smallfiles:fallocate=none",

@@ -73,7 +73,7 @@ probe().then(seen => JSON.stringify(seen), error => JSON.stringify({ error: Stri
 });
 "#;
 
-/// Names under which Chromium is installed.
+/// Names under which Chromium or Chrome is installed.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// Renders the page and returns the results of [`PROBE`]. A busy machine may need several tries:
@@ -223,7 +223,7 @@ fn texts_are_inside(picture: &Value) {
     }
 }
 
-/// No two texts overlap.
+/// No two texts overlap by more than two units in height.
 fn texts_are_apart(picture: &Value) {
     let texts = picture["texts"].as_array().unwrap();
     let sides = |text: &Value, start: &str, length: &str| {
@@ -245,8 +245,8 @@ fn texts_are_apart(picture: &Value) {
     }
 }
 
-/// Each policy has a line of more than 200 units, painted in its colour, and its name is in the
-/// chart.
+/// A chart has three lines of more than 200 units, the name of each policy, and pixels of each
+/// policy's colour.
 fn charts(pictures: &[Value]) {
     for chart in pictures {
         let names: Vec<&str> =
@@ -261,7 +261,8 @@ fn charts(pictures: &[Value]) {
         assert!(lines.iter().all(|line| number(line) > 200.0), "{}", chart["title"]);
         for colour in ["0,114,178", "213,94,0", "0,158,115"] {
             let pixels = chart["colours"][colour].as_u64().unwrap_or(0);
-            // The mark in the legend alone has 144 pixels; lines may hide one another.
+            // The mark in the legend alone has 144 pixels. More is not demanded, because lines may
+            // hide one another.
             assert!(pixels >= 100, "{}: {pixels} pixels of {colour}", chart["title"]);
         }
     }
@@ -301,7 +302,7 @@ fn maps(whole: &Run, pictures: &[Value]) {
             .filter(|(colour, _)| !is_grey(colour))
             .map(|(_, pixels)| pixels.as_u64().unwrap())
             .sum();
-        // No two squares of the map and its legend overlap.
+        // They are equal only if no two squares of the map and its legend overlap.
         assert_eq!(painted, coloured_area(&named.svg()), "{}", named.title);
         let shown = (0..named.map.groups()).filter(|&group| named.map.used_in(group) > 0).count();
         assert!(painted > u64::try_from(shown).unwrap(), "{}: {shown} groups hold something", named.title);

@@ -7,8 +7,9 @@ use std::ops::Range;
 /// How many earlier offsets and ends of ranges may be drawn again.
 const RECENT: usize = 16;
 
-/// A draw near the beginning of a file is at most this many steps from it. A step is a number of
-/// bytes, such as a block, whose multiples are edges. A short length has at most as many steps.
+/// The largest small multiple of a step. A step is a number of bytes, such as a block, whose
+/// multiples are edges. Small multiples are drawn as offsets near the beginning of a file, and as
+/// lengths.
 const NEAR: u64 = 8;
 
 /// Draws ranges of one file. It remembers the last offsets and ends of ranges that it drew, so that

@@ -1,8 +1,10 @@
 //! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
-//! The journal's inode is mapped by extents or indirect blocks. If the inode is unusable, the
-//! superblock's copy of its map and size is used instead, if that is usable. The copy is also used
-//! if the inode's map contains a block of a bitmap or inode table and the copy's map does not.
+//! The journal's inode is mapped by extents or indirect blocks. The superblock's copy of its map
+//! and size is used instead, if the copy is usable, in two cases:
+//!
+//! - The inode is unusable.
+//! - The inode's map contains a block of a bitmap or inode table, and the copy's map does not.
 
 use std::collections::BTreeSet;
 
@@ -221,10 +223,12 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Looks up every log block in turn, and reads each indirect block once. A pointer to an
-    /// indirect block that was read before is refused here, unless it is the block that was read
-    /// last at the same level of the path. Then the caller refuses the map: a block is mapped
-    /// twice, or an indirect block is also mapped.
+    /// Looks up every log block in turn, and reads each indirect block once: of each level of the
+    /// path, the block read last is kept. A pointer to any other indirect block that was read
+    /// before is refused.
+    ///
+    /// Two pointers in a row to one indirect block are not noticed here. But then a block is mapped
+    /// twice, or is both an indirect block and mapped, and the caller refuses the map.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

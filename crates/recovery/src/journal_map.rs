@@ -1,5 +1,5 @@
-//! The map from log blocks to blocks of the device. It has no holes and no overlaps, and does not
-//! change once the log is read.
+//! The map from log blocks to blocks of the device. It has no holes and no overlaps, and never
+//! changes.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ impl JournalMap {
         Self { by_place: runs.clone(), runs }
     }
 
-    /// Checks that no two runs overlap on the device.
+    /// A map of these runs. Fails if two of them overlap on the device.
     pub(crate) fn new(runs: Vec<Run>) -> Result<Self, Corruption> {
         let mut by_place = runs.clone();
         by_place.sort_unstable_by_key(|run| run.physical);

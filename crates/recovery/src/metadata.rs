@@ -1,5 +1,5 @@
-//! Checks that a journal shares no block with superblocks, group descriptors, bitmaps or inode
-//! tables. A commit would overwrite them, and a replay would read them as log records.
+//! Checks that a journal shares no block with group heads, bitmaps or inode tables. A commit would
+//! overwrite them, and a replay would read them as log records.
 
 use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::{BlockCount, BlockNr, Corruption, CorruptionKind, GroupNr, Superblock};
@@ -11,7 +11,8 @@ fn shared(block: BlockNr) -> Corruption {
     Corruption::new(CorruptionKind::JournalMapping).in_block(block)
 }
 
-/// Fails if a journal block holds a superblock (or a copy of it) or group descriptors.
+/// Fails if a journal block belongs to a group head: to a superblock (or a copy of it), to group
+/// descriptors, or to blocks reserved for more descriptors.
 pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
     let geometry = sb.geometry();
     for run in map.runs() {
@@ -19,8 +20,8 @@ pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Co
         let groups = geometry.group_of(run.start).raw()..=geometry.group_of(last).raw();
         for group in groups.map(GroupNr::new) {
             let head = sb.head(group).blocks();
-            // A group without superblock copy and descriptors has an empty head, which may well lie
-            // inside a run.
+            // A group without superblock copy and descriptors has an empty head. It shares no block
+            // even if its position is inside a run.
             if !head.is_empty() && head.start < run.end && run.start < head.end {
                 return Err(shared(head.start));
             }

@@ -12,7 +12,7 @@ pub enum JournalState {
     /// RECOVER is clear and the log is empty.
     Clean,
     /// RECOVER is set and the log is empty, as after a crash right after a checkpoint. There is
-    /// nothing to replay; recovery only clears the flag.
+    /// nothing to replay; recovery clears the flag.
     FlagOnly,
     /// RECOVER is set and the log is not empty: committed transactions may have to be replayed.
     NeedsReplay,

@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(CHARTS.map(|(_, value)| bars(&two, value)[0].1), [4e6, 3.0, 3.75, 5.0]);
     }
 
-    /// A regression: the page showed the table of where time goes twice for each machine of e1.
-    /// With --sensitivity each of a hundred machines had tables and plots of its own.
+    /// Regressions: for each machine of e1, the page showed the table "where time goes" twice. With
+    /// --sensitivity, each of a hundred machines had tables and plots of its own.
     #[test]
     fn what_an_experiment_shows_is_not_shown_again() {
         let on = |machine: &str, workers| {

@@ -20,7 +20,7 @@ use crate::scratch::Scratch;
 use crate::target::engine::context;
 use crate::workload::MIB;
 
-/// A tmpfs that every Linux has.
+/// Where Linux distributions mount a tmpfs.
 const TMPFS: &str = "/dev/shm";
 
 /// Where the image of each cell comes from.
@@ -64,8 +64,8 @@ pub(crate) enum CellDevice {
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
 
-/// The space that this many bytes of files need, with blocks of extent trees (one for some 340
-/// extents) and what the file system reserves for itself.
+/// An estimate of the space that this many bytes of files need, with the blocks of their extent
+/// trees and with what the file system reserves for itself.
 pub(super) const fn with_mapping(bytes: u64) -> u64 {
     bytes + bytes / 64 + 4 * MIB
 }

@@ -25,7 +25,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether no judge found anything.
+    /// Whether no judge found an error.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.check_errors == 0 && self.e2fsck_clean != Some(false)

@@ -1,11 +1,11 @@
 //! `--beside kernel`: the same workload on the running kernel, on an image on tmpfs that is mounted
 //! through a loop device.
 //!
-//! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores the terminal's
-//! signals and reads commands (`mount`, `unmount`) from its standard input. When the input ends, it
-//! unmounts everything and restores the kernel's limits of dirty data. The input is a pipe from
-//! this process, so it ends with the cell, after an error or a panic, and also when this process is
-//! interrupted or killed.
+//! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores SIGINT,
+//! SIGTERM, SIGHUP and SIGQUIT, and reads commands (`mount`, `unmount`) from its standard input.
+//! When the input ends, the keeper unmounts everything and restores the kernel's limits of dirty
+//! data. The input is a pipe from this process. So it ends when the cell ends, even by an error or
+//! a panic, and when this process is killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -221,8 +221,8 @@ struct Keeper {
     words: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     folder: PathBuf,
-    /// The scratch directory of `folder`. Its note lets a later process clean up after a killed
-    /// keeper.
+    /// The scratch directory whose path is `folder`. Dropping it removes what a killed keeper left;
+    /// if this process is killed too, a later process does that.
     _scratch: Scratch,
 }
 
@@ -298,7 +298,7 @@ impl Counters {
         Ok(Self(PathBuf::from(format!("/proc/fs/ext4/{name}/mb_stats"))))
     }
 
-    /// Number of searches that ended at each criterion.
+    /// Number of searches that succeeded under each criterion.
     fn hits(&self) -> Result<BTreeMap<&'static str, u64>> {
         let text = fs::read_to_string(&self.0).with_context(|| self.0.display().to_string())?;
         Ok(hits_of(&text))

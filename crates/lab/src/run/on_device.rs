@@ -2,9 +2,11 @@
 //!
 //! An operation takes the time it waits for the device plus CPU time: [`OPERATION`] and the copying
 //! of its bytes. CPUs work in parallel, so the clock advances only by the CPU time divided by the
-//! number of busy CPUs. Content is zeroes, which a device in memory does not store. Metadata reads
-//! of an operation are counted by kind; the engine's own cache is bounded ([`CACHE_BYTES`]).
-//! Nothing depends on a clock of this machine: the same command gives the same row.
+//! number of busy CPUs. Nothing depends on a clock of this machine: the same command gives the same
+//! row.
+//!
+//! Content is zeroes, which a device in memory does not store. The metadata reads of each operation
+//! are counted by kind, and the engine's own cache of metadata is bounded ([`CACHE_BYTES`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -145,7 +147,7 @@ impl DeviceStack {
         Ok((measured, workers))
     }
 
-    /// Records an operation of a worker that began at `before`.
+    /// Records an operation that `worker` began at `before`.
     fn note(
         &mut self,
         measured: &mut Measured,

@@ -57,8 +57,8 @@ impl Plan {
         self.check_aged()
     }
 
-    /// Refuses an aged file system on which the workers could run out of space, or which would be
-    /// smaller than the fresh one.
+    /// Refuses an aged file system on which the workers could run out of space, or whose last group
+    /// is not whole.
     fn check_aged(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes().filter(|_| self.aged.is_some()) else { return Ok(()) };
         // The modelled file system has whole groups only. If the last group of the image were not
@@ -85,15 +85,17 @@ impl Plan {
 
     /// Bytes that the workers of the largest cell may allocate before a commit.
     ///
-    /// What the workers truncate is free only after a commit, and most cells end before the first
-    /// commit. So this counts the operations of the warm-up, and all measured operations that the
-    /// CPUs can do before the first commit. In the warm-up, a worker may be ahead of the others: by
-    /// a cycle, or, on a CPU that several workers share, by a turn. After a commit the remaining
-    /// files take no more space than is counted for the warm-up.
+    /// What the workers truncate is free only after a commit. So for workloads that truncate, two
+    /// parts are added:
     ///
-    /// A machine whose `operation_ns` is 0 charges for lines and locks only. It is then unknown how
-    /// many operations fit into a turn, or into the time until a commit. So turns are left out, and
-    /// all operations of the plan count.
+    /// - **Warm-up:** two cycles of each worker, because a worker may be a cycle ahead of the
+    ///   others. On CPUs that several workers share, it may be a turn ahead: if a turn is longer
+    ///   than two cycles, the turn counts.
+    /// - **Measurement:** the operations that the CPUs can do before the first commit, but no more
+    ///   than the plan has.
+    ///
+    /// If the machine's `operation_ns` is 0, it is unknown how many operations fit into a turn, or
+    /// into the time until a commit. Then turns are left out, and all operations of the plan count.
     pub(super) fn space_before_commit(&self) -> u64 {
         let (Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step }) = self.workload
         else {
@@ -214,7 +216,7 @@ impl<'t> Tally<'t> {
         }
     }
 
-    /// Counts an operation that began during the measurement.
+    /// Counts an operation if it began during the measurement.
     fn count(&mut self, bytes: u64, before: u64, now: u64) {
         let Some(began) = self.began_ns.filter(|began| *began <= before && !self.is_over) else { return };
         self.measured.ops += 1;
@@ -560,8 +562,8 @@ mod tests {
         assert_eq!(target.allocator.free_runs(), (scan.free.extents(), scan.free.blocks()));
     }
 
-    /// Truncated blocks are free only after a commit, so ageing leaves room for all blocks that are
-    /// allocated before.
+    /// Truncated blocks are free only after a commit. So the space that ageing leaves is computed
+    /// from all blocks that the workers may allocate before the first commit.
     #[test]
     fn a_life_leaves_room_for_what_is_allocated_before_a_commit() {
         let plan = plan(&["yard"], &[96], 1000);
@@ -610,8 +612,8 @@ mod tests {
         }
     }
 
-    /// If a commit did not wait, it would free clusters while an operation in flight still merges
-    /// its own freed clusters with them.
+    /// If a commit did not wait for open operations, it would free clusters while an operation
+    /// still merges its own freed clusters with them.
     #[test]
     fn commits_wait_for_the_operations_of_their_transaction() {
         let policies = ["linux-6.16", "linux-6.18", "linux-6.18:freed_merge=after", "yard"];
@@ -730,8 +732,7 @@ mod tests {
         assert_eq!(text(&row), text(&appended(6, 2)), "it repeats to the byte");
     }
 
-    /// The number of CPUs determines the allocator's goals and counters, even if some CPUs are
-    /// idle.
+    /// A cell may have more CPUs than workers. Its row names all CPUs, also the idle ones.
     #[test]
     fn idle_cpus_belong_to_the_machine() {
         let row = appended(2, 6);
@@ -739,8 +740,7 @@ mod tests {
         assert!(row.ops > 0);
     }
 
-    /// While files grow side by side, groups' locks are held for the longer time that is calibrated
-    /// for append64.
+    /// In append64, groups' locks are held for at least the time that is calibrated for append64.
     #[test]
     fn appending_has_its_own_time_under_the_lock() {
         let row = appended(1, 1);

@@ -60,7 +60,7 @@ impl EngineTarget {
     }
 
     /// Opens an image so that the operations between two calls of [`Target::next_round`] count as
-    /// simultaneous. One thread must drive it. `options.events` is replaced.
+    /// simultaneous. One thread must drive the target. `options.events` is replaced.
     ///
     /// # Errors
     /// Those of the image or its device.

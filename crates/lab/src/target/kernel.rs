@@ -18,8 +18,8 @@ pub struct KernelTarget {
 }
 
 impl KernelTarget {
-    /// A target in an existing directory. Worker `k` is pinned to the `k`-th of the CPUs that the
-    /// calling thread may use, starting over after the last.
+    /// A target in an existing directory. A worker's thread with CPU slot `k` is pinned to the
+    /// `k`-th of the CPUs that the calling thread may use, starting over after the last.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { directory: directory.to_path_buf(), cpus: crate::cpus::allowed() }

@@ -1,11 +1,10 @@
-//! A target in virtual time. Only the allocator is real. Constants and one shared cache line stand
-//! for everything around it.
+//! A target in virtual time, in which only the allocator is real.
 //!
-//! The allocator is the real one under the policy of the cell, with all its locks, goals, indexes,
-//! frees and commits. Around it are the machine's constants: the computation of an operation, and
-//! changes to one line that all operations of a file system share, like handles of a journal. An
-//! allocation is marked in the on-disk bitmap under its group's lock, as in Linux; freed clusters
-//! wait for the commit.
+//! The allocator runs under the policy of the cell, with all its locks, goals, indexes, frees and
+//! commits. Two costs, constants of the machine, stand for everything around it: the computation of
+//! an operation, and changes to one cache line that all operations share, like the handles of a
+//! journal. An allocation is marked in the on-disk bitmap under its group's lock, as in Linux.
+//! Freed clusters wait for the commit.
 //!
 //! An operation belongs to the transaction that runs when the operation begins. A commit closes
 //! that transaction, and waits until all its operations have ended. Operations that begin meanwhile
@@ -199,7 +198,7 @@ impl ModelledTarget {
 
     /// Runs one operation: `inner` between the two halves of the work that surrounds it. The time
     /// of that work is drawn uniformly around the machine's constant. If all workers took the same
-    /// time, they would fall into step and never contend for a lock.
+    /// time, they could fall into step and hardly contend for locks.
     fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce(TxnId) -> R) -> R {
         let half = |part: u64, shared: u32| {
             Virtual::work(part);

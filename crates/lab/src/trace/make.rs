@@ -245,7 +245,8 @@ mod tests {
                 _ => {}
             }
         }
-        // A worker's part is itself a trace of the kind.
+        // A worker's part is as long as a trace that is made from its share, and its directory is
+        // one more line.
         let alone = make("mixed", &Recipe { ops: 500, space: 32 << 20, workers: 1, ..recipe }).unwrap();
         assert_eq!(lines.iter().filter(|line| line.worker == 0).count(), alone.len() + 1);
     }

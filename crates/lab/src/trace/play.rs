@@ -17,8 +17,9 @@ pub trait Player {
     /// Performs one line.
     ///
     /// # Errors
-    /// Only when playing cannot continue at all: the trace uses the number of a file that it never
-    /// opened, or the mount is lost. An operation that the file system refuses is an [`Outcome`].
+    /// Only when playing cannot continue, as when the trace uses the number of a file that it has
+    /// not opened, or when the mount is lost. An operation that the file system refuses is an
+    /// [`Outcome`].
     fn play(&mut self, line: &Line) -> Result<Outcome>;
 }
 

@@ -85,8 +85,8 @@ fn is_unsupported(error: &anyhow::Error) -> bool {
         || error.downcast_ref() == Some(&rustix::io::Errno::OPNOTSUPP)
 }
 
-/// Creates the worker of a job on a file that is ready. For a job that reads, the file is laid out
-/// and made durable first. `index` selects the order of random operations.
+/// Creates the worker of a job on an open file. For a job that reads, the file is laid out and made
+/// durable first. `index` selects the order of random operations.
 ///
 /// # Errors
 /// Those of the target.

@@ -1,10 +1,10 @@
 //! The rates of all policies over all cells with threads on fresh images, and what chance alone
 //! would give.
 //!
-//! The rate of a cell varies by a fifth or more between repetitions, and the fastest of nine
-//! policies is partly lucky. So a table divides each policy's rate by that of the fastest other
-//! policy, and takes the geometric mean over the cells. A note says what the ratios would be if all
-//! policies were equal.
+//! The table divides each policy's rate in a cell by that of the fastest other policy, and takes
+//! the geometric mean over the cells. But the rate of a cell can vary by a fifth or more between
+//! repetitions, and the fastest of nine policies is partly lucky. So a note says what the ratios
+//! would be if all policies were equal.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use rand::seq::IndexedRandom;
@@ -180,8 +180,8 @@ mod tests {
         rows.push(Row { interleave: Interleave::Overlap, ..row("yard", 2, 1.0) });
         rows.push(Row { state: "mail".into(), ..row("yard", 2, 1.0) });
         let table = table(&rows).unwrap();
-        // The two ratios of each policy are 0.9 and 2 (their geometric mean is the root of 1.8),
-        // 100 / 90 and 0.25, and 0.1 and 0.5.
+        // Each policy has two ratios. Those of yard are 0.9 and 2, and their geometric mean is the
+        // root of 1.8. Those of rralloc are 100 / 90 and 0.25, those of best-fit 0.1 and 0.5.
         let expected = [
             ["yard", "1.34", "0.9000", "1", "1"],
             ["rralloc", "0.5270", "0.2500", "1", "1"],
@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// Without scatter, equal policies have the same rate. With scatter, the fastest of nine others
-    /// is usually faster than the tenth.
+    /// is usually faster than yard.
     #[test]
     fn equal_policies_are_not_all_the_fastest() {
         let cell = |rates: [f64; 4]| {

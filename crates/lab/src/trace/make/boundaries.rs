@@ -99,8 +99,8 @@ pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     while pen.wants_more() {
         let file = rng.random_range(0..files.len());
         files[file].step(pen, rng);
-        // Now and then the file's space is freed, because the extent tree of a sparse file takes
-        // more space than its data.
+        // Now and then the file is truncated to nothing, so that it and its extent tree do not grow
+        // for ever.
         if rng.random_range(0..100) == 0 {
             files[file].size = 0;
             pen.op(Op::Ftruncate { fd: files[file].fd, len: 0 });
@@ -108,8 +108,8 @@ pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Draws ranges of a file for the random kinds: within its first `reach` bytes (or one byte more),
-/// mostly at edges, with blocks of 4 KiB.
+/// The source of ranges of a file for the kinds `random-sparse` and `mixed`. Ranges are within the
+/// file's first `reach` bytes (or one byte more), mostly at edges, with blocks of 4 KiB.
 pub(super) fn ranges_up_to(reach: u64) -> Ranges {
     Ranges::new(Edges::extents(4 * KIB).up_to(reach))
 }

@@ -69,8 +69,8 @@ pub(super) fn untar(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.op(Op::Sync);
 }
 
-/// Directories that grow until they have an index (htree). On average, two names are added for each
-/// name that is removed.
+/// Directories that grow: on average, two names are added for each name that is removed. With
+/// enough operations, they get an index (htree).
 pub(super) fn directories(pen: &mut Pen, rng: &mut ChaCha8Rng, _: &Recipe) {
     let roots = ["/wide", "/long", "/deep"];
     roots.iter().for_each(|root| pen.mkdir(root));

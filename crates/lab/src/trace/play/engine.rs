@@ -2,8 +2,8 @@
 //! keeps the open files.
 //!
 //! What a kernel takes from its environment is an input here: CPU slots come from the trace, and
-//! the time and the colour of the process from the caller. The first line opens the image, and each
-//! `remount` opens it again.
+//! the time and the colour of the process from the caller. The image is opened when it is first
+//! needed, and again by each `remount`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -398,8 +398,8 @@ mod tests {
         EnginePlayer::new(Arc::new(device), OpenOptions::default(), Box::new(|_| Ok(())), (1, 0))
     }
 
-    /// The kernel plays in a temporary directory. It does not matter which file system that is on:
-    /// all give the same outcomes for these traces.
+    /// The kernel plays in a temporary directory. These traces use only operations that do not
+    /// depend on the kind of that directory's file system.
     #[test]
     fn operations_end_as_on_the_kernel() {
         for kind in ["untar", "small-fsync", "log-rotate", "directory-heavy"] {

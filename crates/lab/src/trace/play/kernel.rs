@@ -63,7 +63,7 @@ impl KernelPlayer {
     fn act_as(&mut self, worker: u32) {
         if self.worker != Some(worker) {
             // If pinning fails, the trace is played all the same. The comparison with the engine
-            // will show the difference.
+            // may then show differences.
             let _ = crate::cpus::stay_on(&self.cpus, blockyard_disk::num::usize_from_u32(worker));
             self.worker = Some(worker);
         }
@@ -225,8 +225,7 @@ mod tests {
             let lines = make(kind, &Recipe { seed: 1, ops: 300, space: 8 << 20, workers: 1 }).unwrap();
             let mut player = KernelPlayer::new(root.path(), 1, None);
             let outcomes = play_all(&mut player, &lines).unwrap();
-            // Only one operation of these kinds may be refused: the rename of an older log that
-            // does not exist yet.
+            // Only renames may be refused: those of older logs that do not exist yet.
             for (line, outcome) in lines.iter().zip(outcomes) {
                 let expected = matches!(line.op, Op::Rename { .. }) && outcome == Err(2);
                 assert!(outcome == Ok(()) || expected, "{kind}: {line:?}: {outcome:?}");
