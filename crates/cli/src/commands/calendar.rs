@@ -27,8 +27,8 @@ fn date(seconds: i64) -> Date {
     let days = seconds.div_euclid(SECONDS_PER_DAY);
     let from_march = days + 719_468;
     let (era, day_of_era) = (from_march.div_euclid(DAYS_PER_ERA), from_march.rem_euclid(DAYS_PER_ERA));
-    // Subtracts the leap days so far in the era: one in 4 years, except one in 100, plus one in
-    // 400.
+    // Subtracts the leap days so far in the era: one for every 4 years, less one for every 100,
+    // plus one for every 400.
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month = DAYS_BEFORE.iter().rposition(|before| *before <= day_of_year).expect("the first is 0");

@@ -25,9 +25,9 @@ const EXIT_UNCORRECTED: u8 = 4;
 const EXIT_USAGE: u8 = 16;
 /// Exit code for a check that the user ended, as in e2fsck.
 const EXIT_CANCELED: u8 = 32;
-/// Most reads in flight; each blocks a thread.
+/// The largest value of `--io-depth`. Each read in flight blocks a thread.
 const IO_DEPTH_MAX: usize = 1024;
-/// Most worker threads: more only cost memory.
+/// The largest value of `--threads`: more threads would only cost memory.
 const THREADS_MAX: usize = 1024;
 
 /// Arguments of `blockyard check`.
@@ -58,9 +58,9 @@ pub(crate) struct Args {
     /// Check even if the image is marked clean; only -p needs it
     #[arg(short = 'f', long)]
     force: bool,
-    /// Repair what is safe, without questions and tersely, as at boot. Even where it stops or finds
-    /// nothing, -p may write: it replays the journal, and writes state and counters of the
-    /// superblock. Without -z, no undo file keeps what these writes replace
+    /// Repair what is safe, without questions and tersely, as at boot. Even if nothing is repaired,
+    /// -p may replay the journal, and write state and counters of the superblock. Without -z, no
+    /// undo file keeps what these writes replace
     #[arg(short = 'p', short_alias = 'a', long, conflicts_with_all = ["no", "yes"])]
     preen: bool,
     /// Repair everything
@@ -165,8 +165,8 @@ impl Args {
         };
         let device = open(&self.image)?;
         if self.superblock.is_none() && !image::has_magic(&device) {
-            // An image without its primary superblock can be checked with a backup. A partitioned
-            // disk has no backup and is refused.
+            // Without its primary superblock, an image can still be checked with a backup. But a
+            // partitioned disk is no image: the user must choose a partition.
             image::refuse_partitioned(&self.image, &device)?;
         }
         let journal = self.journal_device.as_ref();
@@ -284,7 +284,7 @@ const fn share_of(part: Part) -> (u64, u64) {
 /// What the progress line shows.
 struct Shown {
     part: Part,
-    /// Items of the part.
+    /// Finished items of the part.
     done: u64,
     read_bytes: u64,
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::UsageError;
 
-/// Variables that fix the time; the first one that is set counts.
+/// Variables that fix the time. If both are set, the first one in this list counts.
 const VARIABLES: [&str; 2] = ["E2FSPROGS_FAKE_TIME", "SOURCE_DATE_EPOCH"];
 
 /// The fixed time in seconds since 1970, if there is one.

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// An image (IMAGE?offset=BYTES is a part of one), a directory, a tar archive, or a container
     /// image
     first: PathBuf,
-    /// What to compare it with, of any of these kinds
+    /// What to compare FIRST with; it may be of another kind
     second: PathBuf,
     /// Only tell by the exit code whether they differ; stop at the first difference
     #[arg(short = 'q', long)]

@@ -206,8 +206,8 @@ struct Base {
     _open: OwnedFd,
 }
 
-/// The entries of a directory whose path has more bytes than this are reached through the open
-/// directory, because `PATH_MAX` is 4096, and a name has up to 255.
+/// If the path of a directory has more bytes than this, its entries are reached through the open
+/// directory. `PATH_MAX` is 4096 bytes, and a name has up to 255.
 const PATH_LONG: usize = 3500;
 
 impl Copy<'_> {
@@ -396,8 +396,8 @@ impl Copy<'_> {
         (host_id(&first.path) == Some(first.host)).then_some(first)
     }
 
-    /// Refuses to replace a directory, the image itself, or (with a file or link) a device, pipe or
-    /// socket.
+    /// Refuses to replace a directory or the image itself. Also refuses to replace a device, pipe
+    /// or socket by a regular file or symbolic link.
     fn refuse_to_replace(&self, item: &Item) -> Result<()> {
         let Ok(there) = std::fs::symlink_metadata(&item.to) else { return Ok(()) };
         if there.is_dir() {
@@ -411,7 +411,8 @@ impl Copy<'_> {
     }
 
     /// Copies a regular file. It is written under a temporary name, and renamed once its content
-    /// and attributes are complete. An interrupted copy leaves nothing.
+    /// and attributes are complete. If the copy fails or a signal stops it, the temporary file is
+    /// removed.
     fn regular(&mut self, item: &Item) -> Result<()> {
         let directory = folder(&item.to);
         let file = temporary().tempfile_in(directory).on_host(directory)?;

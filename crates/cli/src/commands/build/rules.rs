@@ -9,9 +9,10 @@ use super::super::owner::number;
 /// Arguments.
 #[derive(clap::Args, Default)]
 pub(super) struct RuleArgs {
-    /// Leave out names that match a pattern, with everything below them: *, ? and [...] as in tar.
-    /// The match may begin at any name in a path; with a leading slash, only at the root.
-    /// Directories of the host that are left out are not opened
+    /// Leave out names that match a pattern, with everything below them. In a pattern, *, ? and
+    /// [...] mean the same as in tar. The match may begin at any name in a path; that of a pattern
+    /// with a leading slash begins at the root. Directories of the host that are left out are not
+    /// opened
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Glob>,
     /// Keep only names that match a pattern, everything below them, and the directories that lead
@@ -28,7 +29,7 @@ pub(super) struct RuleArgs {
     /// Modification time of everything, in seconds since 1970
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     mtime: Option<i64>,
-    /// Owner of names that match a pattern: PATTERN=UID:GID, either of which may be empty; the last
+    /// Owner of names that match a pattern: PATTERN=UID:GID (UID or GID may be empty); the last
     /// match counts
     #[arg(long, value_name = "RULE")]
     chown: Vec<String>,

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use blockyard_check::{Part, Step, Watch};
 
-/// Writes a line for each further percent of a pass.
+/// Writes a line whenever the percentage of a pass, rounded down, has grown.
 struct Lines {
     file: File,
     device: String,
@@ -30,7 +30,7 @@ impl Lines {
     fn tell(&self, step: Step) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.0 != step.part {
-            // A repair checks more than once, and each check counts from 0.
+            // Each part counts from 0. A repair checks more than once, so a part may come again.
             *now = (step.part, 0);
         }
         let before = now.1;
@@ -38,7 +38,7 @@ impl Lines {
         let (done, all) = (now.1, step.all.max(1));
         debug_assert!(done <= all, "{done} of {all} in {:?}", step.part);
         if before * 100 / all != done * 100 / all {
-            // Each line is one write. If it fails because the reader is gone, the check goes on.
+            // A failed write is ignored: the check goes on even if the reader is gone.
             let line = format!("{} {done} {all} {}\n", pass_of(step.part), self.device);
             let _ = (&self.file).write_all(line.as_bytes());
         }

@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path, others: &[PathBuf]) -> anyhow::Result<Lost> {
 }
 
 impl Lost {
-    /// Writes the list, durably.
+    /// Writes the list. In a file, it is durable afterwards.
     pub(super) fn complete(self, list: &[u8]) -> anyhow::Result<()> {
         let path = self.path;
         let name = || path.display().to_string();

@@ -23,12 +23,12 @@ use super::{
     Args, EXIT_CANCELED, EXIT_UNCORRECTED, EXIT_USAGE, Extended, figures, found_journal, print, watch,
 };
 
-/// Most paths that a question names.
+/// A question names at most this many paths.
 const PATHS_MAX: usize = 3;
 
 /// Plans a repair. Carries it out unless only the plan is wanted.
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
-    // As in e2fsck, -f still runs the whole check.
+    // With -f, the option journal_only has no effect, as in e2fsck.
     let only_replays = args.extended.contains(&Extended::JournalOnly) && !args.force;
     let device = opened(args, &args.image)?;
     let journal = args.journal_device.as_ref();
@@ -134,7 +134,7 @@ fn print_and_write(
     (undo, lost): (Option<PathBuf>, Option<Lost>),
 ) -> anyhow::Result<ExitCode> {
     let name = args.image.display();
-    // With questions, the findings were printed before the first one.
+    // If the user was asked, the findings were printed before the first question.
     if !args.asks() {
         print(&plan.before, output);
     }
@@ -174,8 +174,9 @@ fn only_plan(
     })
 }
 
-/// Whether `-p` can skip the check, because the file system is marked clean. If it will be clean
-/// once its journal is replayed, replays the journal here.
+/// Whether `-p` can skip the check: the file system is marked clean, or will be once its journal is
+/// replayed. In the second case, this function replays the journal. In both cases, it corrects the
+/// totals of free blocks and inodes in the superblock, unless there is an undo file.
 fn needs_no_check(
     args: &Args,
     output: &Output,
@@ -187,7 +188,7 @@ fn needs_no_check(
         return Ok(false);
     }
     if blockyard_check::is_marked_clean(devices.image) {
-        // An undo file would not cover this write.
+        // With an undo file, the totals stay as they are, because it would not cover this write.
         if undo.is_none() {
             devices.confirm_unshared(args)?;
             blockyard_check::refresh_totals(devices.image)?;
@@ -237,7 +238,7 @@ impl<'d> Devices<'d> {
         self.journal.map(|journal| -> &dyn BlockDevice { journal })
     }
 
-    /// Refuses to write if another host began to use the image in the meantime.
+    /// Refuses to write if another host has begun to use the image since [`Unshared::new`].
     fn confirm_unshared(&self, args: &Args) -> anyhow::Result<()> {
         let confirmed = self.unshared.map_or(Ok(()), |unshared| unshared.confirm(self.image));
         confirmed.with_context(|| args.image.display().to_string())
@@ -412,10 +413,13 @@ struct Done {
 /// Printed if the only thing to repair is the state that the superblock records.
 const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file system that was not closed";
 
-/// Makes only safe repairs. If nothing is wrong, the check is recorded. If anything needs more than
-/// a safe repair, only the journal is replayed and the error mark written. Nothing is written if
-/// the superblock, the descriptors or the journal's inode are unusable, if the log holds what we
-/// cannot replay, or if MMP says that the file system is in use, or was not closed.
+/// Makes only safe repairs.
+///
+/// - If nothing is wrong, it records the check.
+/// - If anything needs more than a safe repair, it only replays the journal and writes the error
+///   mark.
+/// - In the cases of [`Preening::Unusable`] and [`Preening::Refuses`], it writes nothing: for
+///   example, if the descriptors are unusable, or if MMP says that the file system is in use.
 fn preen(
     args: &Args,
     output: &Output,
@@ -559,8 +563,8 @@ fn carry_out(
     Ok(Done { blocks, written: true, undo, ..Done::default() })
 }
 
-/// Records that a check found nothing, unless an undo file is asked for: it would not cover this
-/// write.
+/// Records that a check found nothing. With an undo file, records nothing, because that file would
+/// not cover the write. Returns whether anything was written.
 fn record_check(plan: &Plan<'_>, device: &Longer, undo: Option<&Path>) -> anyhow::Result<bool> {
     Ok(undo.is_none() && plan.record_check(device, now())?)
 }
@@ -579,7 +583,7 @@ fn save_undo(args: &Args, plan: &Plan<'_>, devices: &Devices<'_>, path: &Path) -
     saved.map(drop).with_context(|| of_journal.display().to_string())
 }
 
-/// As [`save_undo`], if only the journal is replayed.
+/// As [`save_undo`], for a replay of the journal without a repair.
 fn save_undo_of_replay(args: &Args, devices: &Devices<'_>, path: &Path) -> anyhow::Result<()> {
     let of_journal = journal_undo(path);
     let journal = devices.journal().map(|journal| (journal, of_journal.as_path()));
@@ -596,9 +600,9 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &Longer) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The undo file to write, if any. An image file gets one beside it unless `--no-undo` is given. A
-/// device, or any image with `-p`, gets one only with `-z`. A file that `-z` names must not exist.
-/// An existing file beside the image is refused later, and only if there is something to repair.
+/// The undo file to write, if any. `-z` names it, and that file must not exist. Without `-z`, an
+/// image file gets an undo file beside it, but not with `--no-undo` or `-p`; a device gets none. An
+/// existing file beside the image is refused later, and only if there is something to repair.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let file = args.image.file();
     match &args.undo {
@@ -694,7 +698,7 @@ fn lost_file(args: &Args, undo: Option<&Path>) -> anyhow::Result<Option<Lost>> {
     lost::open(path, &others.collect::<Vec<_>>()).map(Some)
 }
 
-/// Writes the list of everything that the repair cost.
+/// Writes the list of everything that the repair costs.
 fn write_lost(lost: Option<Lost>, actions: &[Action], output: &Output) -> anyhow::Result<()> {
     let Some(lost) = lost else { return Ok(()) };
     let mut list = String::new();
@@ -752,7 +756,7 @@ fn summary(output: &Output, plan: &Plan<'_>, done: &Done) {
     );
 }
 
-/// Ascending numbers as runs: first and last.
+/// Groups ascending numbers into runs, each given by its first and last number.
 fn runs(blocks: &[u64]) -> Vec<[u64; 2]> {
     debug_assert!(blocks.is_sorted(), "blocks out of order");
     blocks.chunk_by(|one, next| one + 1 == *next).map(|run| [run[0], run[run.len() - 1]]).collect()

@@ -57,9 +57,9 @@ impl LeftOut {
     }
 }
 
-/// `failed` says that there was no space for an attribute of the file at `path`. Returns whether
-/// the reason is the size of the attribute, not a full host: more space is free than any attribute
-/// needs, and no quota was exceeded.
+/// Whether the host has space for any attribute, although `failed` says that there was none for an
+/// attribute of the file at `path`. Then that attribute is too large for the host's file system.
+/// Returns false if a quota was exceeded.
 fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     let error = host::host_error(failed).map(|host| host.cause().kind());
     if error == Some(std::io::ErrorKind::QuotaExceeded) {

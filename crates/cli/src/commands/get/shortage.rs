@@ -69,8 +69,9 @@ impl Copy<'_> {
         )
     }
 
-    /// The number of names to copy, and the bytes of their content without holes. Unreadable inodes
-    /// and the entries of unreadable directories are not counted.
+    /// The number of names to copy, and an estimate of the bytes of their content. For each file,
+    /// this is its size or the space that it occupies, whichever is less. Unreadable inodes and the
+    /// entries of unreadable directories are not counted.
     fn need_of(&self, sources: &[OsString]) -> (u64, u64) {
         let found = |source: &OsString| self.reader.resolve(path_bytes(source), LastLink::Keep).ok();
         let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();
