@@ -224,8 +224,8 @@ pub(super) fn expect_file(inode: &Inode, path: &[u8]) -> Result<()> {
     Err(NoFile(String::from_utf8_lossy(path).into_owned()).into())
 }
 
-/// Refuses a file behind a loop device, because a file system on it may be mounted. (Block devices
-/// are opened exclusively, which fails if they are mounted.)
+/// Refuses a file behind a loop device, because the loop device may be mounted. (Block devices are
+/// opened exclusively, which fails if they are mounted.)
 pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
     match in_use::loop_device_of(image.file()) {
         Some(device) => bail!("{}: in use by {}; detach it first", image.display(), device.display()),
@@ -233,7 +233,7 @@ pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
     }
 }
 
-/// Refuses to write a result over its own image.
+/// Refuses to write a result over the image that it was made from.
 pub(super) fn refuse_same(image: &ImagePath, target: &Path) -> Result<()> {
     let place = |path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
     if place(target).is_some_and(|there| place(image.file()) == Some(there)) {

@@ -1,8 +1,8 @@
 //! INT, TERM and HUP during a copy, a build or an export: the command stops after the current piece
 //! of work, and leaves no incomplete file.
 //!
-//! A second signal, of whatever kind, ends the command at once, unless it comes within [`APART`] of
-//! the first.
+//! A second of these signals ends the command at once, unless it comes within [`APART`] of the
+//! first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The number of the signal that arrived, or 0 if none did. No other data depends on it.
+/// The number of the signal that arrived, or 0 if none did.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The work was interrupted by a signal. Anything begun has been finished or undone.
@@ -66,7 +66,7 @@ pub(super) fn taken_signals() -> Vec<i32> {
     if ignores_hup { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
 }
 
-/// Lets the work continue until a signal arrives.
+/// Fails once a signal has arrived, so that the caller ends the work.
 ///
 /// # Errors
 /// [`Interrupted`] after a signal.

@@ -35,7 +35,7 @@ enum Command {
     /// Count how often allocation and freeing take locks of the whole file system, with and without
     /// patches of the scalability series
     Census(census::Args),
-    /// Cut the power at drawn points of a workload, and check the results of three recoveries
+    /// Cut the power at random points of a workload, and check the results of three recoveries
     Crash(crash::Args),
     /// Print the models of devices, or play recorded requests on one
     Device(device::Args),

@@ -13,9 +13,9 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Records the writes and flushes of a workload, builds the images that a power cut could have
-/// left, and recovers each with blockyard, with e2fsck -fy and with a mount. All results must be
-/// clean and equal, and keep what fsync promised.
+/// Records the writes and flushes of a workload, builds a sample of the images that a power cut
+/// could have left, and recovers each with blockyard, with e2fsck -fy and with a mount. All results
+/// must be clean and equal, and keep what fsync promised.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A state is the content of the device after a cut: everything that was flushed, and any part of the other writes, in any
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Number of distinct crash states over all workloads
     #[arg(long, default_value_t = 500)]
     states: usize,
-    /// Break this rule of durability, and expect failures
+    /// Break this rule of durability, to see whether the judges notice
     #[arg(long)]
     mutant: Option<String>,
     /// Threads that check states [default: as many as CPUs]

@@ -45,9 +45,9 @@ pub(crate) struct Args {
     /// [default: kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
-    /// Let virtual CPUs take any lock that they find free, and sleep after a long wait, as with
-    /// --interleave threads, instead of serving them in turn. Needs a --machine measured with lab
-    /// machine measure
+    /// Let a virtual CPU take any lock that it finds free, and sleep after a long wait, as threads
+    /// do with --interleave threads. Without this option, a lock serves waiting CPUs in turn. Needs
+    /// a --machine measured with lab machine measure
     #[arg(long)]
     library_locks: bool,
     /// CPUs of --interleave virtual, at most 1024. Threads beyond them take turns; CPUs beyond the

@@ -115,15 +115,14 @@ pub(crate) struct Args {
     /// workers; for copy 6]
     #[arg(long)]
     cpus: Option<u32>,
-    /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in
-    /// turn, but each keeps the lock of its group until all have had their turn). The placement of
-    /// the last two repeats to the byte; their rates are those of one thread [default: threads,
-    /// and without --in-place also overlap, to show where blocks go, which threads leave to chance;
-    /// on a device lockstep].
-    /// Or virtual: each worker runs on a CPU of a modelled machine (--machine), in virtual time, 1
-    /// to 1024 of them; rates are predictions and repeat to the byte; fallocate2, scanswitch and
-    /// append64 only. CPUs switch workers only between operations, so nobody loses its CPU while it
-    /// holds a lock
+    /// How workers share time: threads (fast, not repeatable), lockstep (in turn), overlap (in
+    /// turn, but each keeps the lock of its group until all have had their turn), or virtual (on
+    /// CPUs of a modelled machine, in virtual time: see --machine). With lockstep and overlap,
+    /// placement repeats to the byte, and rates are those of one thread. With virtual, rates are
+    /// predictions and repeat to the byte; only fallocate2, scanswitch and append64, on 1 to 1024
+    /// CPUs. A CPU switches workers only between operations, so no worker loses its CPU while it
+    /// holds a lock [default: threads, and without --in-place also overlap, to show where blocks
+    /// go, which threads leave to chance; on a device lockstep]
     #[arg(long)]
     interleave: Option<String>,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine).
@@ -131,9 +130,9 @@ pub(crate) struct Args {
     /// kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
-    /// Run on a modelled device, in its own time, which repeats to the byte: hdd, ssd, ftl,
-    /// latency, memory, a name from lab device list, or a file; e2 and yard take several. Workers
-    /// take turns; --rotational auto follows the model
+    /// Run on this modelled device: hdd, ssd, ftl, latency, memory, a name from lab device list, or
+    /// a file; e2 and yard take several. Times are those of the model and repeat to the byte.
+    /// Workers take turns; --rotational auto follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
     /// How much metadata the engine keeps in memory on --device, in bytes or with a suffix K, M or
@@ -198,8 +197,9 @@ pub(crate) struct Args {
     /// 1000, unless the workload ends by itself; for e3 10000]
     #[arg(long, conflicts_with = "seconds")]
     ops: Option<u64>,
-    /// Repetitions of each cell, in ABBA order, which the seed draws; tables show medians. Not for
-    /// --interleave virtual, where each would give the same figures
+    /// Repetitions of each cell; tables show medians. Every second repetition runs the cells in the
+    /// reverse order of the one before it (ABBA); from the third on, the seed draws new orders. Not
+    /// for --interleave virtual, where each repetition would give the same figures
     #[arg(long, default_value_t = 1)]
     repeat: u32,
     /// Seed of every random choice
@@ -213,8 +213,8 @@ pub(crate) struct Args {
     #[arg(long)]
     tree: Option<PathBuf>,
     /// Run the experiment with varied parameters too: for e3 other memory, fill, load and disk
-    /// size; for copy other commits, processes, orders, mounts; for e1 other constants of the
-    /// machines, and nothing else
+    /// size; for copy other commits, processes, orders, mounts. For e1, vary constants of the
+    /// machines and other assumptions, and run nothing else
     #[arg(long)]
     sensitivity: bool,
     /// For copy: number of copies, including the first [default: 3]

@@ -80,8 +80,11 @@ fn end_programs() {
     }
 }
 
-/// Ends this process as the child ended: with its exit code or, if a signal ended the child, by the
-/// signal that this process took. If it took none, the exit code is 128 plus the child's signal.
+/// Ends this process as the child ended.
+///
+/// - If the child exited: with its exit code.
+/// - If a signal ended the child, and this process took a signal: by the signal that it took.
+/// - If a signal ended the child, and this process took none: with 128 plus the child's signal.
 fn end(status: ExitStatus, signal: i32) -> ExitCode {
     if let Some(code) = status.code() {
         return ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX));

@@ -50,9 +50,9 @@ pub(crate) struct OperationArgs {
     /// First play this trace on the start image, in the kernel
     #[arg(long)]
     pub(super) age: Option<PathBuf>,
-    /// Age the start image first with a profile in the engine, PROFILE[:N][:P%] (see lab age), or,
-    /// at level 2 only, with this many operations of the kind `ageing`, played by the kernel. With
-    /// a profile, tables have fresh images too, in columns next to the aged ones
+    /// Age the start image first. With PROFILE[:N][:P%], the engine ages it by that profile (see
+    /// lab age), and tables have fresh images too, in columns next to the aged ones. With a number,
+    /// at level 2 only, the kernel plays so many operations of the kind `ageing` on it
     #[arg(long, default_value = "0", conflicts_with = "age")]
     aged: Aged,
     /// Workers of generated traces: they take turns, each on its own CPU slot and in its own
@@ -73,7 +73,7 @@ pub(crate) struct OperationArgs {
     /// few groups in order first, the linear prefix
     #[arg(long)]
     pub(super) rotational: bool,
-    /// Compare the kernel with itself: the most that can be reached. In a table, this comes beside
+    /// Compare the kernel with itself: the most that can be reached. A table shows both this and
     /// the comparison with the engine
     #[arg(long)]
     pub(super) ceiling: bool,
@@ -268,10 +268,12 @@ fn of_report(matrix: Matrix) -> Vec<Matrix> {
     vec![fresh, two, aged]
 }
 
-/// Measures matrices that differ only in the state of their images, and prints them as one table
-/// with its sums. Each JSON object is printed once it is measured, and so is each Markdown row if
-/// all images are in one state. Otherwise the table comes at the end, when its columns and their
-/// widths are known. With `sums_only`, only the sums are printed.
+/// Measures matrices that differ only in the state of their images, and prints the result.
+///
+/// - As JSON: each cell once it is measured.
+/// - With `sums_only`: only the sums, at the end.
+/// - As Markdown, if all images are in one state: each row once it is measured, then the sums.
+/// - Otherwise: the table and the sums, at the end, when the widths of the columns are known.
 fn run_part(matrices: &[Matrix], (form, sums_only): (Form, bool), output: &Output) -> Result<Vec<Cell>> {
     let [first, others @ ..] = matrices else { return Ok(Vec::new()) };
     let mut rows = Rows::default();
