@@ -69,8 +69,8 @@ impl Longer {
         usize_from_u64(self.below.size().saturating_sub(offset).min(u64_from_usize(length)))
     }
 
-    /// Once the file has been made longer: the file, which serves bytes past the end of the device
-    /// below, and the position of `offset` in it.
+    /// The file that serves bytes past the end of the device below, and the position of `offset` in
+    /// that file. `None` until [`Self::grow`] has made the file longer.
     fn behind(&self, offset: u64) -> Option<(&File, u64)> {
         self.grown.get().map(|(file, start)| (file, start + offset))
     }
@@ -138,7 +138,8 @@ impl BlockDevice for Longer {
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         check_range("discard", offset, length, self.size)?;
-        // Bytes past the device below are not discarded: `grow` added them as a hole.
+        // Bytes past the device below are not discarded: `grow` added them as a hole, which they
+        // still are except where a repair wrote.
         let there = self.below.size().saturating_sub(offset).min(length);
         if there == 0 { Ok(()) } else { self.below.discard(offset, there) }
     }

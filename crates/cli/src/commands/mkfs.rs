@@ -55,8 +55,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
     /// Directory, tar archive or container image to copy into the file system, which is then laid
-    /// out as `blockyard build` does. Without a size the image has that of the target, or is as
-    /// small as possible
+    /// out as `blockyard build` does. Without a size the image is as large as an existing
+    /// target, or as small as possible if there is none
     #[arg(short = 'd', value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// Seed for the UUID and the hash seed if they are not given; random, and printed, by default
@@ -154,8 +154,8 @@ impl Args {
 
 /// Parses the options of `mkfs` from one string, for an image in memory. A size, `-F`, `-n` and
 /// `-d` are refused. Without `--seed` in the string, `seed` is used, and without `--time` a fixed
-/// time. So the bytes depend only on the string and `seed` (for `root_owner` without a value, also
-/// on who runs this).
+/// time, so that the bytes depend only on the string and `seed`. Exception: `-E root_owner` without
+/// a value takes the user and group that run this.
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]

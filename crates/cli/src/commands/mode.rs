@@ -119,7 +119,7 @@ fn letter_bits(letter: u8, mode: u16, is_directory: bool) -> u16 {
 mod tests {
     use super::*;
 
-    /// The results of chmod (GNU coreutils) with an empty umask.
+    /// The results of chmod (GNU coreutils) with a umask of 0.
     #[test]
     fn changes_are_those_of_chmod() {
         for (text, before, is_directory, after) in [

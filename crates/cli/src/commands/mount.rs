@@ -303,8 +303,8 @@ enum Failure {
 }
 
 impl Failure {
-    /// Checks whether the file system has become read-only. If so, logs it and makes the mount
-    /// read-only.
+    /// Checks whether a failure has made the file system read-only. If so, logs that, and makes the
+    /// kernel show the mount as read-only.
     fn look(self, handle: &Handle) -> Self {
         match self {
             Self::Shown => return self,
@@ -315,7 +315,7 @@ impl Failure {
             ),
             Self::Logged => {}
         }
-        // While files are open for writing, the kernel refuses. The next call tries again.
+        // If the kernel refuses, as while files are open for writing, the next call tries again.
         if handle.show_read_only().is_ok() { Self::Shown } else { Self::Logged }
     }
 }

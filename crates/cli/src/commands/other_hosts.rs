@@ -44,8 +44,8 @@ impl<'a> Unshared<'a> {
         Ok(Self { path, mmp })
     }
 
-    /// Checks that the MMP block has not changed since. A repair does so right before its first
-    /// write, because planning it can take long.
+    /// Checks that the MMP block has not changed since [`Self::new`]. A repair calls this right
+    /// before its first write, because planning can take long.
     pub(super) fn confirm(&self, device: &dyn BlockDevice) -> Result<(), InUse> {
         let forget = |range| forget(self.path, range);
         self.mmp.as_ref().map_or(Ok(()), |mmp| mmp.confirm(device, &forget))

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::volume::Volume;
 
-/// Most bytes read of /etc/passwd or /etc/group.
+/// At most this many bytes of /etc/passwd or /etc/group are read.
 const FILE_MAX: usize = 16 << 20;
 
 /// Owner and group; `None` if none was given. Then chown keeps the current one, mkdir sets 0, and

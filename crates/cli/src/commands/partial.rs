@@ -22,8 +22,8 @@ fn place(path: &Path) -> &Path {
 /// Linux's limit of symbolic links in a path.
 const LINKS_MAX: usize = 40;
 
-/// The file that a path leads to, even if that file is missing. So a link stays a link, and the
-/// output becomes the file that it points to.
+/// The file that a path leads to, even if that file is missing. If the path is a link, the output
+/// then replaces the file that the link points to, and the link stays.
 ///
 /// # Errors
 /// A loop of symbolic links, and links in /proc to something without a name, such as a pipe.

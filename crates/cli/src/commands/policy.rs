@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{Output, UsageError};
 use crate::terminal;
 
-/// Presets are named combinations of slots. preset:slot=value overrides a slot, and
+/// A preset names one filling for each slot of a policy. preset:slot=filling overrides a slot, and
 /// preset:mb_max_to_scan=50 changes a tunable from its default.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -147,8 +147,8 @@ fn add(lines: &mut Vec<String>, head: &str, indent: &str, text: &str, columns: u
     lines.push(line.trim_end().to_owned());
 }
 
-/// Makes the first letter of a text that follows a heading lower-case, unless the first word is in
-/// capitals.
+/// Makes the first letter of a text lower-case, because the text follows a heading. A text whose
+/// second character is no lower-case letter, such as an acronym, stays as it is.
 fn lower_first(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), text.chars().nth(1)) {

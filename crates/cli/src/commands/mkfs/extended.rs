@@ -13,7 +13,7 @@ mmp_update_interval=SECONDS, orphan_file_size=SIZE, discard, nodiscard, test_fs,
 /// The options of `-J`, for the help.
 pub(super) const JOURNAL_HELP: &str = "size=MIB, fast_commit_size=KIB, location=BLOCK";
 
-/// The option of `-E` that leaves out the attributes of copied files.
+/// The option of `-E` that leaves out the extended attributes of copied files.
 pub(super) const NO_ATTRIBUTES: &str = "no_copy_xattrs";
 
 /// Applies an `-E` list to the options.

@@ -1,5 +1,5 @@
-//! Where the server of a mount logs: to a file, else to standard error in the foreground and to the
-//! system log, if there is one, in the background.
+//! Where the server of a mount logs: to a file if one is given. Otherwise, it logs to standard
+//! error in the foreground, and to the system log in the background.
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,7 @@ enum Sink {
 static SINK: OnceLock<Sink> = OnceLock::new();
 
 /// Sends all log lines to the file from now on. Without a file they go to standard error or, in the
-/// background, to the system log. If there is none, they are lost.
+/// background, to the system log. In the background without a system log, they are lost.
 ///
 /// # Errors
 /// The file cannot be opened.
