@@ -60,8 +60,8 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     line
 }
 
-/// A writer that escapes unsafe characters, except line breaks and tabs, and bytes that are not
-/// UTF-8, if standard output is a terminal.
+/// A writer. If standard output is a terminal, it escapes bytes that are not UTF-8, and unsafe
+/// characters other than line breaks and tabs.
 pub(crate) struct Guard<W> {
     out: W,
     is_terminal: bool,
@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(escaped("a\u{202e}gpj.exe".as_bytes()), r"a\u{202e}gpj.exe");
     }
 
-    /// However a text is split, a terminal gets complete characters and no control characters.
+    /// However a text is split, a terminal gets complete characters, and no control characters
+    /// except line breaks and tabs.
     #[test]
     fn a_terminal_gets_no_control_characters() {
         let bytes = "a\n\tü\x1b[2J\u{9b}x€😀".as_bytes();

@@ -138,8 +138,8 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 }
 
-/// If the operands are in the wrong order, or one is missing, the last one is a file that the user
-/// wants to keep.
+/// If the operands are in the wrong order, or one is missing, the last one may be a file that the
+/// user wants to keep.
 #[test]
 fn a_file_with_content_of_any_kind_is_not_replaced() {
     let folder = tree();
@@ -282,7 +282,7 @@ fn times_that_are_moved_are_told() {
     }
 }
 
-/// A bad archive is refused at once, although its writer still holds the pipe open.
+/// A bad archive is refused while its writer still holds the pipe open.
 #[test]
 fn a_refusal_does_not_wait_for_the_writer() {
     if !blockyard_testkit::require(&["tar", "gzip", "zstd", "xz"]) {
@@ -409,7 +409,7 @@ fn mkfs_fills_the_device_or_partition_that_it_copies_to() {
     assert_eq!(bytes_made(device.path()), 12 << 20);
 }
 
-/// With `-E no_copy_xattrs`, as in mke2fs, an image has no attributes of its sources.
+/// With `-E no_copy_xattrs`, as in mke2fs, an image lacks the extended attributes of its sources.
 #[test]
 fn attributes_can_be_left_out() {
     if !blockyard_testkit::require(&["setfattr"]) {

@@ -138,8 +138,8 @@ fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> 
 
 /// Removes a directory with its content, depth first. It does so without recursion, because
 /// directories may be nested deeper than the stack allows. A name that cannot be removed is
-/// reported and skipped, and so is a name in a damaged tree that leads to a directory visited
-/// before. The directories that hold such names stay. An inode or directory that cannot be read
+/// reported and skipped. In a damaged tree, a name that leads to a directory visited before is also
+/// skipped. Directories that hold skipped names stay. An inode or directory that cannot be read
 /// ends the removal of this tree.
 fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
     let mut met = HashSet::from([inode]);

@@ -61,7 +61,8 @@ impl Copy<'_, '_> {
             shown_bytes(self.copied.bytes),
             shown_bytes(bytes)
         );
-        // If the content alone would fit, the missing space is for block mappings and directories.
+        // If content and inodes would fit, block mappings or large directories do not: name at
+        // least one cluster.
         let short_inodes = inodes.saturating_sub(free.inodes_free);
         if short > 0 || short_inodes == 0 {
             told += &format!("; about {} more are needed", shown_bytes(short.max(self.cluster())));

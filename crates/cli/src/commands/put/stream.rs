@@ -19,7 +19,7 @@ use crate::commands::host::{HostError, OnHost};
 use crate::commands::interrupt;
 use crate::commands::volume::{AtPath, Entry, Place};
 
-/// The longest time between two checks for a signal.
+/// The longest time between two checks for a signal while no data arrives.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The source of the bytes.

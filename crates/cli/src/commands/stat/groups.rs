@@ -144,7 +144,7 @@ impl<'r> Figures<'r> {
         )
     }
 
-    /// The offset of a block in its group, which is named if it is not this group.
+    /// Where a block lies, as an offset in its group. Names the group if it is not this one.
     fn relative(&self, block: BlockNr) -> String {
         let geometry = self.sb.geometry();
         let group = geometry.group_of(block);

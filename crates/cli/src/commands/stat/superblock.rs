@@ -18,7 +18,7 @@ use super::super::image::{padded, uuid};
 use super::super::names;
 use super::field::Fields;
 
-/// Prints everything that dumpe2fs -h prints.
+/// Prints the lines, or a JSON object with their values.
 pub(super) fn print(reader: &Reader, json: bool, out: &mut dyn Write) -> Result<()> {
     let sb = reader.superblock();
     let mut fields = Fields::default();
