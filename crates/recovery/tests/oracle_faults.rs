@@ -18,8 +18,8 @@ use blockyard_testkit::{e2fsck_clean, full_matrix, require, run};
 use support::{BLOCK, Image, JOURNAL, NONE, byte, content, has_error, incompat, read_superblock, v1, v3};
 use zerocopy::IntoBytes;
 
-/// An image whose log has revokes, blocks that are logged repeatedly, and a copy of the superblock,
-/// and wraps around the end of the ring.
+/// An image whose log wraps around the end of the ring. In the log are revokes, blocks that are
+/// logged repeatedly, and a copy of the superblock.
 fn loaded(features: blockyard_disk::jbd2::JournalFeatures) -> Image {
     let mut image = Image::new(features, support::JOURNAL_BLOCKS - 9, 7);
     for n in 0..4u8 {

@@ -1,6 +1,6 @@
-//! Dirty journals that the kernel left, with one field of the log changed and mostly with corrected
-//! checksums. Our recovery must leave the same bytes as e2fsck, except for the differences that the
-//! function `agree` accepts.
+//! Dirty journals that the kernel left, each with one field changed. In most of them, the checksums
+//! that cover the field are corrected. Our recovery must leave the same bytes as e2fsck, except for
+//! the differences that the function `agree` accepts.
 //!
 //! By default, 60 changes are tested, on three of the seven journals. With `BLOCKYARD_FULL=1`,
 //! 3,000 changes are tested, on all seven. `MUTATIONS=n` sets another number of changes, and
@@ -353,8 +353,8 @@ fn ours(bytes: &Bytes) -> (Result<Report, Error>, Vec<u8>) {
     (report, after)
 }
 
-/// e2fsck's recovery: its exit code, its output, and the image afterwards. If e2fsck did more than
-/// replay an internal journal, the code and the image are those of debugfs.
+/// e2fsck's recovery: its exit code, its output, and the image afterwards. If the journal is in the
+/// image and e2fsck did more than replay it, the code and the image are those of debugfs.
 fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     let (image, journal) = (directory.join("theirs"), directory.join("theirs-journal"));
     fs::write(&image, &bytes.image).unwrap();
@@ -389,7 +389,8 @@ fn ends_the_log(report: &Report) -> bool {
     report.damage.iter().any(|damage| damage.kind == CorruptionKind::JournalTransactionChecksum)
 }
 
-/// Whether the log holds a corrupt copy of the superblock, which our recovery drops.
+/// Whether our recovery dropped a copy of the superblock because of its content. A copy that has a
+/// wrong checksum in the log, or cannot be read, does not count.
 fn drops_superblock(base: &Base, report: &Report) -> bool {
     let place = u64::from(base.format.block_size() == 1024);
     let is_copy = |damage: &&Damage| damage.target.is_some_and(|target| target.raw() == place);
@@ -397,7 +398,8 @@ fn drops_superblock(base: &Base, report: &Report) -> bool {
     report.damage.iter().filter(is_copy).any(|damage| !by_log.contains(&damage.kind))
 }
 
-/// Whether both recoveries agree; prints what differs.
+/// Whether both recoveries leave the same image, or differ only in a way that is accepted below.
+/// If not, prints what differs.
 fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let (report, our_image) = ours(bytes);
     let (code, text, their_image) = theirs(bytes, directory);
@@ -417,8 +419,8 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let same = match &report {
         _ if differing.is_empty() => true,
         // These differences do not come from the log: e2fsck could not write a block, or processed
-        // orphans after it replayed an external journal. (For an internal journal, debugfs has
-        // replaced e2fsck then.)
+        // orphans after it replayed an external journal. (If an internal journal leaves orphans,
+        // `theirs` uses debugfs.)
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
         // A target is in the journal: e2fsck overwrites log blocks that it has not replayed yet,
         // and notices that if there are checksums.

@@ -1,5 +1,6 @@
-//! Journals that the kernel left dirty. Our replay writes the same blocks as e2fsck's, except for
-//! the superblocks of the file system and of the journal, and leaves a clean image.
+//! Journals that the kernel left dirty. Our replay must leave a clean image, which equals the
+//! image after e2fsck's replay in all but at most three pieces of 1 KiB. (The superblocks of the
+//! file system and of the journal differ.)
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -18,7 +19,7 @@ fn dirty(profile: &Profile, directory: &Path) -> PathBuf {
     let copy = directory.join("dirty.img");
     let mount = LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
     fill(mount.path(), false);
-    // Metadata that is logged, freed and logged again leaves revoke records.
+    // Metadata blocks that are freed after they were logged leave revoke records.
     for round in 0..3 {
         let many = mount.path().join(format!("round-{round}"));
         fs::create_dir(&many).unwrap();

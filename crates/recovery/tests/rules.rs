@@ -27,7 +27,8 @@ fn replay(image: &Image, options: &Options) -> Report {
     assert_eq!((journal.s_start.get(), journal.s_errno.get()), (0, 0));
     let fast = incompat(JournalIncompat::FAST_COMMIT).incompat;
     let area = if image.journal.features().incompat.contains(fast) { 256 } else { 0 };
-    // After damage, every number that the ring can hold is skipped.
+    // After damage, recovery skips as many transaction ids as the ring has blocks: transactions
+    // that were not replayed, but are still in the ring, may have any of them.
     let skipped = if report.damage.is_empty() { 1 } else { JOURNAL_BLOCKS - 1 - area };
     assert_eq!(journal.s_sequence.get(), report.end.unwrap().raw().wrapping_add(skipped));
     let sb = read_superblock(&image.device);
@@ -449,8 +450,8 @@ fn the_copy_of_the_map_in_the_superblock_stands_in() {
     assert_eq!(byte(&image.device, 2000), 1);
 }
 
-/// A wrong descriptor on the device, which puts a bitmap into the journal, does not prevent a
-/// replay that replaces it by the right one.
+/// The group descriptor on the device is wrong: it puts a bitmap into the journal. The log holds
+/// the right descriptor, and is replayed.
 #[test]
 fn a_log_with_the_right_descriptor_is_replayed() {
     let mut image = Image::new(v3(), 1, 7);
@@ -526,8 +527,8 @@ fn a_cut_during_recovery_is_harmless() {
         for state in log.crash_states(&plan) {
             let cut = OverlayDevice::new(&image.device);
             state.build(&log, &cut).unwrap();
-            // Each superblock is written as two sectors. If only one of them arrives, the
-            // superblock is refused and not misread.
+            // Each superblock is written as two sectors. If only one of them arrives, the second
+            // recovery may refuse the superblock.
             if let Err(error) = replay_to_device(&cut, &Options::default()) {
                 assert!(
                     matches!(error, Error::Disk(_)) && state.steps.iter().any(|step| step.sectors.is_some())
@@ -541,8 +542,8 @@ fn a_cut_during_recovery_is_harmless() {
     }
 }
 
-/// Seeded damage anywhere in journal, superblock, descriptor and inode: recovery always returns,
-/// and in some rounds it succeeds.
+/// Changes random bytes in the journal, the superblock, the group descriptor and the first block of
+/// the inode table. Recovery always returns, and in some rounds it succeeds.
 #[test]
 fn mutated_journals_never_panic_or_hang() {
     let mut seed = blockyard_testkit::seed(0x7EC0);
@@ -566,7 +567,8 @@ fn mutated_journals_never_panic_or_hang() {
                 first * BLOCK as u64 + random() % if first == JOURNAL { 96 } else { count * BLOCK as u64 };
             image.device.write_at(place, &[random() as u8]).unwrap();
         }
-        // Otherwise a wrong checksum of the journal's superblock would end many rounds early.
+        // The checksum of the journal's superblock is corrected: a wrong one would end many rounds
+        // early.
         let mut journal = read_journal_superblock(&image.device);
         journal.seal();
         image.device.write_at(JOURNAL * BLOCK as u64, journal.as_bytes()).unwrap();

@@ -20,8 +20,9 @@ use zerocopy::little_endian::{U16, U32};
 pub const BLOCK: usize = 1024;
 /// Blocks of the file system.
 pub const BLOCKS: u64 = 8192;
-/// First block of the journal, and its length in blocks.
+/// First block of the journal.
 pub const JOURNAL: u64 = 100;
+/// Length of the journal in blocks.
 pub const JOURNAL_BLOCKS: u32 = 1024;
 
 pub const NONE: JournalFeatures = JournalFeatures::NONE;
@@ -138,8 +139,9 @@ impl Image {
         self.put(&builder.finish())
     }
 
-    /// Writes one descriptor and the copies of its blocks, given with their content. Returns the
-    /// descriptor's log block and the crc of checksum v1 so far.
+    /// Writes a descriptor block, and a copy of each of `blocks` (block numbers and content).
+    /// Returns the descriptor's log block, and `crc` continued over all that was written. With
+    /// checksum v1, the commit block holds this crc.
     pub fn blocks(&mut self, blocks: &[(u64, Vec<u8>)], crc: u32) -> (u32, u32) {
         let mut builder = DescriptorBuilder::new(self.format, self.tid);
         let mut logged = Vec::new();
