@@ -48,12 +48,13 @@ impl<B: Backend> fmt::Debug for ShardedCounter<B> {
     }
 }
 
-/// A total that is cheap to read but lags a little, like Linux's `percpu_counter`.
+/// A total with a central value that is cheap to read and lags behind the total a little, as in
+/// Linux's `percpu_counter`.
 ///
-/// Each slot keeps a private delta that is folded into the central value when its magnitude reaches
-/// the batch, so `|central - total| < slots * batch` (twice that while amounts are taken ahead, see
-/// [`Self::take_ahead`]). Allocation decisions read the central value. They agree with the kernel's
-/// only if this value lags in the same way (docs/behaviour/inode-allocation.md).
+/// Each slot has a delta. When its magnitude reaches the batch, the delta is folded: added to the
+/// central value, and set to 0. So `|central - total| < slots * batch`, or twice that while amounts
+/// are taken ahead ([`Self::take_ahead`]). Allocation decisions read the central value. They agree
+/// with the kernel's only if this value lags in the same way (docs/behaviour/inode-allocation.md).
 pub struct LaggedCounter<B: Backend = Native> {
     central: CachePadded<B::AtomicU64>,
     deltas: Box<[CachePadded<B::AtomicU64>]>,
@@ -72,7 +73,8 @@ pub enum Errs {
 }
 
 impl<B: Backend> LaggedCounter<B> {
-    /// A counter at `initial`, exact at first, for `slots` CPU slots (at least one is made).
+    /// A counter at `initial` for `slots` CPU slots (at least one is made). At first the central
+    /// value is the total.
     #[must_use]
     pub fn new(initial: i64, slots: usize, batch: u64) -> Self {
         let central = || B::AtomicU64::new(initial.cast_unsigned());
@@ -123,9 +125,10 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, 2 * self.batch);
     }
 
-    /// Settles `ahead`, an amount taken ahead, of which `taken` was used. Afterwards the total and
-    /// the central value are as if only [`Self::add`] had been called, with `-taken`. At no time
-    /// does the total rise by more than `ahead - taken`.
+    /// Settles `ahead`, an amount taken ahead, of which `taken` was used. Afterwards the total is
+    /// as if only [`Self::add`] had been called, with `-taken`. So is the central value, unless the
+    /// delta reached twice the batch in [`Self::take_ahead`]. At no time does the total rise by
+    /// more than `ahead - taken`.
     #[inline]
     pub fn settle(&self, slot: CpuSlot, ahead: u64, taken: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -141,10 +144,10 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
-    /// Adds an amount and takes it away again, as one step for observers: the total does not
-    /// change, and the central value is as if [`Self::add`] had been called with `amount` and then
-    /// with `-amount`. If another thread of the slot changes the delta meanwhile, the central value
-    /// does not change either.
+    /// Adds an amount and takes it away again. The total does not change. Afterwards the central
+    /// value is as if [`Self::add`] had been called with `amount` and then with `-amount`. But if
+    /// another thread of the slot changes the delta meanwhile, the central value is not changed
+    /// either.
     #[inline]
     pub fn pass_through(&self, slot: CpuSlot, amount: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -165,9 +168,9 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// Folds a delta whose value is `now` into the central value if the delta has reached `limit`.
-    /// During the fold, the amount is in both the delta and the central value, or in neither of
-    /// them, whichever errs on the counter's side. The `AcqRel` accesses pair with the acquire
-    /// loads of [`Self::sum`].
+    /// During the fold, a reader may find the amount twice (in the delta and in the central value)
+    /// or not at all, so that a sum errs on the counter's side ([`Errs`]). The `AcqRel` accesses
+    /// pair with the acquire loads of [`Self::sum`].
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -195,10 +198,10 @@ impl<B: Backend> LaggedCounter<B> {
         self.central.load(Ordering::Relaxed).cast_signed().max(0).unsigned_abs()
     }
 
-    /// The total: exact if nobody is adding. It includes everything added before the call, except
-    /// that an amount folded during the call may count twice or not at all, whichever errs on the
-    /// counter's side. (It may err on the other side if several folds during one walk over the
-    /// deltas cancel out.)
+    /// The total: exact if nobody is adding. It includes everything added before the call, with one
+    /// exception: an amount that is folded during the call may count twice or not at all, so that
+    /// the total errs on the counter's side ([`Errs`]). It may err on the other side if several
+    /// folds during one walk over the deltas cancel out.
     #[must_use]
     pub fn sum(&self) -> i64 {
         let mut central = self.central.load(Ordering::Acquire);

@@ -91,8 +91,8 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         MutexGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// As [`Mutex::try_lock`]: counts an acquisition in `class` if it succeeds, otherwise a busy
-    /// try.
+    /// As [`Mutex::try_lock`], counted in `class`: one acquisition if the try succeeds, otherwise
+    /// one busy try.
     #[inline]
     pub fn try_lock_counted(&self, class: &LockClass, slot: CpuSlot) -> Option<MutexGuard<'_, T, B>> {
         let guard = self.try_lock();

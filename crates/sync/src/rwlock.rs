@@ -10,8 +10,9 @@ use crate::rank::Rank;
 
 /// A reader-writer lock of backend `B`. In release builds it is the backend's bare lock.
 ///
-/// In debug builds, the rank check refuses a second read lock by the same thread. If a writer began
-/// to wait between the two, the thread and the writer would wait for each other.
+/// A thread that has read access must not call [`RwLock::read`] again: if a writer began to wait
+/// between the two calls, the thread and the writer would wait for each other. In debug builds, the
+/// rank check refuses the second call.
 pub struct RwLock<T: Send + Sync, B: Backend = Native> {
     tag: Tag,
     raw: B::RawRwLock<T>,

@@ -1,5 +1,5 @@
-//! The backend for the real machine: parking_lot locks and the processor's atomics. Everything
-//! inlines to the bare primitive.
+//! The backend for the real machine: parking_lot locks and the processor's atomics. Operations on
+//! locks and atomics inline to those of the bare primitive.
 
 use core::cell::RefCell;
 use core::time::Duration;

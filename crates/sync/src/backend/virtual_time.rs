@@ -59,15 +59,15 @@ pub struct Virtual;
 /// What one logical CPU did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuFigures {
-    /// Its clock at the end of its program.
+    /// The CPU's clock at the end of its program.
     pub finished_ns: u64,
-    /// Lines moved here from another CPU's cache, including those that came with a lock that was
-    /// handed over.
+    /// Lines moved to this CPU's cache from another's, including those that came with a lock that
+    /// was handed over.
     pub lines_moved: u64,
-    /// Time of these moves, including queueing. Moves that overlap each count with their whole
-    /// time. Hand-overs of locks are not included: their time counts as waiting for locks. If a
-    /// waiting CPU looks whether a lock is free ([`Barging`]), the move of the line counts here and
-    /// as waiting.
+    /// Time of these moves, including the time in the lines' queues. Moves that overlap each count
+    /// with their whole time. Hand-overs of locks are not included: their time is in
+    /// `lock_wait_ns`. With [`Barging`], a CPU that waits for a lock looks at the lock's line again
+    /// and again: these moves count here and in `lock_wait_ns`.
     pub lines_moved_ns: u64,
     /// How often the CPU had to wait for a lock.
     pub lock_waits: u64,
@@ -151,8 +151,10 @@ pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 /// Runs each program on its own logical CPU, all from time 0, to the end.
 ///
 /// # Panics
-/// When a program panics, when all programs that have not ended wait for a lock or a notification,
-/// for more than 1,088 programs, and inside another simulation.
+/// - When a program panics.
+/// - When all programs that have not ended wait for a lock or a notification.
+/// - When there are more than 1,088 programs.
+/// - When it is called inside another simulation.
 #[must_use]
 pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
     let scheduler = Rc::new(Scheduler::new(costs.clone(), programs.len()));

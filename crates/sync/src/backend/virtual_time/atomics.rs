@@ -1,4 +1,4 @@
-//! Atomics whose every access is charged and happens in virtual-time order.
+//! Atomics that tell the scheduler about each access, so that it can order and charge the access.
 
 use std::sync::atomic;
 

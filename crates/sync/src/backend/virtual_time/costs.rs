@@ -18,8 +18,9 @@ pub struct Section {
     pub name: &'static str,
     /// Computation each time the lock is held, in nanoseconds.
     pub work_ns: u64,
-    /// Lines of plain data that move with the lock when another CPU takes it, one after the other
-    /// even if [`Costs::moves_overlap`]. When the lock is first taken, they come from memory.
+    /// Lines of plain data that move with the lock when another CPU takes it. When the lock is
+    /// first taken, the lines come from memory. Their moves never overlap, whatever
+    /// [`Costs::moves_overlap`] is.
     pub lines: u64,
 }
 
@@ -60,14 +61,15 @@ pub struct Costs {
     pub levels: Vec<Level>,
     /// Moving a line between CPUs that are in no common set.
     pub move_ns: u64,
-    /// Time from the release of a contended lock until the next holder continues. The move of the
-    /// lock's line comes on top. Also the time from a notification until the waiter wakes.
+    /// Time from the release of a contended lock until the next holder continues, without
+    /// `barging`. The move of the lock's line comes on top. Also the time from a notification until
+    /// the waiter wakes.
     pub hand_over_ns: u64,
     /// How long a CPU that writes to a line keeps the line from others after it has arrived.
     /// Accesses of this CPU within this time need no second move.
     pub keep_ns: u64,
-    /// How often a contended line that is in only one cache goes to the nearest CPU that waits for
-    /// it, in per cent of such moves. Otherwise it goes to any waiting CPU, all equally likely.
+    /// If several CPUs wait for a line that only one cache has: the probability, in per cent, that
+    /// the nearest of them gets the line. Otherwise all of them are equally likely to get it.
     pub neighbours_first_percent: usize,
     /// Whether moves overlap, as on CPUs that execute out of order:
     /// - A CPU goes on while the lines of its loads and stores are on their way, unless it has to
@@ -80,7 +82,8 @@ pub struct Costs {
     pub moves_overlap: bool,
     /// How CPUs get locks that others hold. If this is `None`: in turn, without sleeping.
     pub barging: Option<Barging>,
-    /// How far a CPU may run ahead of the slowest before it lets that one run.
+    /// How far a CPU's clock may be ahead of the clock that is furthest behind. A CPU that is
+    /// further ahead lets others run before its next access.
     pub slack_ns: u64,
     /// Costs of holding a lock, by the name of its line. Holding any other lock costs nothing.
     pub sections: Vec<Section>,

@@ -59,8 +59,8 @@ pub(super) enum Outcome {
     Hit,
     /// The line is brought to the CPU's cache.
     Brought(Served),
-    /// The CPU waits. If it is the only one that waits, it wakes at this time and calls
-    /// [`Lines::grant`].
+    /// The CPU waits for the line. `wakes_at` is set if no other CPU waits yet: then this CPU wakes
+    /// at that time and calls [`Lines::grant`].
     Waits { wakes_at: Option<u64> },
 }
 

@@ -1,8 +1,8 @@
 //! Locks and condition variables whose waiting happens in virtual time.
 //!
-//! The scheduler's side table says which CPU holds a lock. The value is in a real lock, which is
-//! therefore always free when it is taken inside a simulation. Outside of a simulation, only the
-//! real lock is used.
+//! The scheduler's side table says which CPU holds a lock. The value is in a real lock. Inside a
+//! simulation, a CPU takes the real lock only after it has got the lock in the side table, so no
+//! other CPU has the real lock then. Outside of a simulation, only the real lock is used.
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;

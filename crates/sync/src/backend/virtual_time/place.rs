@@ -57,7 +57,7 @@ pub(super) fn on_line<R>(name: &'static str, f: impl FnOnce() -> R) -> R {
     made
 }
 
-/// A hasher whose keys are consecutive numbers. It only has to spread them.
+/// A hasher for numbers that are counted up from 0. It only has to spread them over a map.
 #[derive(Debug, Default)]
 pub(super) struct NumberHasher(u64);
 

@@ -69,8 +69,9 @@ struct Lock {
 }
 
 impl Lock {
-    /// Whether the lock is free for this access and, for a reader, no CPU waits. For a writer the
-    /// queue need not be checked: without barging, a lock that is free for a writer has no queue.
+    /// Whether the lock is free for this access. A reader must also find the queue empty. A writer
+    /// need not look at the queue: without barging, no CPU waits for a lock that is free for a
+    /// writer.
     fn admits(&self, access: Access) -> bool {
         self.is_free(access) && (access == Access::Write || self.queue.is_empty())
     }
@@ -289,7 +290,8 @@ impl Scheduler {
                 done: false,
                 held: HeldSet::new(),
                 figures: CpuFigures::default(),
-                // The CPUs' first interrupts are spread over the period, as in kernels.
+                // The CPUs' first interrupts are spread over the period, so that they do not come
+                // at the same time.
                 next_tick: costs.tick.map_or(0, |tick| tick.every_ns * u64_of(cpu) / u64_of(cpus).max(1)),
                 has_line: true,
                 lines_arrive: 0,

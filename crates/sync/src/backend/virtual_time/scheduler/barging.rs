@@ -1,5 +1,5 @@
-//! Barging: the first CPU that finds a lock free takes it, as with the locks of `parking_lot`. The
-//! CPU that released a lock mostly takes it again before the others have seen that it is free.
+//! Barging: the first CPU that finds a lock free takes it, as with the locks of `parking_lot`. If
+//! the CPU that released a lock wants it again soon, it is often the first.
 
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
