@@ -1,6 +1,6 @@
-//! Access control lists in the on-disk form and in the form of system calls. Converting an on-disk
-//! list that a system call could set to the other form and back loses nothing. In the other
-//! direction, only ids of entries that have no id on disk are lost.
+//! Access control lists in the on-disk form and in the form of system calls, each converted to the
+//! other form and back. An on-disk list loses nothing if a system call could have set it. A list in
+//! the form of system calls loses only the ids of entries that have no id on disk.
 
 #![no_main]
 

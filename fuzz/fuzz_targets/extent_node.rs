@@ -1,5 +1,5 @@
-//! Extent nodes: as the root, and as a block, both without a parent's bounds and within those that
-//! a parsed root gives.
+//! Extent nodes: a root in an inode, a block without a parent's bounds, and the same block within
+//! the bounds that the root gives.
 
 #![no_main]
 
@@ -34,7 +34,8 @@ fuzz_target!(|data: &[u8]| {
     let root = input.block(60);
     let root: &[u8; 60] = root.first_chunk().expect("60 bytes were taken");
     let mut block = input.block(geometry.block_size());
-    // The block size decides the capacity: set it, so that the input gets past its check.
+    // The right capacity follows from the block size. It is set here, so that the input gets past
+    // the check of the capacity.
     let capacity = blockyard_disk::extent::block_capacity(geometry.block_size());
     block[4..6].copy_from_slice(&capacity.to_le_bytes());
     seal_extent_block(Some(7), &mut block);

@@ -29,7 +29,8 @@ fuzz_target!(|data: &[u8]| {
     let mut block = input.block(layout.block_size);
     let _ = RootInfo::verify(&block, &layout, choice & 8 == 0);
     let _ = verify_htree(Some(hash), &block, kind.entries_at());
-    // The layout decides the limit: set it, so that the input gets past its check.
+    // The right limit follows from the layout. It is set here, so that the input gets past the
+    // check of the limit.
     let limit = u16::try_from(kind.limit(&layout)).expect("a limit fits 16 bits");
     let at = kind.entries_at();
     block[at..at + 2].copy_from_slice(&limit.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Dirty journals with edits: replay may write anything except the log itself.
+//! Dirty journals with edits: a replay does not write to the log. (It may write to the journal's
+//! superblock.)
 
 #![no_main]
 

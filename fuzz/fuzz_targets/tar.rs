@@ -12,7 +12,7 @@ use std::path::Path;
 fuzz_target!(|data: &[u8]| {
     let folder = std::env::temp_dir();
     let name = Path::new("archive");
-    // The input as it is, which may be compressed; and with header checksums made valid.
+    // First the input as it is (it may be compressed), then the input with valid header checksums.
     for bytes in [data.to_vec(), sealed_headers(data)] {
         let Ok(tree) = Tree::read_archive(Cursor::new(bytes), name, &folder) else { continue };
         let _ = tree.is_container_image();

@@ -1,10 +1,12 @@
 //! Which combinations of operation, feature, block size and way of testing are tested, and by which
 //! test.
 //!
-//! [`TRIED`] lists what each test tries. Every listed test asserts that its entries are true: their
-//! images are the ones in the test's own tables ([`assert_images`]), and their operations are in
-//! these tables, too ([`assert_operations`]), or worked when the test ran ([`assert_done`]). From
-//! the entries, [`page()`] makes a part of docs/testing.md, which also lists what no test has
+//! [`TRIED`] lists what each test tries. Every listed test asserts that its entries are true:
+//! - The entries have the same images as the test's own tables ([`assert_images`]).
+//! - They have the same operations as these tables ([`assert_operations`]), or as worked when the
+//!   test ran ([`assert_done`]).
+//!
+//! From the entries, [`page()`] makes a part of docs/testing.md, which also lists what no test has
 //! tried.
 
 mod page;
@@ -109,7 +111,8 @@ pub const BLOCKS: [u32; 5] = [1, 2, 4, 16, 64];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image(pub &'static str, pub &'static [u32], pub &'static [&'static str]);
 
-/// What a test has tried: each of its operations on each of its images.
+/// What a test has tried: each of its operations on each of its images on which the operation can
+/// work.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     /// The letter that stands for the test in the tables. Entries of one test share it if they have

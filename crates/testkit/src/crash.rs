@@ -33,7 +33,7 @@ pub enum Stop {
 pub struct CrashImage<'a> {
     /// The image file; it holds a clean file system.
     pub image: &'a Path,
-    /// A clean external journal; `None` for a journal inside the image, or none at all.
+    /// A clean external journal; `None` if the journal is inside the image, or if there is none.
     pub journal: Option<&'a Path>,
     /// Mount options.
     pub options: &'a str,
@@ -86,8 +86,8 @@ impl CrashImage<'_> {
         }
     }
 
-    /// Stops the kernel. Returns each copy that must replace a file after the unmount, with that
-    /// file.
+    /// Stops the kernel. Returns the copies that were made, each with the file that the copy must
+    /// replace after the unmount.
     fn stop_kernel(&self, load: &Load, root: &Path) -> Vec<(PathBuf, PathBuf)> {
         match self.stop {
             Stop::Cut | Stop::CutAfterCommit => shutdown(root, self.stop),

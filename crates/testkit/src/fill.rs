@@ -148,9 +148,8 @@ pub fn owners(root: &Path) {
 }
 
 /// Files with times at the edges of what an inode can hold. `wide` means that the inodes have the
-/// extra time fields. The first and the last time are set with 0 nanoseconds: at the ends of the
-/// range, Linux clears the nanoseconds, but a FUSE mount would still show the ones that were set
-/// for the modification time.
+/// extra time fields. The first and the last time have 0 nanoseconds: Linux would clear any others
+/// at the ends of the range, but a FUSE mount would go on showing those of the modification time.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];
@@ -166,10 +165,12 @@ pub fn times(root: &Path, wide: bool) {
     }
 }
 
-/// Attributes in the namespaces `user`, `trusted` and `security`: small ones (in the inode), many
-/// (in an attribute block), one of `largest` bytes, one with a long name, equal ones of three files
-/// (in one shared block), and one of a symbolic link. The places in parentheses are those for
-/// inodes of 256 bytes.
+/// Attributes in the namespaces `user`, `trusted` and `security`. The parentheses say where they
+/// are if inodes have 256 bytes:
+/// - a few small ones (in the inode), and many of one file (in an attribute block);
+/// - one of `largest` bytes, and one with a long name;
+/// - equal ones of three files (in one shared block);
+/// - one of a symbolic link.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {

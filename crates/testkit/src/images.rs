@@ -1,5 +1,5 @@
-//! Images made by mke2fs and filled by the kernel, or by mke2fs if the kernel cannot mount them.
-//! Each combination of features that is worth a test has a profile.
+//! Images made by mke2fs and filled by the kernel, or by mke2fs if their blocks are larger than a
+//! page. Each combination of features that is worth a test has a profile.
 
 mod rare;
 
@@ -34,7 +34,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Whether the blocks are larger than a page of 4 KiB. The kernel does not mount such an image.
+    /// Whether the blocks are larger than a page of 4 KiB. [`make_filled`] does not mount such an
+    /// image, because many kernels cannot.
     fn is_beyond_a_page(&self) -> bool {
         let mut words = self.options.iter().skip_while(|option| **option != "-b").skip(1);
         words.next().and_then(|size| size.parse::<u32>().ok()).is_some_and(|size| size > 4096)
@@ -150,8 +151,8 @@ fn make_with(profile: &Profile, directory: &Path, more: &[&str]) -> PathBuf {
     path
 }
 
-/// Makes an image and has the kernel fill it with one of everything. If blocks are larger than a
-/// page, mke2fs fills it, and the profile's commands and `is_deep` have no effect.
+/// Makes an image and has the kernel fill the image with one of everything. If blocks are larger
+/// than a page, mke2fs fills it, and the profile's commands and `is_deep` have no effect.
 ///
 /// # Panics
 /// When mke2fs, e2fsck, the mount, an operation or a command of the profile fails.
@@ -186,8 +187,7 @@ fn change(image: &Path, commands: &[&str]) {
     }
 }
 
-/// Makes an image that the kernel cannot mount: mke2fs fills it, and e2fsck indexes its
-/// directories.
+/// Makes an image without a mount: mke2fs fills the image, and e2fsck indexes its directories.
 fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
     let tree = tempfile::tempdir_in(directory).expect("a directory");
     fill(tree.path(), false);
@@ -199,7 +199,7 @@ fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
 }
 
 /// Fills a mounted file system with one of everything:
-/// - directories: indexed, small, deep, and many in one; directory blocks with gaps;
+/// - directories: indexed, small, deep, and with many subdirectories; directory blocks with gaps;
 /// - files: small, sparse, fragmented, with unwritten extents, with hard links, with a time that
 ///   needs more than 31 bits;
 /// - symbolic links of several lengths, device nodes, a pipe and a socket;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-/// What is left in a folder: the lines of `/proc/self/mounts` that name it, the backing files of
-/// loop devices that are in it, and its entries. Empty when nothing is left.
+/// What is left in a folder; empty when nothing is left:
+/// - the lines of `/proc/self/mounts` that name the folder;
+/// - the files in the folder that loop devices still use;
+/// - the folder's entries.
 ///
 /// # Panics
 /// When the folder, the mounts or the devices cannot be listed.

@@ -1,6 +1,6 @@
-//! Corruptions of a valid image in a single field. Each picks a structure and one of its fields, or
-//! sometimes 1, 2 or 4 adjacent bytes anywhere in it, and changes the value. In three of four cases
-//! it also corrects the checksum, so that only a check of the structure itself can notice.
+//! Corruptions of a valid image. Each changes one field of one structure, or now and then 1, 2 or 4
+//! adjacent bytes anywhere in the structure. In three of four cases the checksum is corrected, too,
+//! so that only a check of the structure itself can notice the change.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte
@@ -167,8 +167,8 @@ impl Overlay<'_> {
     }
 }
 
-/// A new value for a field: one bit flipped, all bits zero, all bits one, one more or less, or
-/// random. It may equal the old value.
+/// A new value for a field: one bit flipped, all bits zero, all bits one, the little-endian number
+/// one more or less, or random. It may equal the old value.
 pub fn other_value(old: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut new = old.to_vec();
     match random.random_range(0..6) {

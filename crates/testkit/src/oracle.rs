@@ -124,8 +124,8 @@ impl Verdict {
 }
 
 /// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged
-/// directories with `large_dir` have made e2fsck allocate 20 GB. Only a damaged image makes e2fsck
-/// reach a limit. Its exit code is then not 0, which is the right verdict.
+/// directories with `large_dir` have made e2fsck allocate 20 GB. If e2fsck reaches a limit, its
+/// exit code is not 0. That is the right verdict, because a sound image does not take so much.
 ///
 /// # Panics
 /// When prlimit cannot be started.

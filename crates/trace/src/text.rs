@@ -9,8 +9,8 @@ use crate::operation::{Line, Op};
 /// Reads a trace.
 ///
 /// # Errors
-/// When the input cannot be read, or when a line is not an operation, has an unknown word in a
-/// list, or goes back in time. In the latter cases the message names the line.
+/// When the input cannot be read. Also when a line is not an operation, has an unknown word in a
+/// list, or goes back in time: then the message names the line.
 pub fn read(input: impl BufRead) -> Result<Vec<Line>, Error> {
     let mut lines: Vec<Line> = Vec::new();
     let mut now = 0;

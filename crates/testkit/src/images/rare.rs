@@ -1,6 +1,5 @@
 //! Rare kinds of images, for the long runs: deep block maps and directory indexes, images that
-//! tools changed before or after the kernel filled them, and block sizes that the kernel does not
-//! mount.
+//! tools changed before or after the kernel filled them, and blocks that are larger than a page.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

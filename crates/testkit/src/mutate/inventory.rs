@@ -167,8 +167,9 @@ impl Inventory {
         }
     }
 
-    /// Lists the backups of the superblock, and without meta_bg also those of the descriptors. A
-    /// group counts as having backups if its first block holds the superblock's magic.
+    /// Lists the backups of the superblock, and without meta_bg also the first descriptor of each
+    /// backup table. A group counts as having backups if its first block holds the superblock's
+    /// magic.
     fn list_backups(&mut self) {
         let per_group = self.sb.s_blocks_per_group.get() as usize;
         for group in 1..self.groups() {

@@ -8,10 +8,11 @@
 //! methods and uses of trait implementations need no path, so they make no arrow.
 //!
 //! Cycles are searched for among the modules of one folder, folder by folder, from the crate's root
-//! down. A module in the folder stands for everything below it, so an arrow counts once, in the
-//! folder where the paths of its two ends part. Arrows between a module and the modules below it do
-//! not count: a parent defines types and constants that its children share, and also calls the
-//! children. But arrows between children count even if they lead through the parent's imports.
+//! down. A module in the folder stands for everything below it. So an arrow counts in only one
+//! folder: the one in which its two ends belong to different modules. Arrows between a module and
+//! the modules below it do not count: a parent defines types and constants that its children share,
+//! and also calls the children. But arrows between children count even if they lead through the
+//! parent's imports.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

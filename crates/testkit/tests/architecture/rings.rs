@@ -29,7 +29,7 @@ pub(crate) fn rings(root: &Module) -> Vec<Ring> {
     folders.flat_map(|(folder, arrows)| rings_of(&folder, &arrows)).collect()
 }
 
-/// All arrows, by the folder in which the paths of their two ends part.
+/// All arrows, by the folder in which their two ends belong to different modules.
 fn arrows(root: &Module) -> BTreeMap<Vec<String>, Arrows> {
     let mut arrows: BTreeMap<Vec<String>, Arrows> = BTreeMap::new();
     for (from, module) in root.all() {

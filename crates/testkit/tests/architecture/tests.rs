@@ -51,8 +51,8 @@ fn arrows_one_way_are_no_circle() {
 
 #[test]
 fn names_are_followed_to_where_they_are_defined() {
-    // The root imports both names. `crate::B` in `a` stands for `Deep` and so leads to `b::inner`,
-    // which defines it. The path to `Shared` in `b::inner` leads to `a`.
+    // The root imports `Deep` as `B`, and `Shared`. So `crate::B` in `a` leads to `b::inner`, which
+    // defines `Deep`. The path to `Shared` in `b::inner` leads to `a`.
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::{inner::Deep as B}; use a::Shared;"),
         ("a.rs", "use crate::B; pub struct Shared;"),
