@@ -6,10 +6,10 @@
 //! → remember goals → [`AllocEvent`] → [`Claim`]. `allocate.rs` has these steps from top to bottom.
 //! Each decision on this path is a slot, and a [`Policy`] says what fills each slot.
 //!
-//! All counts are in clusters. Bitmaps come from a [`GroupSource`]. With [`Claim::commit`] the
-//! caller says that the claimed clusters are marked used in the on-disk bitmap. With
-//! [`Allocator::commit`] the caller says that the clusters freed by a transaction may be used
-//! again.
+//! Counts are in clusters, unless a name says blocks ([`Claim::blocks`]). Bitmaps come from a
+//! [`GroupSource`]. With [`Claim::commit`] the caller says that the claimed clusters are marked
+//! used in the on-disk bitmap. With [`Allocator::commit`] the caller says that the clusters freed
+//! by a transaction may be used again.
 //!
 //! Block, group and inode numbers are types of `blockyard-disk`; the CPU slot of a request is one
 //! of `blockyard-sync`. [`memory`] has bitmaps for allocation without an image:
@@ -24,7 +24,7 @@
 //! let geometry = MemoryBitmaps::plain_geometry(8, 4);
 //! let bitmaps = MemoryBitmaps::new(geometry.clone(), 100);
 //! let config = AllocConfig::new(geometry.clone());
-//! // The type is written out because `Allocator` has a parameter, for models.
+//! // The type is written out so that the default backend (locks and atomics of the host) is chosen.
 //! let allocator: Allocator = Allocator::open(&config, bitmaps.clone(), &bitmaps.facts())?;
 //! // Load all groups. (Linux does so in the background. The first criteria of a search pass over
 //! // most groups that were never loaded.)

@@ -5,9 +5,9 @@
 //! `..`. A node is disguised as a linear block with one unused entry. Both hold a sorted array of
 //! (key, logical block), and a key is a hash in which bit 0 has a meaning of its own. Entry 0 has
 //! the key 0, and limit and count lie in place of its key. A leaf is a linear block
-//! ([`crate::dirblock`]). The hashes of a leaf's names are at least the leaf's key, without bit 0,
-//! and below the next key. If bit 0 of a key is set ("continues"), names with the key's hash may
-//! also be in the previous leaf.
+//! ([`crate::dirblock`]). The hash of each name in a leaf is at least the leaf's key with bit 0
+//! cleared, and below the next leaf's key. If bit 0 of a key is set ("continues"), names with the
+//! key's hash may also be in the previous leaf.
 //!
 //! [`Index::parse`] and [`IndexMut::parse`] check the bounds, order and block numbers of an array.
 //! [`Index::checked`] checks only the bounds, for a block that was fully checked when it was read.
@@ -503,8 +503,8 @@ pub fn add_level(
 /// Splits a leaf by hash: the names with the higher hashes move to `new_leaf`. Returns the key that
 /// leads to `new_leaf`.
 ///
-/// As far as whole entries allow, the entries of each part, slack included, occupied half of the
-/// old leaf. Both parts are then packed without slack between entries. The key has [`CONTINUES`]
+/// The split is where the entries of either part, slack included, take up about half of the leaf.
+/// Both parts are then packed without slack between entries. The key has [`CONTINUES`]
 /// set if names with its hash stay in `leaf`.
 ///
 /// # Errors

@@ -100,7 +100,7 @@ fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
     // Only whole blocks are written: the rest of a partial block would have to be read.
     fs.write(&now, known, 0, &[9; 8192]).unwrap();
     assert!(fs.statistics().blocks_free > 0);
-    // The only commit that has ended is the one in `known`.
+    // The only commit that has ended is that of the sync in the function `known`.
     assert_eq!(fs.commits(), 1);
 }
 

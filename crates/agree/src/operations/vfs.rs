@@ -74,7 +74,8 @@ struct Walk<'a>(&'a FileSystem);
 
 /// Why a path leads nowhere.
 enum Stop {
-    /// Something on the way does not exist or is not a directory. ext4 itself reports that.
+    /// Something on the way does not exist or is not a directory. The path is passed on, and the
+    /// engine reports the error.
     Missing,
     TooManyLinks,
     Refused(anyhow::Error),

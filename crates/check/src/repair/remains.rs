@@ -108,8 +108,8 @@ fn remember_directories(ed: &mut Editor<'_, '_>, remnants: &[Remnant]) {
     }
 }
 
-/// Looks for names of lost inodes in what is left of directories whose inodes are gone, and
-/// remembers them.
+/// Looks for names of inodes that have none (`lost`) in what is left of directories whose own
+/// inodes are gone, and remembers them.
 pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
     let nameless = lost.iter().copied().filter(|inode| ed.log.remembered(*inode).is_none());
     let nameless: BTreeSet<u32> = nameless.collect();
@@ -125,9 +125,10 @@ pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
     remember_directories(ed, &remnants);
 }
 
-/// Records the names in lost directories as lost if the inodes that they name are lost, too: there
-/// is no other trace of these files. A lost directory counts only if names lead from a directory
-/// that is still there down to it. Done once in a repair, and only if a name was removed.
+/// Lists as lost the names in directories that are gone, if the inode that the name is for is gone,
+/// too: nothing else is left of such a file. A directory that is gone counts only if names lead
+/// down to it from a directory that still exists. Done once in a repair, and only if a name was
+/// removed.
 pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
     let is_removal = |action: &Action| action.name.is_some() && action.cost == Cost::Removed;
     if ed.log.has_listed_remains || !ed.log.actions.iter().any(is_removal) {

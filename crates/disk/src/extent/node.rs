@@ -1,9 +1,9 @@
 //! One verified node of an extent tree.
 //!
 //! What a node may hold depends on its position: the range of logical blocks that its parent gives
-//! it, and the depth left below its parent. [`NodeBounds`] passes both down. So a walk that parses
-//! each child with the bounds from its entry ends, because the depth falls, and finds each logical
-//! block at most once, because siblings have disjoint ranges.
+//! it, and the depth left below its parent. [`NodeBounds`] passes both down. A walk that parses
+//! each child with the bounds from the child's entry terminates, because the depth falls at each
+//! step. It finds each logical block at most once, because siblings have disjoint ranges.
 
 use zerocopy::FromBytes;
 

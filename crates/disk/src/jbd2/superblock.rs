@@ -13,7 +13,8 @@ use crate::units::TxnId;
 on_disk! {
     /// The superblock as it stands on disk; nothing in it is verified.
     pub struct RawJournalSuperblock[1024] {
-        /// Magic and kind: v1 has no feature words.
+        /// Magic, and a block type that tells version 1 from version 2. Version 1 has no feature
+        /// words.
         0x000 s_header: RawHeader,
         /// Block size in bytes.
         0x00C s_blocksize: U32,

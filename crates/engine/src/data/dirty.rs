@@ -29,7 +29,8 @@ struct Piece {
     skipped: u32,
     /// Number of dirty blocks, which follow the skipped ones.
     len: u32,
-    /// Capacity, in blocks, of the contiguous row of buffers that ends with this one.
+    /// Capacity, in blocks, of the contiguous row of buffers that ended with this one when it was
+    /// taken. Later changes of the row do not lower it.
     in_row: u32,
 }
 
