@@ -17,8 +17,8 @@ use crate::index::fifo::FifoLists;
 use crate::prealloc::{Owner, Prealloc};
 use crate::request::RequestFlags;
 
-/// Half of the schedules are random; the other half (PCT) follow priorities that change at random
-/// points.
+/// Runs a scenario under so many schedules, or twenty times as many in full runs. Half of the
+/// schedules are random; the other half (PCT) follow priorities that change at random points.
 fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let schedules = if blockyard_testkit::full_matrix() { schedules * 20 } else { schedules };
     shuttle::check_random(scenario, schedules / 2);
@@ -46,8 +46,8 @@ fn index_sets_lose_no_arrival() {
     }
 }
 
-/// Every reader finds a group that stays in a set, even while groups in other words of the set are
-/// inserted and removed.
+/// A search finds a group that stays in a set, even while another thread inserts and removes a
+/// group in another word of the set.
 #[test]
 fn readers_find_what_stays() {
     explore(2000, || {
@@ -71,8 +71,8 @@ fn readers_find_what_stays() {
     });
 }
 
-/// Groups move between lists, and each list has its own lock. In the end every group is in the list
-/// it was put into last.
+/// Three threads each move a group between lists, which have a lock each. In the end, each list has
+/// as many groups as were put into it last, and unlinking all groups empties the lists.
 #[test]
 fn index_lists_keep_every_group() {
     explore(2000, || {
@@ -181,8 +181,9 @@ fn promises_never_exceed_what_is_free() {
     promises_fit(3, 2);
 }
 
-/// The same with amounts that reach the central counters. Amounts of 20 do so when the sum of a CPU
-/// slot is folded. Amounts of 34 exceed the batch (32 with two CPU slots) and do so at admission.
+/// The same with amounts that change the central values of the counters. Two amounts of 20 on one
+/// CPU slot exceed the batch (32 with two CPU slots), so they are folded into the central value. An
+/// amount of 34 alone exceeds the batch.
 #[test]
 fn promises_never_exceed_what_is_free_while_counters_fold() {
     promises_fit(50, 20);

@@ -17,7 +17,8 @@ pub const CRITERIA: usize = 5;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident[$size:expr],)+) => {
-        /// The counts of all requests so far.
+        /// The totals so far. Most of them grow only while the tunable `mb_stats` is on (see
+        /// [`Allocator::stats`](crate::Allocator::stats)).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct MbStats {
             $($(#[$doc])* pub $name: [u64; $size],)+
@@ -71,7 +72,7 @@ counters! {
     hits[CRITERIA],
     /// Pre-checks of groups. Walks over an index count each entry in addition.
     groups_considered[CRITERIA],
-    /// Candidates looked at in each criterion.
+    /// Candidates looked at under each criterion.
     extents_scanned[CRITERIA],
     /// Complete walks without a result. As in the kernel, the first count also holds the best
     /// candidates taken after all criteria (`visit=scan`).
@@ -166,7 +167,7 @@ pub struct GroupLine {
     pub free: u32,
     /// Free runs.
     pub fragments: u32,
-    /// Lower bound of the first free cluster.
+    /// A position below which no cluster is free.
     pub first_free: u32,
     /// Free chunks of each order.
     pub chunks: Vec<u32>,

@@ -1,11 +1,13 @@
 //! Trimming: holds free clusters for a moment while the device is told that it may discard their
 //! content.
 //!
-//! A group that is trimmed as a whole is noted as trimmed before it is scanned, and any cluster
-//! that becomes free clears the note. So clusters that are freed during the scan are never missed,
-//! and groups in which nothing was freed since are passed over. A request that finds nothing while
-//! clusters are held waits for them and searches again. So trimming never causes a false "no
-//! space", except for a request that takes only its goal and does not search again.
+//! Before a whole group is trimmed, it is noted as trimmed. A cluster that is freed in the group
+//! later, even during the trim, clears the note. So the next trim passes over the group if nothing
+//! was freed in it, and misses no freed cluster otherwise.
+//!
+//! A request that finds nothing while clusters are held waits for them and searches again. So
+//! trimming causes no false "no space". The exception is a request that takes only its goal: it is
+//! not searched for again.
 
 use core::ops::Range;
 
@@ -57,8 +59,8 @@ impl<B: Backend> Allocator<B> {
     /// the group). Runs are cut to `within`. Nobody can allocate a run while `discard` has it; the
     /// group's lock is not held then. Returns the number of blocks in all runs.
     ///
-    /// Passes over a corrupt group, and over one in which nothing became free since all of it was
-    /// trimmed.
+    /// Does nothing in a corrupt group, or in one that was trimmed as a whole and in which nothing
+    /// was freed after that.
     ///
     /// # Errors
     /// [`AllocError::Load`], and errors of `discard`. The runs before the error were trimmed.

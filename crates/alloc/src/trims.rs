@@ -9,8 +9,8 @@ pub(crate) struct Trims<B: Backend> {
     turn: Mutex<(), B>,
     /// Odd while clusters are held. Relaxed accesses are enough: the count changes under the lock
     /// of the group whose clusters are held. A search with strict checks locks each group that it
-    /// tests. So if it missed the held clusters, it locked their group after the count became odd,
-    /// and sees that or a later count.
+    /// tests. If such a search missed the held clusters, it locked their group after the count
+    /// became odd. So it then reads that count or a later one.
     count: B::AtomicU64,
 }
 

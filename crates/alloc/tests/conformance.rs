@@ -1,6 +1,6 @@
 //! The rules of every policy: no cluster goes to two owners, "no space" is never false, the same
-//! requests get the same answers, and the books balance. The last test runs the presets that are
-//! not in the list.
+//! requests get the same answers, reserves are kept, and the counters balance. The last test runs
+//! the presets that are not in the list.
 
 #![allow(clippy::unwrap_used, reason = "a test binary")]
 

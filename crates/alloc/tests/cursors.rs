@@ -1,5 +1,5 @@
-//! The round-robin policies: where files begin, what they stick to, what they accept, and what is
-//! exempt.
+//! The round-robin policies: where files begin, which group a file keeps, which runs are accepted,
+//! and which requests ignore the cursors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,8 +43,8 @@ impl Bench {
         (extent.group.raw(), extent.start, extent.count)
     }
 
-    /// Asks for exactly `clusters` clusters of file data on a CPU slot. The goal is the start of
-    /// group 5.
+    /// Asks for `clusters` clusters of file data on a CPU slot, without normalisation. The goal is
+    /// the start of group 5.
     fn exact(&self, cpu: u16, clusters: u32, inode: &InodeAlloc) -> (u32, u32, u32) {
         self.ask(&exact(cpu, clusters), inode)
     }
@@ -69,7 +69,8 @@ fn v2_starts_in_the_zone_of_the_cpu_and_the_inode_sticks_to_it() {
     // On the other CPU the inode keeps its group, and drags that CPU's cursor along.
     assert_eq!(bench.exact(0, 32, &far), (8, OVERHEAD + 32, 32));
     assert_eq!(bench.exact(0, 32, &InodeAlloc::new()), (8, OVERHEAD + 64, 32));
-    // Group 0 means "unset": the first file has forgotten it and follows the CPU.
+    // Group 0 means "no group". So the first file, which began in group 0, follows the cursor of
+    // the CPU.
     assert_eq!(bench.exact(0, 32, &near), (8, OVERHEAD + 96, 32));
 }
 
@@ -91,7 +92,7 @@ fn the_flaws_of_v2_can_be_switched_off() {
 
 /// Extends long-lived files, then returns in how many of eight zones the next files of eight CPUs
 /// begin. One operation in ten runs on a CPU drawn at random, the others on the file's own CPU. One
-/// in twenty replaces its file by a new one first.
+/// operation in twenty extends a new file, which takes the place of an old one.
 fn zones_in_use(policy: &str, operations: u32) -> usize {
     const CPUS: u16 = 8;
     let bench = Bench::sized(policy, 64, CPUS.into());

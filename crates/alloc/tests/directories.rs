@@ -1,5 +1,5 @@
-//! Where blocks of directories go on a device without seek times, so that no linear prefix precedes
-//! the walk over an index.
+//! Where blocks of directories go on a device that does not rotate. On such a device, no linear
+//! prefix precedes the walk over an index.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,8 +1,8 @@
 //! Two writers append in turns, and each truncates its file before it writes the next. Under `yard`
 //! each stays in its lane, even if the lane's group is full of clusters that wait for a commit.
-//! Without `overflow=lane`, a writer whose lane's group is full takes a group from the index. The
-//! index contains only groups that were loaded, so it leads into the other writer's group, where
-//! the two files then alternate request by request.
+//!
+//! Without `overflow=lane`, a writer whose group is full takes a group from the index. The index
+//! contains only groups that were loaded, among them the group of the other writer.
 
 #![allow(clippy::unwrap_used)]
 

@@ -56,7 +56,7 @@ fn sixteen_tebibytes() {
     }
     let grown = resident_mib() - before;
     println!("open {open:?}; {grown} MiB after one allocation in each of {GROUPS} groups");
-    // Much longer than it takes, because the machine may be busy.
+    // The limit is much longer than an open takes, because the machine may be busy.
     assert!(open.as_secs() < 5, "{open:?}");
     assert!(grown < 256, "{grown} MiB");
     // An evicted group comes back as it was left.

@@ -56,8 +56,8 @@ impl Stage {
         Self { allocator, rings }
     }
 
-    /// Serves an exact request for metadata with a goal in group `goal`. Returns the event, and how
-    /// many groups the criterion that served it considered.
+    /// Serves a request for metadata, whose goal is the start of group `goal`. Returns the event,
+    /// and how many groups were considered under the criterion that served the request.
     fn ask(&self, goal: u32, clusters: u32) -> (AllocEvent, u64) {
         self.ask_with(goal, clusters, RequestFlags::METADATA)
     }
@@ -101,8 +101,9 @@ fn e2_smallest_order_anywhere_against_first_range() {
     assert_eq!([OLD, S15, S16, S17].map(|policy| on(policy, 1)), [0, 0, 0, 2]);
 }
 
-/// Group 0 drops from order 9 to 8 after groups 1 and 3 have entered the list of order 8. A list in
-/// order of entry offers 3 before 0; an index by number offers 0 first.
+/// Group 0 drops from order 9 to order 8 of the average-fragment index after groups 1 and 3 have
+/// entered the list of order 8. A list in order of entry offers group 3 before group 0; an index by
+/// group number offers group 0 first.
 #[test]
 fn e3_lists_remember_history() {
     let layout = [(0, 2402, 2), (1, 1040, 2), (2, 2400, 2), (3, 1400, 2)];
@@ -190,7 +191,7 @@ fn e6_the_sweep() {
 fn e7_best_available_length() {
     let layout = [(0, 600, 2), (7, 280, 1), (1, 1040, 2), (3, 700, 1), (4, 2400, 4)];
     let on = |policy: &str| {
-        // The stream keeps its inode's goal here, so that the search starts at group 6.
+        // With `slots=none` there is no stream goal, so the search starts at the goal in group 6.
         let stage = Stage::new(&format!("{policy}:slots=none"), 8, &layout);
         // A file of 2250 blocks with block 2000 mapped: the window is 2000 blocks.
         let right = Neighbour { logical: LogicalBlock::new(2000), physical: BlockNr::new(5) };
@@ -257,7 +258,7 @@ fn the_lock_census_of_one_allocation() {
             after.shared[1..].iter().zip(&before[1..]).map(|(lock, old)| lock.1.acquisitions - old).sum();
         (md, lists)
     };
-    // The md lock is taken twice: the stream goal is read and written.
+    // The md lock is taken twice: to read the stream goal, and to write it.
     assert_eq!(holds(OLD).0, 2);
     assert_eq!(holds("linux-6.16:scan=optimized:slot_lock=none").0, 0);
     assert_eq!(holds("linux-6.16:scan=optimized:full_groups=drop:order_index=by-group"), (2, 0));

@@ -13,8 +13,8 @@ const BLOCKS: u32 = 3;
 const HOLES: u32 = 100;
 /// The block in group 1 where the run behind the holes begins.
 const RUN: u32 = 100 + HOLES * 2 * BLOCKS + BLOCKS;
-/// The shortest run there in which small files begin under `yard`. It must contain an aligned chunk
-/// of 2048 blocks: here 2048 to 4095.
+/// The length of the shortest run at [`RUN`] in which small files begin under `yard`. The run must
+/// contain an aligned chunk of 2048 blocks, here blocks 2048 to 4095.
 const LONG: u32 = 4096 - RUN;
 
 /// Writes 50 small files one after the other. Returns how many lie in a hole, and how many lie in

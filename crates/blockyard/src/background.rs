@@ -1,8 +1,10 @@
-//! The two background threads of an open image, which [`ImageOptions::background`] starts. One
-//! writes back dirty data that is old. When the dirty data exceeds half of its limit, this thread
-//! also writes back files that no operation is using, until at most a quarter of the limit is
-//! dirty. The other thread commits old transactions. They are separate, so that a long write-back
-//! does not delay a commit.
+//! The two background threads of an open image, which [`ImageOptions::background`] asks for:
+//!
+//! - The write-back thread writes back dirty data that is old. When the dirty data exceeds half of
+//!   its limit, this thread also writes back files that no operation is using, until at most a
+//!   quarter of the limit is dirty.
+//! - The commit thread commits old transactions. It is a thread of its own, so that a long
+//!   write-back does not delay a commit.
 //!
 //! [`ImageOptions::background`]: crate::ImageOptions::background
 
@@ -29,9 +31,9 @@ pub(crate) struct Background {
 
 /// Wakes the threads before their [`PERIOD`] is over: to write data back, or to end.
 pub(crate) struct Alarm {
-    /// Whether too much data is dirty. Outside the mutex, so that a writer that finds it set takes
-    /// no lock. Relaxed is enough: the writer that sets it takes the mutex before it wakes the
-    /// thread, and the thread tests it under the mutex before it sleeps.
+    /// Whether too much data is dirty. This flag is outside the mutex, so that a writer that finds
+    /// it set takes no lock. Relaxed is enough: the writer that sets the flag takes the mutex
+    /// before it wakes the thread, and the thread tests the flag under the mutex before it sleeps.
     is_too_much: AtomicBool,
     is_stopped: Mutex<bool>,
     rung: Condvar,
@@ -64,8 +66,8 @@ impl Alarm {
         self.rung.notify_all();
     }
 
-    /// Waits for one period or until the alarm rings; returns at once if it has rung for this duty
-    /// already. The result says whether the thread must end.
+    /// Waits for one period or until the alarm rings, but not if the alarm has rung for this duty
+    /// already. Returns whether the thread must end.
     fn wait(&self, duty: Duty) -> bool {
         let mut is_stopped = self.is_stopped.lock();
         let is_called = duty == Duty::WriteBack && self.is_too_much.load(Ordering::Relaxed);

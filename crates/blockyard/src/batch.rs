@@ -8,7 +8,7 @@ type Batch = (Vec<DirEntry>, Option<u64>);
 /// The next `most` entries of a directory from position `from`, without `.` and `..`, and the
 /// position of the next batch. Entries whose names have the same hash have the same position. They
 /// stay in one batch, which may then exceed `most`. If an error occurs after some entries were
-/// read, this call returns those entries, and the next call fails.
+/// read, this call returns those entries, and a later call fails.
 pub(crate) fn read_batch(
     engine: &FileSystem,
     directory: InodeRef,

@@ -533,8 +533,8 @@ impl<'a> ByInode<'a> {
     /// as the last one. Each entry carries the position after it
     /// ([`DirEntry::next`](blockyard_engine::DirEntry)). The second value is the position to
     /// continue from, or `None` at the end. Positions stay valid when entries are added or removed.
-    /// If an error occurs after some entries were read, this call returns those entries, and the
-    /// next call fails.
+    /// If an error occurs after some entries were read, this call returns those entries, and a
+    /// later call fails.
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].

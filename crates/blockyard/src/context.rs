@@ -14,7 +14,7 @@ pub enum Clock {
     /// The system's clock.
     #[default]
     System,
-    /// Always this time, so that every run makes the same image.
+    /// Always this time. Repeatable runs need a fixed time.
     Fixed(Timestamp),
     /// The time that this function returns.
     Custom(Arc<dyn Fn() -> Timestamp + Send + Sync>),

@@ -33,7 +33,7 @@ impl<B: Backend> Outcome<B> {
         Self { find: None, first_error: None, stats: RequestStats::default() }
     }
 
-    /// Notes a group that could not be loaded.
+    /// Keeps the error of a group that could not be loaded, if it is the first such error.
     pub(crate) fn note_failure(&mut self, error: AllocError) {
         self.first_error.get_or_insert(error);
     }

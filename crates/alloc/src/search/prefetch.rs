@@ -1,9 +1,9 @@
-//! Prefetch: a search announces the groups whose bitmaps it will need soon.
+//! Prefetch: a search tells the source which bitmaps it will probably need soon.
 //!
 //! A batch of groups begins at the prefetch cursor. When a search visits the group at the cursor,
-//! it calls [`GroupSource::prefetch`](crate::GroupSource::prefetch) for those groups of the batch
-//! that were not read yet. The last batch is loaded at the end of the search, from its last group
-//! down to its first. From then on the indexes contain these groups.
+//! it calls [`GroupSource::prefetch`](crate::GroupSource::prefetch) for each group of the batch
+//! that has free clusters and was neither loaded nor announced before. At its end, the search loads
+//! the groups of its last batch that have free clusters, so that the indexes contain them.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -16,7 +16,8 @@ use crate::policy::slots::Unloaded;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
-    /// Announces the next batch if the visited group is the one at the prefetch cursor.
+    /// Announces a batch if the visited group is the one at the prefetch cursor. The cheap criteria
+    /// announce no more batches once the request has started `mb_prefetch_limit` reads.
     #[inline]
     pub(crate) fn prefetch_at(&self, context: &mut Context<'_, B>, group: GroupNr, criterion: Criterion) {
         let is_none_due = self.init == InitMode::AtOpen || self.policy.unloaded == Unloaded::Load;
@@ -56,7 +57,7 @@ impl<B: Backend> Allocator<B> {
         at
     }
 
-    /// Loads the last batch, descending.
+    /// Loads the groups of the last batch that have free clusters, in descending order.
     pub(crate) fn finish_prefetch(&self, context: &Context<'_, B>) {
         let groups = self.table.geometry.groups();
         let mut at = context.search.prefetch.cursor;

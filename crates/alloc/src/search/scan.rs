@@ -64,9 +64,11 @@ pub(crate) fn stripe_aligned(
 }
 
 /// Offers the free runs of the group, lowest first. A run longer than `want` is cut at the first
-/// end of a buddy chunk where it is long enough; the rest is offered next. With `whole_runs` a run
-/// shorter than `want` is passed over: the cheap criteria chose the group by its average run, so it
-/// has a run of at least `want`.
+/// end of a buddy chunk where it is long enough; the rest is offered next.
+///
+/// With `whole_runs`, runs shorter than `want` are passed over. Only the goal-fast and
+/// best-available criteria ask for that. They accept a group only if its average run has at least
+/// `want` clusters, so the group has a run that is long enough.
 pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool, selection: &mut Selection) {
     let mut at = buddy.first_free();
     let mut left = buddy.free();
@@ -78,8 +80,8 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
             at = end;
             continue;
         }
-        // The cluster before this one is used, or ends the chunk offered last. So a chunk starts
-        // here.
+        // A chunk starts at `start`: the cluster before, if there is one, is used, or it ends the
+        // run offered last, which ends with a whole chunk.
         let run = buddy.run_from(start, want);
         debug_assert!(run <= left, "a run of {run} clusters where {left} are left");
         selection.offer(candidate(group, start, run), want);
@@ -102,8 +104,8 @@ pub(crate) fn first_above(buddy: &Buddy, group: GroupNr, want: u32, floor: u32, 
     }
 }
 
-/// Takes the shortest run of at least `want` clusters. With `any`, takes the longest of all if none
-/// is long enough.
+/// Takes the first `want` clusters of the shortest run that has that many. If no run is long enough
+/// and `any` is set, takes the longest run.
 pub(crate) fn best_fit(buddy: &Buddy, group: GroupNr, want: u32, any: bool, selection: &mut Selection) {
     let mut best: Option<(u32, u32)> = None;
     let mut at = 0;

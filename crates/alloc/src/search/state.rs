@@ -9,8 +9,8 @@ use crate::stats::CRITERIA;
 
 /// The state of a search. All of it may change during the search.
 pub(crate) struct SearchState {
-    /// What is searched for: at first the aim. The search may move it, for example to the stream
-    /// goal, and trim it.
+    /// What is searched for: the request as asked, until [`Self::set_aim`] sets the aim. The search
+    /// may then move the goal, for example to the stream goal, and trim it.
     pub(crate) goal: Extent,
     /// Clusters aimed at. If a search with a trimmed goal finds nothing, the goal gets this length
     /// again.
@@ -32,14 +32,14 @@ pub(crate) struct SearchState {
     pub(crate) floor: Option<u32>,
 }
 
-/// Prefetch state of one walk.
+/// Where prefetch stands. Each walk begins with a new cursor and no batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prefetch {
     /// Group at which the next batch starts.
     pub(crate) cursor: u32,
     /// Number of groups in the last batch.
     pub(crate) batch: u32,
-    /// Reads started in this request.
+    /// Reads started in this request, by all of its walks.
     pub(crate) started: u32,
 }
 
@@ -75,13 +75,13 @@ impl SearchState {
         self.criterion = 0;
     }
 
-    /// Takes any free run from now on.
+    /// Makes the search take the next candidate, whatever its length.
     pub(crate) fn take_first(&mut self) {
         self.selection.first = true;
         self.flags |= RequestFlags::FIRST;
     }
 
-    /// Whether the walk is over.
+    /// Whether no further group needs to be visited.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.selection.status != Status::Continue

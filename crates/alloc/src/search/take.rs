@@ -45,8 +45,8 @@ impl<B: Backend> Allocator<B> {
             StreamLearns::AllData => RequestFlags::DATA,
         };
         if context.asked.kind.contains(learns) {
-            // An exact goal is not counted as a hit of the stream goal: the first search of a
-            // request takes it before any group is scanned.
+            // If no group was scanned before, the exact goal was taken. That is not counted as a
+            // hit of the stream goal.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;
             }
@@ -146,10 +146,12 @@ impl ShortFind {
     }
 }
 
-/// The clusters of an inode preallocation that serve a request for `len` clusters from block
-/// `logical` on: start in the group, and count, which is lower where the preallocation ends first.
-/// As the preallocation may start inside a logical cluster, the position is rounded down and the
-/// count up.
+/// Which clusters of an inode preallocation serve a request for `len` clusters from block `logical`
+/// on. Returns the first one, as an offset in the group, and the count. The count is lower than
+/// `len` if the preallocation ends first.
+///
+/// The preallocation may start inside a logical cluster. So the start is rounded down to a cluster,
+/// and the count is rounded up.
 pub(crate) fn part_of<B: Backend>(
     prealloc: &Prealloc<B>,
     logical: u32,
@@ -182,13 +184,14 @@ mod tests {
             })
         };
         assert_eq!(starts(1024), [1024, 1024]);
-        // 30 blocks after the start of the window, 54 after a multiple of 100, 96 to spare.
+        // `Least` steps back 30 blocks: 30 to the start of the window, 54 to a multiple of 100, and
+        // 96 to spare.
         assert_eq!(starts(1054), [1024, 1024]);
-        // 80 after a multiple of 100.
+        // `Least` steps back 80 blocks, to a multiple of 100.
         assert_eq!(starts(1280), [1280, 1200]);
         // The window ends at block 1536.
         assert_eq!(starts(1500), [1436, 1500]);
-        // 98 after a multiple of 100, more than there is to spare.
+        // A multiple of 100 is 98 blocks before. `Least` steps back only the 96 to spare.
         assert_eq!(starts(1298), [1298, 1202]);
     }
 }

@@ -33,8 +33,9 @@ pub(crate) fn choose(buddy: &Buddy, goal: Option<u32>, range: Range, count: u32)
     Some((start, (end - start).min(count)))
 }
 
-/// The next free cluster: near the start, or else where eight are free together, or else anywhere
-/// after the start.
+/// Where the clusters to take begin, at or after `start`: at a free cluster near `start`, or else
+/// at eight aligned free clusters, or else at any free cluster. In the last two cases, unless the
+/// range is a window, the result is moved back over up to seven free clusters.
 fn next(buddy: &Buddy, start: u32, range: Range) -> Option<u32> {
     let free = |from: u32, below: u32| buddy.next_free(from).filter(|&at| at < below);
     if start > 0
@@ -50,7 +51,7 @@ fn next(buddy: &Buddy, start: u32, range: Range) -> Option<u32> {
     Some(before.min().unwrap_or(found))
 }
 
-/// The first of eight free clusters at a multiple of eight.
+/// The first of eight clusters at a multiple of eight that are all free.
 fn free_byte(buddy: &Buddy, start: u32, high: u32) -> Option<u32> {
     let mut at = start;
     while let Some(free) = buddy.next_free(at).filter(|&free| free < high) {

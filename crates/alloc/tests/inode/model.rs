@@ -1,6 +1,9 @@
-//! Random operations against a model, which is a set of inode numbers. No number is handed out
-//! twice, "no inodes" comes only when there is none (except under `flex-2008`), and bitmaps and
-//! descriptors say what was committed, whatever claims are open.
+//! Random operations against a model: the set of inode numbers in use, and how far each group was
+//! ever used.
+//!
+//! - No number that is in use or claimed is handed out.
+//! - "No inodes" is reported only when there is none (except under `flex-2008`).
+//! - Bitmaps and descriptors say what was committed, whatever claims are open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

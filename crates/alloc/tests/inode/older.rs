@@ -60,8 +60,8 @@ fn group_of(inode: u32) -> u32 {
     (inode - 1) / PER_GROUP
 }
 
-/// The published bug: the parent's flex group has free inodes, but only a tenth of its blocks is
-/// free, so it is passed over and not looked at again. All other flex groups are out of inodes.
+/// A bug of the first ext4. The parent's flex group has the only free inodes, but only a tenth of
+/// its blocks is free. So the search passes over this flex group, and never comes back to it.
 #[test]
 fn the_first_ext4_says_no_inodes_while_there_are() {
     // Group 8, in flex group 2, has the only free inodes: one for the parent and 100 more.
@@ -94,7 +94,8 @@ fn the_first_ext4_says_no_inodes_while_there_are() {
     }
 }
 
-/// When all flex groups with inodes were out of blocks, not even an empty file could be created.
+/// When the flex groups with free inodes were out of blocks, the first ext4 could not even create
+/// an empty file.
 #[test]
 fn the_first_ext4_wants_blocks_for_empty_files() {
     let full = |nr: u32| Group { free_blocks: 0, free_inodes: if nr == 4 { 5 } else { 0 } };
@@ -191,7 +192,7 @@ fn oldalloc_takes_the_group_with_most_free_blocks() {
             10 => 8190,
             _ => 7000,
         },
-        // Group 10 has fewer inodes than the average.
+        // Group 10 has fewer free inodes than the average.
         free_inodes: if nr == 10 { 20 } else { PER_GROUP },
     };
     let mut replica = replica(scene, by(InodeGroup::OldAlloc));
@@ -202,8 +203,8 @@ fn oldalloc_takes_the_group_with_most_free_blocks() {
     assert_eq!(file.map(group_of).unwrap(), 9, "files stay with their directory");
 }
 
-/// ext2 passed over groups that got many directories and few files. ext3 computed the same and
-/// never used it.
+/// ext2 passed over groups that got many directories and few files. ext3 also computed this debt,
+/// but did not use it.
 #[test]
 fn a_debt_of_directories_is_paid_by_files() {
     let place = |debt, files: u32| {

@@ -1,9 +1,8 @@
 //! A file system of names only, whose inodes the allocator places. The tests compare its inode
 //! numbers with those of a kernel or with expected ones.
 //!
-//! Bitmaps and descriptors "on disk" are kept as an engine would keep them: they change only
-//! through the updates that commits and frees report, and the allocator reads them back after an
-//! eviction.
+//! Bitmaps and descriptors "on disk" change only through the updates that commits and frees report,
+//! as in an engine. After an eviction, the allocator reads the bitmap back.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -104,7 +103,7 @@ pub(crate) struct Replica {
     directories: HashMap<u32, Directory>,
     seed: HashSeed,
     operations: u32,
-    /// Seconds since the epoch. Without a journal, deletion times are compared with it.
+    /// The time in seconds since 1970. Without a journal, deletion times are compared with it.
     pub(crate) now: u32,
 }
 

@@ -129,10 +129,10 @@ impl Stream {
         stream
     }
 
-    /// Sets the replica's clock, after a pause of over a second if requested. A number counts as
-    /// recently deleted if it was deleted in one of the 359 seconds before this one, but not if it
-    /// was deleted in this second. Waits until the time is clear of the second's edges, where the
-    /// kernel's clock may show another second.
+    /// Sets the replica's clock, after a pause of over a second if requested. Waits until the time
+    /// is not near the start or end of a second: there, the kernel's clock may show another second.
+    /// The second matters, because a number counts as recently deleted only if it was deleted in
+    /// one of the 359 seconds before the present one.
     fn keep_time(&mut self, pause: bool) {
         if pause {
             std::thread::sleep(Duration::from_millis(1100));

@@ -1,5 +1,5 @@
-//! The switches for differences between kernel versions, each in a case where it matters; the
-//! placement `inode=parent`; and corrupt groups.
+//! Four of the switches for differences between kernel versions, each in a case where it matters;
+//! the placement `inode=parent`; and corrupt groups.
 
 use std::collections::BTreeSet;
 

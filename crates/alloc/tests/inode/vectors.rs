@@ -121,7 +121,7 @@ fn check(flex_bits: u32, free: &[u32], expected: &Expected) {
     assert_eq!(files, runs(expected.srv));
 }
 
-/// A new directory with its one block at its goal.
+/// Creates a directory, and charges its one block to the group of its block goal.
 fn directory(replica: &mut Replica, parent: u32, name: &str) -> u32 {
     let inode = replica.create(parent, name, true).unwrap();
     replica.charge(inode, vec![replica.goal_group(inode)]);

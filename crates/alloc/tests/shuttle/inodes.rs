@@ -110,8 +110,8 @@ impl Yard {
     }
 }
 
-/// Creates and removes race with evictions: a bitmap that was read before an eviction is never
-/// installed after it.
+/// Creates and removes race with evictions. In the end the disk and the counts are as at the start.
+/// They would not be if a bitmap that was read before an eviction were installed after it.
 #[test]
 fn creates_removes_and_evictions() {
     explore(1500, || {
