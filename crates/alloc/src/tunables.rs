@@ -49,7 +49,7 @@ tunables! {
     Stats = "mb_stats", "0";
     /// Candidates looked at before the best so far is taken.
     MaxToScan = "mb_max_to_scan", "200";
-    /// Candidates after which one that is long enough is taken.
+    /// After so many candidates, the best so far is taken if it is long enough.
     MinToScan = "mb_min_to_scan", "10";
     /// Smallest `log2(length) + 1` for the power-of-two criterion.
     Order2Req = "mb_order2_req", "2";

@@ -25,7 +25,7 @@ const SIZE: u32 = 256;
 /// Files that a writer writes before a commit: 1.5 groups of clusters.
 const FILES: u32 = 192;
 
-/// A file that grows by fallocate, on a CPU of its own.
+/// A writer on a CPU of its own, and the file that it extends as fallocate does.
 struct Writer {
     cpu: CpuSlot,
     alloc: InodeAlloc,

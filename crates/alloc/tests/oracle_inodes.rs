@@ -21,7 +21,7 @@ use stream::Stream;
 
 const NEEDS: [&str; 7] = ["root", "mke2fs", "dumpe2fs", "debugfs", "mount", "chattr", "filefrag"];
 
-/// A large image with flex groups of 16: inodes never run out, directories spread and files follow.
+/// A large image with flex groups of 16, in which inodes never run out.
 #[test]
 fn flex_groups_of_sixteen() {
     if require(&NEEDS) {

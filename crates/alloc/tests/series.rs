@@ -3,7 +3,7 @@
 //!
 //! Stages: `OLD` is before the series. `S15` adds patches 10 and 15: full groups leave their index,
 //! and indexes are ordered by group number. `S16` lacks only patch 17: it visits groups while it
-//! walks an index, and wraps around in each order. `S17` is the whole series.
+//! walks an index, and wraps around in the set of each order. `S17` is the whole series.
 
 #![allow(clippy::unwrap_used)]
 

@@ -7,7 +7,7 @@ use blockyard::disk::GroupNr;
 use blockyard::inspect::reader::Reader;
 use std::sync::Arc;
 
-/// Prints what a check found, and whether it could look beyond the superblock.
+/// Prints what a check found. Says so if the check could not look beyond the superblock.
 fn tell(report: &Report) {
     for finding in &report.findings {
         println!("{} {}: {}: {}", finding.code, finding.site, finding.code.text(), finding.detail);
@@ -18,7 +18,7 @@ fn tell(report: &Report) {
     }
 }
 
-/// Damages an image and repairs it.
+/// Damages an image, repairs it, and undoes the repair.
 ///
 /// # Errors
 /// Any error of the library or of the host's file system.

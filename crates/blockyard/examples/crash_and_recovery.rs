@@ -1,5 +1,5 @@
 //! Simulates a power cut between two writes: what was synced is there afterwards, and the image is
-//! clean. Then simulates a cut at every later moment: the image is clean each time.
+//! clean. Then simulates later cuts of a disk with a volatile cache: the image is clean each time.
 
 use blockyard::device::{CrashPlan, MemoryDevice, RecorderDevice};
 use blockyard::{FileSystem, ImageOptions, check};
@@ -36,8 +36,8 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("after the cut: {} findings, and the order is there", report.findings.len());
     assert!(report.is_clean());
 
-    // Every later cut, now with a volatile write cache: any write since the last flush may be
-    // missing. The plan limits how many combinations are tried.
+    // The later cuts, now with a volatile write cache: any write after the last flush before the
+    // cut may be missing. The plan limits how many combinations of missing writes are tried.
     let log = recorder.log();
     let plan = CrashPlan { subsets_max: 3, random_subsets: 2, torn: 0, ..CrashPlan::default() };
     let mut states = 0;

@@ -24,9 +24,9 @@ pub enum Reason {
     /// An I/O error of the standard library: a copy failed on a file outside the image, a call
     /// through an I/O trait failed, text is not UTF-8, or a background thread cannot be started.
     ///
-    /// `FileSystem::read`, `read_to_string`, `write`, `copy` and `copy_in` use such traits. So a
-    /// lack of space in them is here, not under [`Reason::FileSystem`], and only [`Error::kind`]
-    /// and [`Error::errno`] recognise it.
+    /// `FileSystem::read`, `read_to_string`, `write`, `copy` and `copy_in` use such traits. So
+    /// their errors may be here instead of under [`Reason::FileSystem`]. To recognise, for example,
+    /// a lack of space, use [`Error::kind`] or [`Error::errno`].
     Host(io::Error),
     /// The path passes more symbolic links than Linux follows, or ends in one that must not be
     /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).
@@ -85,10 +85,13 @@ impl Error {
         &self.reason
     }
 
-    /// The path that the error is about: one that was passed to the operation or, in operations on
-    /// trees, one below it; the path of the open file ([`File::path`](crate::File::path)); or the
-    /// path of the image. `None` if the error is about none of them. An error of a rename has the
-    /// old path, even if the new one is at fault.
+    /// The path that the error is about, if there is one:
+    ///
+    /// - for an operation on paths, a path that was passed to it (for a rename, always the old
+    ///   one);
+    /// - for an operation on a tree, also a path below;
+    /// - for an operation on an open file, [`File::path`](crate::File::path);
+    /// - if an image cannot be opened or made, the path of the image.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -150,9 +153,11 @@ impl Error {
         }
     }
 
-    /// The kind, in the standard library's terms. It is the same however an error arose, so it
-    /// suits a `match` better than [`Error::reason`]. There is one exception: if text is not UTF-8,
-    /// only the [`io::Error`] in [`Reason::Host`] has the kind [`io::ErrorKind::InvalidData`].
+    /// The kind, in the standard library's terms. It follows from [`Error::errno`] alone. So it
+    /// suits a `match` better than [`Error::reason`], which also depends on the call that failed.
+    ///
+    /// There is one exception: if text is not UTF-8, only the [`io::Error`] in [`Reason::Host`] has
+    /// the kind [`io::ErrorKind::InvalidData`].
     ///
     /// ```
     /// use std::io::ErrorKind;

@@ -19,7 +19,7 @@ use crate::error::{Bare, Error, Reason, Result};
 use crate::metadata::{Metadata, timestamp};
 use crate::reference::Reference;
 
-/// Bytes copied at a time.
+/// The most bytes read or copied at a time.
 const PIECE: u64 = 1 << 20;
 
 /// What a file was opened for.

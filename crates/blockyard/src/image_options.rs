@@ -383,7 +383,8 @@ impl ImageOptions {
         self
     }
 
-    /// Sets all options of the engine, and so replaces what other methods set before.
+    /// Sets all options of the engine, and so replaces what other methods set in them before. The
+    /// offset, the background threads, the context and the options of mkfs stay as they are.
     ///
     /// ```
     /// use blockyard::{ImageOptions, engine};
@@ -508,7 +509,7 @@ impl ImageOptions {
         self.make_file(image, bytes).map_err(|reason| Error::at(image, reason))
     }
 
-    /// Empties the file only once it is certain that the file system can be made.
+    /// Plans the file system first. If that fails, the file keeps its content.
     fn make_file(mut self, image: &Path, bytes: u64) -> Bare<FileSystem> {
         let options = self.mkfs.take().unwrap_or_else(fresh);
         mkfs::plan(bytes, &options).map_err(|error| with_smallest(error, bytes, &options))?;

@@ -1,5 +1,5 @@
-//! The state of an open image that all its `FileSystem` clones and open files share. Any of them
-//! can close the image for all.
+//! The state of an open image that all its `FileSystem` clones and open files share. Any clone can
+//! close the image for all.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
 /// An open image. `FileSystem` clones and open files hold an `Arc` of it. The background threads
-/// hold only the engine, so that they do not keep the instance alive: its drop stops them.
+/// hold only the engine: if they held the instance, it would never be dropped, and only its drop or
+/// a close stops them.
 pub(crate) struct Instance {
     engine: Arc<SharedEngine>,
     background: Mutex<Option<Background>>,

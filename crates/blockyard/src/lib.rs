@@ -31,7 +31,7 @@
 //! - [`ByInode`] has operations by inode number and generation, as a mount needs.
 //! - [`Context`] says for which user an operation runs, and at what time. The default is root and
 //!   the system's clock.
-//! - [`Error`] names the path or inode. Match on [`Error::kind`]. It converts to
+//! - [`Error`] names the path or inode. Match on [`Error::kind`]. An [`Error`] converts to
 //!   [`std::io::Error`] with its kind and errno, but without the path.
 //!   In a function that returns [`Result`], `?` also accepts [`std::io::Error`], but no other
 //!   error. A function that also calls [`device`] or [`check`] can return

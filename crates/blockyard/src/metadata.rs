@@ -85,7 +85,8 @@ impl Metadata {
         self.0.gid
     }
 
-    /// The number of names (hard links).
+    /// The link count: how many names (hard links) the inode has. For a directory, the entry `.`
+    /// and the entry `..` of each subdirectory count, too.
     #[must_use]
     pub const fn nlink(&self) -> u32 {
         self.0.links

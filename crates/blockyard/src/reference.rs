@@ -1,5 +1,5 @@
-//! A reference to an open inode. While it lives, the inode's number is not reused and its content
-//! stays, whatever happens to its names.
+//! A reference to an open inode. While it lives, the inode is not deleted, even if it loses its
+//! last name.
 
 use std::sync::Arc;
 

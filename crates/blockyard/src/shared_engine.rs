@@ -30,8 +30,8 @@ impl SharedEngine {
         Self { shards: Box::new(std::array::from_fn(shard)) }
     }
 
-    /// Runs one operation. It must not start another one: that would lock the shard again, and
-    /// block if a close already waits for the lock.
+    /// Runs one operation, which must not call this method again: that would lock the shard a
+    /// second time, and block for ever if a close already waits for the lock.
     pub(crate) fn run<T, E: Into<Reason>>(
         &self,
         ctx: &OpContext,

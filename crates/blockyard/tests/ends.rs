@@ -136,7 +136,7 @@ fn operations_beside_a_close_are_done_or_refused() {
     }
 }
 
-/// A device whose n-th read panics after `reads` was set to n.
+/// A device in which one read panics: the n-th after `reads` was set to n.
 struct Trap {
     below: Arc<MemoryDevice>,
     /// The number of reads until one panics, including that one. At 0 no read panics.

@@ -361,8 +361,9 @@ fn trees_come_in_and_go_out_with_everything() {
     e2fsck_clean(&image);
 }
 
-/// If the owner of a set-id program could not be copied, the program would run as the user who
-/// copied it. The test starts itself again without the right to change owners (`CAP_CHOWN`).
+/// If the owner of a file cannot be set, the copy loses its set-id bits: otherwise the program
+/// would run as the user who copied it. A directory keeps the bits. The test starts itself again
+/// without the right to change owners (`CAP_CHOWN`).
 #[test]
 fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
     const NAME: &str = "a_copy_that_does_not_get_its_owner_loses_its_set_id_bits";
@@ -397,7 +398,8 @@ fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
 }
 
 /// utimensat takes the two largest nanosecond values that fit into an inode as commands:
-/// `UTIME_NOW` (set the current time) and `UTIME_OMIT` (leave the time unchanged).
+/// `UTIME_NOW` (set the current time) and `UTIME_OMIT` (leave the time unchanged). A copy out of
+/// the image sets 999,999,999 nanoseconds instead.
 #[test]
 fn too_many_nanoseconds_are_copied_as_the_most_that_there_are() {
     if !require(&["debugfs"]) {

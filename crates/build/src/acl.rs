@@ -117,7 +117,7 @@ fn of_text(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
     stored(&posix).map_err(|_| malformed(text))
 }
 
-/// Parses an entry into tag, number and permissions. It is like `user:1000:rw-`, or like
+/// Parses an entry into tag, id and permissions. An entry is like `user:1000:rw-`, or like
 /// `user:anna:rw-:1000`, as the archiver star writes it.
 fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     let mut parts = line.split(':');

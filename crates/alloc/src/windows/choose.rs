@@ -14,8 +14,8 @@ pub(crate) struct Range {
     pub(crate) low: u32,
     /// The end of the range, exclusive.
     pub(crate) high: u32,
-    /// Whether the range is a window. If not, up to seven free clusters before the position found
-    /// are taken too.
+    /// Whether the range is a file's reservation window. If not, up to seven free clusters before
+    /// the position found may be taken, too.
     pub(crate) is_window: bool,
 }
 

@@ -285,8 +285,8 @@ impl Stream {
         }
     }
 
-    /// Compares the descriptors after the unmount with the counts that our updates wrote, and the
-    /// free clusters by flex group.
+    /// Compares the unmounted image with the replica: the inode fields of each descriptor, and the
+    /// free clusters of each flex group.
     fn compare(&self, after: &Descriptors, image: &Path) {
         for (group, &facts) in (0..).zip(&after.inodes) {
             assert_eq!(self.replica.disk.group(group).facts, facts, "descriptor of group {group}");

@@ -73,7 +73,8 @@ fn directories_may_be_a_sixteenth_of_the_flex_group_or_of_the_group() {
 
 #[test]
 fn a_negative_bound_of_clusters_refused_every_unit() {
-    // At most 21 % of a group is free: the average lies below a quarter of a unit.
+    // In each group, at most 21 % of the clusters are free. So the average of free clusters is
+    // below a quarter of a flex group, which makes the bound negative.
     let place = |config| {
         let mut replica = replica(0, |group| if group < 8 { 1000 } else { 1700 }, config);
         let parent = replica.create(Replica::ROOT, "parent", true).unwrap();

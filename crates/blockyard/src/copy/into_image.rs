@@ -67,7 +67,7 @@ pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64
             give_attributes(fs, &task, &found)?;
         }
     }
-    // Last, because entries made in a directory change its times.
+    // Directories get their attributes last, because entries made in a directory change its times.
     for (task, found) in directories.iter().rev() {
         give_attributes(fs, task, found)?;
     }
@@ -127,7 +127,7 @@ fn next_data(file: &HostFile, from: u64, size: u64) -> Option<(u64, u64)> {
             (start < size).then_some((start, end.min(size)))
         }
         Err(rustix::io::Errno::NXIO) => None,
-        // The host's file system does not report holes.
+        // The host cannot tell where holes are. Take the rest of the file for data.
         Err(_) => Some((from, size)),
     }
 }

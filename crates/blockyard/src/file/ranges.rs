@@ -8,7 +8,8 @@ use crate::error::{Reason, Result};
 impl File {
     /// Reads at byte `offset` straight from the device, after writing back dirty data in the range.
     /// Offset and length must be whole blocks. Returns the number of bytes read, which is short
-    /// only at the end of the file.
+    /// only at the end of the file. Content that is stored in the inode, and journaled data, are
+    /// read as by [`File::read_at`].
     ///
     /// # Errors
     /// As [`File::read_at`]; `EINVAL` for partial blocks.

@@ -182,9 +182,12 @@ impl FileSystem {
     /// All other flags keep their values.
     ///
     /// # Errors
-    /// As [`FileSystem::metadata`]; the file is neither a regular file nor a directory; `flags`
-    /// contains a flag that this type of file cannot have, one that the file does not have yet and
-    /// nobody may set, or `DAX` for data in the inode or the journal; or the image is read-only.
+    /// As [`FileSystem::metadata`]. The image is read-only. The file is neither a regular file nor
+    /// a directory. Or `flags` contains:
+    ///
+    /// - a flag that this type of file cannot have,
+    /// - a flag that nobody may set and that the file does not have already,
+    /// - `DAX`, if the file's data is in the inode or is journaled.
     ///
     /// ```
     /// use blockyard::Flags;

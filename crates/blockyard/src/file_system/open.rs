@@ -69,7 +69,8 @@ impl OpenOptions {
         if self.follow && !self.create_new { LastLink::Follow } else { LastLink::Keep }
     }
 
-    /// What the file may be used for, or an error if the options contradict each other.
+    /// What the file may be used for. An error if the options contradict each other, or if one is
+    /// missing.
     fn abilities(self) -> Bare<Abilities> {
         let writes = self.write || self.append;
         let creates = self.create || self.create_new;
