@@ -17,7 +17,7 @@ use crate::index::fifo::FifoLists;
 use crate::prealloc::{Owner, Prealloc};
 use crate::request::RequestFlags;
 
-/// Runs a scenario under so many schedules, or twenty times as many in full runs. Half of the
+/// Runs `scenario` under `schedules` schedules, or twenty times as many in full runs. Half of the
 /// schedules are random; the other half (PCT) follow priorities that change at random points.
 fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let schedules = if blockyard_testkit::full_matrix() { schedules * 20 } else { schedules };

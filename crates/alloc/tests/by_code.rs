@@ -1,6 +1,6 @@
 //! Policies by code of another crate: a search engine, a choice of groups, a choice of extents.
 //! With each, the allocator keeps the rules of every policy (`blockyard_conformance`), even if the
-//! code answers nonsense. Otherwise the code decides where clusters are taken.
+//! code answers nonsense. Valid answers are followed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -120,8 +120,8 @@ fn nonsense_is_refused() {
     keeps_to_all(Policy::default().named("extents").with_extents(|_| Box::new(Nonsense::new())));
 }
 
-/// The group and the offset where a request for 8 clusters goes. Its goal is cluster 100 of group
-/// 3. All 8 groups are free except for their first 10 clusters.
+/// The group and the offset where a request for 8 clusters goes. Its goal is in group 3, at cluster
+/// 100. All 8 groups are free except for their first 10 clusters.
 fn place(policy: Policy) -> (u32, u32) {
     let config = AllocConfig { policy, ..AllocConfig::new(MemoryBitmaps::plain_geometry(8, 0)) };
     let disk = MemoryBitmaps::new(config.geometry, 10);

@@ -112,7 +112,7 @@ fn zones_in_use(policy: &str, operations: u32) -> usize {
 }
 
 /// What reviewers of the published version predicted: an inode that is used on another CPU drags
-/// that CPU's cursor into its own zone, and files that begin there stay.
+/// that CPU's cursor into the zone of the inode. Files that begin there stay there.
 #[test]
 fn zones_collapse_where_inodes_move_the_cursors_of_cpus() {
     let collapsed = [1000, 10_000, 100_000].map(|operations| zones_in_use("rralloc-v2", operations));

@@ -1,8 +1,8 @@
 //! Copies of trees between the host and an image.
 //!
 //! These copies stop at the first error and show no progress. The commands `blockyard put` and
-//! `blockyard get` do more: they continue after errors (after a lack of space only on request),
-//! replace a file only once the new content is complete, and report how much space is missing.
+//! `blockyard get` do more: they continue after most errors, replace a file only once the new
+//! content is complete, and report how much space is missing.
 
 mod attributes;
 mod into_image;
@@ -56,9 +56,9 @@ impl FileSystem {
     /// direction.
     ///
     /// - To set owners, make devices, and set `trusted.` and `security.` attributes, the process
-    ///   needs privilege. Without it, the copies belong to the user who runs the process, files
-    ///   whose owner cannot be set lose their set-id bits, and a device or such an attribute is an
-    ///   error.
+    ///   needs privilege. Without privilege, the copies belong to the user who runs the process. A
+    ///   file whose owner cannot be set loses its set-id bits. A device, or an attribute that
+    ///   cannot be set, is an error.
     /// - If there is a symbolic link where a file is to be copied, the file replaces the link.
     /// - If there is a symbolic link to a directory where a directory is to be copied, the link is
     ///   followed if it is `dest` itself. Below `dest` it is an error.

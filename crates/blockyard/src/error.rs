@@ -89,7 +89,7 @@ impl Error {
     ///
     /// - for an operation on paths, a path that was passed to it (for a rename, always the old
     ///   one);
-    /// - for an operation on a tree, also a path below;
+    /// - for an operation on a tree, that path or one below it;
     /// - for an operation on an open file, [`File::path`](crate::File::path);
     /// - if an image cannot be opened or made, the path of the image.
     ///

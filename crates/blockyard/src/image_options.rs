@@ -134,10 +134,10 @@ impl ImageOptions {
     /// Starts threads that do the background work of a mount: they commit old transactions, and
     /// write back dirty data that is old or exceeds half of [`ImageOptions::dirty_data_bytes`].
     ///
-    /// Without them, the next operation that changes something commits an old transaction. Age
-    /// alone then never causes write-back. Data is written back if space or memory runs short, if a
-    /// caller asks for it, or if it replaces older content (its file is renamed over another, or
-    /// closed after it was truncated to nothing).
+    /// Without these threads, an old transaction is committed by the next operation that changes
+    /// something, and data is not written back because of its age. Data is written back if space
+    /// or memory runs short, if a caller asks for it, or if it replaces older content (its file is
+    /// renamed over another, or closed after it was truncated to nothing).
     ///
     /// ```
     /// use blockyard::ImageOptions;

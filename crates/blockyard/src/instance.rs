@@ -12,8 +12,7 @@ use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
 /// An open image. `FileSystem` clones and open files hold an `Arc` of it. The background threads
-/// hold only the engine: if they held the instance, it would never be dropped, and only its drop or
-/// a close stops them.
+/// hold only the engine. So the instance can be dropped while they run, and its drop stops them.
 pub(crate) struct Instance {
     engine: Arc<SharedEngine>,
     background: Mutex<Option<Background>>,

@@ -32,7 +32,8 @@ pub(crate) struct SearchState {
     pub(crate) floor: Option<u32>,
 }
 
-/// Where prefetch stands. Each walk begins with a new cursor and no batch.
+/// Where prefetch stands. At the start of a walk, the cursor is the walk's first group, and there
+/// is no batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prefetch {
     /// Group at which the next batch starts.

@@ -147,8 +147,8 @@ impl ShortFind {
 }
 
 /// Which clusters of an inode preallocation serve a request for `len` clusters from block `logical`
-/// on. Returns the first one, as an offset in the group, and the count. The count is lower than
-/// `len` if the preallocation ends first.
+/// on. Returns the first one, as an offset in the group, and the count. The count is at most `len`;
+/// it may be lower if the preallocation ends first.
 ///
 /// The preallocation may start inside a logical cluster. So the start is rounded down to a cluster,
 /// and the count is rounded up.

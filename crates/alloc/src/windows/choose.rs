@@ -51,7 +51,7 @@ fn next(buddy: &Buddy, start: u32, range: Range) -> Option<u32> {
     Some(before.min().unwrap_or(found))
 }
 
-/// The first of eight clusters at a multiple of eight that are all free.
+/// The first multiple of eight from which eight clusters are free.
 fn free_byte(buddy: &Buddy, start: u32, high: u32) -> Option<u32> {
     let mut at = start;
     while let Some(free) = buddy.next_free(at).filter(|&free| free < high) {

@@ -1,5 +1,5 @@
-//! Random operations against a model: the set of inode numbers in use, and how far each group was
-//! ever used.
+//! Random operations against a model: the inode numbers in use and, for each group, the highest
+//! number ever used.
 //!
 //! - No number that is in use or claimed is handed out.
 //! - "No inodes" is reported only when there is none (except under `flex-2008`).

@@ -129,10 +129,11 @@ impl Stream {
         stream
     }
 
-    /// Sets the replica's clock, after a pause of over a second if requested. Waits until the time
-    /// is not near the start or end of a second: there, the kernel's clock may show another second.
-    /// The second matters, because a number counts as recently deleted only if it was deleted in
-    /// one of the 359 seconds before the present one.
+    /// Sets the replica's clock, after a pause of over a second if requested.
+    ///
+    /// A number counts as recently deleted if it was deleted in one of the 359 seconds before the
+    /// present one. So the clocks of the kernel and the replica must show the same second: this
+    /// function waits while the time is near the edge of a second.
     fn keep_time(&mut self, pause: bool) {
         if pause {
             std::thread::sleep(Duration::from_millis(1100));
