@@ -34,7 +34,7 @@ impl<B: Backend> HeldRun<'_, B> {
         self.allocator.table.geometry.block_at(self.group, ClusterOffset::new(self.start))
     }
 
-    /// The blocks that exist: the file system may end inside the last cluster.
+    /// How many blocks of the run exist: the file system may end inside the last cluster.
     fn blocks(&self) -> BlockCount {
         let geometry = &self.allocator.table.geometry;
         let blocks = geometry.blocks_in(ClusterCount::new(u64_from_u32(self.count))).raw();

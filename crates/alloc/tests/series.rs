@@ -215,8 +215,8 @@ fn e7_best_available_length() {
     assert_eq!((group, len), (7, 256));
 }
 
-/// E9: how often the `md` lock is taken for three frees of one transaction, of which the last fills
-/// the gap between the other two; with and without the commit.
+/// E9: how often the `md` lock is taken for three frees of one transaction, with and without its
+/// commit. The third free fills the gap between the other two.
 #[test]
 fn e9_holds_of_the_md_lock_when_freeing() {
     let holds = |policy: &str, with_commit: bool| {

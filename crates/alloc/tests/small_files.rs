@@ -19,7 +19,7 @@ const LONG: u32 = 4096 - RUN;
 
 /// Writes 50 small files one after the other. Returns how many lie in a hole, and how many lie in
 /// the run, each right after the one before. Group 1 has the holes and a free run of `run` blocks;
-/// each other group has one free run, of 1500 blocks.
+/// each other group has one free run, of 1490 blocks.
 fn placed(policy: &str, run: u32) -> (usize, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(16, 0));
     config.policy = Policy::parse(policy).unwrap();

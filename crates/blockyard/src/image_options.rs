@@ -518,7 +518,7 @@ impl ImageOptions {
     }
 
     /// Makes an image of `bytes` bytes in memory and opens it. The image is gone when the file
-    /// system closes. To keep one, make it on a [`MemoryDevice`] with [`ImageOptions::make_on`],
+    /// system closes. To keep it, make it on a [`MemoryDevice`] with [`ImageOptions::make_on`],
     /// and [save](MemoryDevice::save) the device once the image is closed.
     ///
     /// # Errors

@@ -161,8 +161,8 @@ fn ext3_spreads_directories_of_the_root_and_keeps_the_others_with_their_parent()
     let home = group_of(parent);
     let children: Vec<u32> =
         (0..12).map(|n| group_of(replica.create(parent, &format!("{n}"), true).unwrap())).collect();
-    // A group takes another directory while it has fewer than the average (3 / 16 = 0) plus
-    // 128 / 16 = 8. So it takes the parent and seven more. The next group takes the rest.
+    // A group takes another directory while it has fewer directories than the average (3 / 16 = 0)
+    // plus 128 / 16 = 8. So it takes the parent and seven more. The next group takes the rest.
     assert_eq!(children, [vec![home; 7], vec![(home + 1) % GROUPS; 5]].concat());
     let files: Vec<u32> =
         (0..5).map(|n| group_of(replica.create(parent, &format!("f{n}"), false).unwrap())).collect();

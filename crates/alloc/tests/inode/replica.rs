@@ -166,8 +166,8 @@ impl Replica {
         Ok(inode)
     }
 
-    /// The group of the block goal of a directory that has no block yet. Its blocks go there while
-    /// there is room.
+    /// The group of the block goal of a directory that has no block yet. The directory's blocks go
+    /// to this group while it has room.
     pub(crate) fn goal_group(&self, inode: u32) -> GroupNr {
         let geometry = self.allocator.geometry();
         let (own, _) = geometry.locate_inode(InodeNr::new(inode));

@@ -202,8 +202,9 @@ impl Stream {
         self.charge_growth(parent);
     }
 
-    /// Charges the growth of an inode to the groups where its clusters lie. This need not be the
-    /// goal's group: it may be full or busy, or its free clusters may wait for a commit.
+    /// Charges the growth of an inode to the groups where its clusters lie. These may be others
+    /// than the goal's group, which may be full or busy, or whose free clusters may wait for a
+    /// commit.
     fn charge_growth(&mut self, inode: u32) {
         let entry = self.entries.get_mut(&inode).unwrap();
         let sectors = fs::symlink_metadata(&entry.path).unwrap().blocks();
@@ -215,8 +216,8 @@ impl Stream {
     }
 
     /// Group of every cluster of a directory. A cluster that belongs to no extent holds the extent
-    /// tree's block. It was requested next to the last data cluster, and is assumed to lie in the
-    /// same group until the unmounted image can be read.
+    /// tree's block. That block was requested next to the last data cluster. Until the unmounted
+    /// image can be read, it is assumed to lie in the same group.
     fn cluster_groups(&mut self, inode: u32) -> Vec<GroupNr> {
         let entry = &self.entries[&inode];
         let mut groups = data_groups(self.replica.allocator.geometry(), &entry.path);

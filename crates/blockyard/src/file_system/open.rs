@@ -43,7 +43,7 @@ impl OpenOptions {
         let bytes = path.as_os_str().as_bytes();
         if (self.create || self.create_new) && path::names_directory(bytes) {
             // The path ends in a slash or `/.`, so it can only name a directory, and no file can be
-            // created there. If the look-up of the path fails, return its error instead.
+            // created by this path. If the look-up of the path fails, return that error instead.
             fs.locate(Path::new(OsStr::from_bytes(path::trimmed(bytes))), LastLink::Keep)?;
             let is_there = self.create_new && path::ends_in_dot(bytes);
             return Err(if is_there { EngineError::Exists } else { EngineError::IsDirectory }.into());
