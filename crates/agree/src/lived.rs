@@ -1,4 +1,5 @@
-//! Ages start images in the engine, as `lab age` does.
+//! Makes aged images in the engine, as `lab age` does. A comparison with the kernel starts from
+//! them.
 
 use std::sync::Arc;
 

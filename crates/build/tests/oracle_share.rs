@@ -119,7 +119,8 @@ fn check(make: &[&str], kind: &str) {
     }
     // The image keeps its bytes when the source is overwritten.
     let path = sharing.path().join("image");
-    let before = fs::read(&path).unwrap();
+    let (before, shared) = image(tree(), &path, 0, Options::ext4().block_size(4096));
+    assert!(shared >> 20 >= LARGE, "{kind}: {shared} bytes are shared");
     fs::write(source.join("large"), vec![0x55; 9 << 20]).unwrap();
     assert!(fs::read(&path).unwrap() == before);
 }

@@ -1,7 +1,7 @@
-//! Random trees give the same bytes from a directory and from archives of it, with one, two and
-//! eight threads. The smallest image has little free space, e2fsck finds it clean, and Linux shows
-//! the tree. Each test tries a few trees, or many with `BLOCKYARD_FULL=1`. The environment variable
-//! `SEED` sets the first tree's seed.
+//! For a random tree, the image built from a directory equals those built from archives of it, byte
+//! for byte, with one, two and eight threads. An image of the smallest size has little free space,
+//! e2fsck finds it clean, and Linux shows the tree. Each test tries a few trees, or many with
+//! `BLOCKYARD_FULL=1`. The environment variable `SEED` sets the first tree's seed.
 
 #![allow(clippy::unwrap_used)]
 

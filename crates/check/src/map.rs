@@ -31,8 +31,8 @@ pub(crate) struct Run {
     pub(crate) unwritten: bool,
 }
 
-/// Where claims of clusters go: into the block map in the first walk over the inodes, into the
-/// search for shared clusters in the second.
+/// Receives the claims of clusters. The first walk over the inodes enters them into the map of used
+/// clusters, the second walk into the search for the owners of shared clusters.
 pub(crate) trait Claims {
     /// Claims `count` clusters from `cluster` on.
     fn claim(&mut self, cluster: u64, count: u64);
@@ -159,7 +159,7 @@ impl<'a, 'v> Walk<'a, 'v> {
     /// Enters a block of the map: claims and reads it. `None` when it must not be used or cannot be
     /// read.
     ///
-    /// `more` says how many of the blocks right after it on the device the walk enters next.
+    /// The walk is about to enter the next `more` blocks of the device, too.
     fn enter(&mut self, block: BlockNr, more: u64) -> Option<Vec<u8>> {
         assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);

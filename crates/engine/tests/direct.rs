@@ -77,7 +77,7 @@ impl World {
 
 /// The requests are those that Linux 6.18 makes for the same writes, as its tracepoints show them.
 /// Requests that a preallocation serves are included. Each block that the test reads holds what was
-/// written to it last, and the file ends with the last block written.
+/// written to it last, or zeroes if nothing was. The file ends after the highest block written.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
     let world = World::new();
@@ -148,11 +148,14 @@ fn parts_of_blocks_are_refused_and_change_nothing() {
     assert_eq!(world.fs.attributes(world.inode).unwrap().size, 0);
 }
 
-/// Observed on Linux 6.18 with block maps: behind the end of the file, each block whose pointer
-/// goes into the inode or an existing indirect block is a request of its own. The blocks of a new
-/// indirect block are one request. From the first hole before the end of the file on, the rest of a
-/// direct write becomes dirty data, which is written back before the call returns. The engine once
-/// made the whole write dirty data, and did not write it back.
+/// Observed on Linux 6.18 with block maps:
+/// - Behind the end of the file, each block whose pointer goes into the inode or an existing
+///   indirect block is a request of its own. All blocks that a new indirect block maps are one
+///   request.
+/// - If a direct write meets a hole before the end of the file, the write becomes dirty data from
+///   that hole on. This data is written back before the call returns.
+///
+/// The engine once made the whole write dirty data, and did not write it back.
 #[test]
 fn block_maps_are_written_directly_too() {
     let world = World::on(mkfs::Options::ext4().features("^extent,^64bit"));

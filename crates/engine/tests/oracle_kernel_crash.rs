@@ -1,4 +1,5 @@
-//! The kernel is stopped under load. Three copies of the image that it leaves are recovered: by us,
+//! Recovers images of file systems that the kernel was writing to: they were shut down by ext4's
+//! ioctl under load, or copied while mounted. Three copies of such an image are recovered: by us,
 //! by Linux and by e2fsck. They must then show the same tree of files, with every attribute.
 //!
 //! - If there are no orphans, the copies must also be equal block for block, except for the
@@ -7,9 +8,9 @@
 //!
 //! [`judge`] has the exceptions: images that we refuse, and what e2fsck cannot recover.
 //!
-//! A normal run tries a few kinds of image, each with one way of stopping the kernel. With
-//! `BLOCKYARD_FULL=1` every kind is tried in every way; `CASE=name` does this for one kind. If a
-//! test fails, it keeps the dirty image in the directory for temporary files.
+//! A normal run tries a few kinds of image, each interrupted in one way. With
+//! `BLOCKYARD_FULL=1` every kind is tried in every way; `CASE=name` does this for one kind. If the
+//! first test fails, it keeps the dirty image in the directory for temporary files.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -30,13 +31,10 @@ struct Case {
     mke2fs: &'static [&'static str],
     mount: &'static str,
     is_external: bool,
-    /// Whether our engine finishes the orphans after our replay; otherwise the kernel does. The
-    /// kernel does it for `ea-inode`, since a time when the engine left value inodes behind.
-    by_engine: bool,
 }
 
 const fn case(name: &'static str, mke2fs: &'static [&'static str], mount: &'static str) -> Case {
-    Case { name, mke2fs, mount, is_external: false, by_engine: true }
+    Case { name, mke2fs, mount, is_external: false }
 }
 
 /// The first [`SAMPLE`] are those of a normal run.
@@ -60,10 +58,7 @@ const CASES: &[Case] = &[
     case("bigalloc", &["-O", "bigalloc", "-C", "16384"], ""),
     case("orphan-file", &["-O", "orphan_file", "-b", "1024"], ""),
     case("inline", &["-O", "inline_data,metadata_csum_seed", "-b", "4096"], ""),
-    Case {
-        by_engine: false,
-        ..case("ea-inode", &["-O", "ea_inode,large_dir,meta_bg,^resize_inode", "-b", "1024"], "")
-    },
+    case("ea-inode", &["-O", "ea_inode,large_dir,meta_bg,^resize_inode", "-b", "1024"], ""),
     case("fast-commit-1k", &["-b", "1024", "-O", "fast_commit"], ""),
 ];
 
@@ -224,8 +219,8 @@ fn finish_orphans(dirty: &Dirty) {
     fs.close(&context).unwrap();
 }
 
-/// The tree as it is compared. Without `with_times` it leaves out when regular files were changed:
-/// finishing a truncation sets these times to the present.
+/// The tree as it is compared. Without `with_times`, the times of the last changes of regular files
+/// are left out, because finishing a truncation sets them to the present.
 fn comparable(mut tree: BTreeMap<Vec<u8>, Node>, with_times: bool) -> BTreeMap<Vec<u8>, Node> {
     for node in tree.values_mut() {
         if !with_times && matches!(node.content, Content::Hash(_)) {
@@ -311,10 +306,8 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         restore_attributes(&mut tree, &kernel_tree, &truncated_by_e2fsck(&format!("{text}\n{repairs}")));
         assert_same_tree(&tree, &kernel_tree, "e2fsck's and the kernel's");
     }
-    if case.by_engine {
-        finish_orphans(&ours);
-        ours.assert_clean("ours after an open and a close");
-    }
+    finish_orphans(&ours);
+    ours.assert_clean("ours after an open and a close");
     let tree = comparable(ours.mounted(), !has_orphans);
     assert_same_tree(&tree, &kernel_tree, "ours and the kernel's");
     Outcome { report: Some(report), has_orphans }

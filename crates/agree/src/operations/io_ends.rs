@@ -6,10 +6,11 @@
 //! in batches) and on the scheduler. So the moment of a conversion is an input like the time, not a
 //! decision.
 //!
-//! Each conversion is recorded with its CPU and with how many of the kernel's decisions, mapped
-//! ranges, allocated blocks and retries came before it in its line. The engine gets the conversion
-//! when its own counts in that line have reached these numbers. If the counts never match, the
-//! engine gets the conversion after one more decision in that line, or in a later line.
+//! Each conversion is recorded with its CPU, with the line of the trace (the operation) during
+//! which it came, and with how many decisions, mapped ranges, allocated blocks and retries of the
+//! kernel came before it in that line. The engine gets the conversion when the engine's counts for
+//! that line have reached these numbers. If the counts never match, the engine gets the conversion
+//! after one more decision in that line, or in a later line.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ use super::decisions::Collector;
 #[derive(Default)]
 struct Inside {
     left: VecDeque<Conversion>,
-    /// A line, and what the engine has done in it so far.
+    /// A line of the trace, and what the engine has done in it so far.
     done: (u32, Done),
 }
 
@@ -143,9 +144,10 @@ mod tests {
         assert_eq!((next(), next(), next()), (Some((12, 4)), Some((12, 6)), None));
     }
 
-    /// A conversion is due when the engine has allocated as many blocks immediately as the kernel
-    /// had, or after the engine's next decision. Most such blocks lie in a cluster that is already
-    /// allocated, so decisions do not show which of the blocks came before the conversion.
+    /// Blocks that a write allocates at once are counted, too. A conversion is due when the
+    /// engine's count of them has reached the kernel's, or after the engine's next decision. With
+    /// bigalloc, most of these blocks lie in a cluster that the file already has and need no
+    /// decision.
     #[test]
     fn what_ended_between_blocks_placed_at_once_is_given_between_them() {
         let ours = Arc::new(Collector::default());

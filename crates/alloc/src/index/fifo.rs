@@ -1,4 +1,6 @@
-//! Lists of groups in insertion order, one list per order, each under its own reader-writer lock.
+//! Lists of groups, one for each order (of the largest free chunk, or of the average free run),
+//! each under its own reader-writer lock. In a list, groups stand in the sequence of their
+//! insertion.
 //!
 //! The indexes were kept like this before the scalability series. A group whose order is unchanged
 //! keeps its position. A group whose order changes goes to the tail of its new list. Picking a

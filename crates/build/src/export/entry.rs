@@ -230,7 +230,8 @@ fn header(kind: EntryType, name: &[u8], size: u64, set: impl FnOnce(&mut Header)
 }
 
 /// The map of a file with holes, which version 1.0 of GNU tar's sparse format puts before the
-/// content: a count, then offsets and lengths, one per line, padded to whole records. If a file
+/// content: a count, then offsets and lengths, one number per line, padded with zeroes to a
+/// multiple of 512 bytes. If a file
 /// ends with a hole, or is only a hole, the map ends with an empty range at the file's end.
 fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     let end = (data.last().map_or(0, |last| last.end) < size || data.is_empty()).then_some(size..size);

@@ -181,8 +181,8 @@ fn put_if_changed(
 /// Marks inode tables as used ([`open_tables`]) if directories name inodes there that were not
 /// scanned, and the user accepts the repair; returns whether there are such tables. Until these
 /// inodes are scanned, the blocks of their files look free. So this is done before every repair of
-/// passes 1 and 2 that allocates blocks. Later passes need no such step: pass 2 reports these
-/// inodes as errors.
+/// passes 1 and 2 that allocates blocks. Later passes run only after a pass 2 without errors, and
+/// pass 2 reports such inodes as errors.
 pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut groups = directories::groups_named(volume, facts);
@@ -214,8 +214,8 @@ pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -
     Ok(())
 }
 
-/// Marks the first `used` inodes of a table as used, although the group's descriptor calls some of
-/// them never used.
+/// Lowers the descriptor's count of never-used inodes (`itable_unused`), so that the first `used`
+/// inodes of the table are scanned from now on.
 pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Result<(), DeviceError> {
     let per_group = ed.volume().geometry.inodes_per_group();
     assert!(0 < used && used <= per_group, "{used} inodes of {per_group}");

@@ -1,6 +1,6 @@
-//! What is left of a directory whose inode is cleared or gone: the names in it. Its files get these
-//! names in lost+found. If the inode of a file is gone, too, its name is all that is left of it,
-//! and is listed as lost.
+//! What is left of a directory whose inode is cleared or gone: the names in it. In lost+found, its
+//! files get names that contain these. If the inode of a file is gone, too, its name is all that is
+//! left of it, and is listed as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 

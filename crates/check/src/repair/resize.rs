@@ -102,8 +102,8 @@ fn remake(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Whether blocks that would get lists are other metadata, or an inode maps them. Then the
-/// superblock reserves too many.
+/// Whether one of the reserved descriptor blocks is other metadata, or is mapped by an inode. If
+/// so, `s_reserved_gdt_blocks` is too large.
 fn is_occupied(ed: &Editor<'_, '_>, first: BlockNr, reserved: u64) -> bool {
     if reserved == 0 {
         return false;

@@ -8,8 +8,9 @@ use blockyard_disk::dirblock::{self, Entries, NewEntry, Slot};
 use blockyard_disk::htree::{self, HtreeDefect, IndexEntry, IndexKind, IndexMut};
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// Searches all blocks for a name. A damaged block does not hide the names of other blocks. If
-    /// no other block has the name, it may be in the damaged one, so the result is the error.
+    /// Searches the blocks for a name. Passes over damaged blocks, at most [`DAMAGED_MAX`] in a
+    /// row. If no sound block has the name, it may be in a damaged one, so the result is the first
+    /// of these errors.
     pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
         let (mut damage, mut damaged) = (None, 0);
         for logical in 0..self.store.blocks() {

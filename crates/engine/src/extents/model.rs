@@ -359,8 +359,9 @@ fn a_full_written_extent_becomes_unwritten_in_two_pieces() {
     assert_eq!(read_all(&world.root, &world.store), world.model);
 }
 
-/// One block of an unwritten extent becomes written at write time. Observed on Linux 6.18 with
-/// 4 KiB blocks, where the limit for short remainders is 8 blocks.
+/// If one block of an unwritten extent is written at write time, a short remainder of the extent on
+/// either side becomes written, too. Observed on Linux 6.18 with 4 KiB blocks, where a remainder of
+/// up to about 8 blocks is short.
 #[test]
 fn short_rests_of_unwritten_extents_are_initialised_too() {
     let written = |len: u32, at: u32, end_of_file: u32| {
@@ -402,9 +403,9 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
 
-/// Seen on Linux 6.18: a leaf that would fit into the root stays in its block when a written
-/// neighbour takes over a block at write time. It goes into the root when a whole extent is
-/// converted, or a part of one after its I/O has ended.
+/// Seen on Linux 6.18: if a written extent takes over a data block from the unwritten extent beside
+/// it at write time, the tree keeps its depth, even if the leaf would fit into the root. The leaf
+/// goes into the root if a whole extent is converted, or a part of one after its I/O has ended.
 #[test]
 fn a_neighbour_that_takes_a_block_over_leaves_the_tree_as_deep_as_it_is() {
     let made = || {

@@ -10,8 +10,8 @@ use crate::operations::Agreement;
 /// How many cells share a row: one for each scan mode.
 const SCAN_MODES: usize = 2;
 
-/// Headings of the figures. Under `(itself)`, the figure before it is repeated for the kernel
-/// compared with itself, where that was measured.
+/// Headings of the figures. A column `(itself)` has the figure of the column before it for the
+/// kernel compared with itself, where that was measured.
 const COLUMNS: [&str; 13] = [
     "extents",
     "extents %",
