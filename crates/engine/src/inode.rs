@@ -10,8 +10,8 @@
 //! The raw inode ([`InodeCore::slot`]) is authoritative and is edited in place. Its size, sectors
 //! and kind of mapping are also kept decoded, because operations read them often. A changed inode
 //! is encoded into its table block by the commit, or by the first thread that changes it again
-//! before the commit has encoded it. If many inodes wait to be encoded, those that no thread uses
-//! are encoded before the commit.
+//! before the commit has encoded it. If many inodes wait to be encoded, the creation of another
+//! encodes some that no thread uses.
 
 mod dirty_files;
 mod load;
@@ -100,8 +100,8 @@ pub(crate) struct Inode {
     /// When the file's data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
     /// The file was truncated to length 0. As in Linux, data that is written to the file afterwards
-    /// is written back when the file is closed. So a crash after a program has replaced the content
-    /// in this way leaves no empty file. Accessed relaxed: only a hint.
+    /// is written back when the file is closed. So a file whose content a program replaced in this
+    /// way is less likely to be empty after a crash. Accessed relaxed: only a hint.
     pub(crate) written_at_close: AtomicBool,
     /// Damage found in a directory, which a listing reports at its end.
     pub(crate) damage: ListingDamage,
@@ -240,7 +240,8 @@ impl Inode {
 
     /// The data that is not on the device yet, or whose blocks are not mapped as written yet. The
     /// caller holds the content lock, or the core lock shared. The core lock suffices because data
-    /// leaves [`Waiting`] only after its blocks were mapped: what the mapping lacks is still here.
+    /// leaves [`Waiting`] only after its blocks were mapped: data that the mapping lacks is still
+    /// in [`Waiting`].
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }
@@ -450,8 +451,8 @@ impl InodeCore {
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
     }
 
-    /// The most bytes of content that can be stored inline; `None` if the content is in blocks, or
-    /// other attributes leave no room.
+    /// The most bytes of content that can be stored inline. `None` if the content may not be
+    /// inline, or if other attributes leave no room.
     pub(crate) fn inline_room(&self, number: InodeNr) -> Result<Option<usize>> {
         if self.map != InodeMap::Inline && !self.may_be_inline {
             return Ok(None);

@@ -4,8 +4,8 @@
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 
-/// One inode: its number, and a generation that differs from those of earlier inodes with the same
-/// number.
+/// One inode: its number, and a generation. The generation is pseudo-random, so it almost certainly
+/// differs from that of an earlier inode with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId {
     /// The number.

@@ -1,6 +1,6 @@
 //! The interface for instruments: code that compares the engine's decisions with a kernel's, and
-//! tests that check whether the crash tests notice broken rules. Users of a file system need none
-//! of it: an instance opened without [`Instruments`] does not use it.
+//! tests that check whether the crash tests notice broken rules. Users of a file system do not need
+//! this module: the default [`Instruments`] change nothing.
 
 mod broken_rule;
 mod io_ends;
@@ -11,8 +11,9 @@ pub use io_ends::{IoEnd, IoEndSource, IoEnds};
 /// What an instance does differently for an instrument.
 #[derive(Clone, Debug, Default)]
 pub struct Instruments {
-    /// Split write-back into requests where Linux's page cache would split it. Costs memory for
-    /// each file that is written, even once it is clean.
+    /// Imitate Linux's page cache: split write-back into requests where Linux splits it, reserve
+    /// what Linux reserves, and fail for lack of space where Linux fails. Costs memory for each
+    /// file that is written, even once it is clean.
     pub page_cache: bool,
     /// Reports when the I/O of write-back has ended. `None`: it counts as ended at once.
     pub io_ends: Option<IoEnds>,

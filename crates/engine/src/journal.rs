@@ -70,8 +70,8 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 /// Linux, a journal is not used if `s_first` and `s_maxlen` leave its log fewer.
 const LOG_MIN: u32 = jbd2::BLOCKS_MIN - 1;
 
-/// The least that an instrument can set `blocks_max` to. An operation that cannot be split never
-/// changes that many blocks. If it asks for more credits, as a rename may, it gets the whole
+/// The least that an instrument can set `blocks_max` to. An operation that cannot be split changes
+/// fewer blocks than this. It may ask for more credits, as a rename does; then it gets the whole
 /// transaction.
 const TRANSACTION_MIN: usize = 64;
 
@@ -186,8 +186,8 @@ impl<B: Backend> LogJournal<B> {
     /// Makes sure that `needed` ring blocks are free. If they are not, a checkpoint of the oldest
     /// transactions frees them, and leaves at most half of the ring in use. When the head is far
     /// from the ring's start ([`FAR`]), a checkpoint of all transactions makes the log start over,
-    /// so that only a part of its blocks is ever written. Returns [`Prepared::Unreadable`] if ring
-    /// blocks cannot be freed because the log cannot be read.
+    /// so that of a log much larger than its transactions only a part is written. Returns
+    /// [`Prepared::Unreadable`] if ring blocks cannot be freed because the log cannot be read.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();
         let has_gone_far = self.has_gone_far(ring);
@@ -225,7 +225,8 @@ impl<B: Backend> LogJournal<B> {
 
     /// Writes the oldest `count` transactions home and removes them from the log. If the log is
     /// then empty and the head is far from the ring's start, the log starts over. Recovery does not
-    /// mistake the old content there for part of the log, because its transaction ids are too low.
+    /// mistake the old records at the ring's start for part of the log, because their transaction
+    /// ids are too low.
     fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<Prepared> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
         else {
@@ -306,7 +307,8 @@ impl<B: Backend> Journal for LogJournal<B> {
         let format = *ring.log.format();
         let revokes = records::revokes(format, tid, &self.revokes_to_log(ring, revoked));
         let revoke_blocks = revokes.len() / format.block_size();
-        // The last descriptor may be full only in part, and the commit record takes a block.
+        // One more for a last descriptor that is full only in part, and one for the commit record.
+        // `room` has one to spare.
         let descriptors = images_max / records::images_per_descriptor(&format) + 2;
         let room = u32_from_usize(revoke_blocks + descriptors + images_max + 1);
         self.make_room(ring, room)?.or_fail()?;
@@ -359,8 +361,8 @@ impl<B: Backend> Journal for LogJournal<B> {
     fn commit(&self, now: Timestamp) -> Result<()> {
         let ring = &mut *self.ring.lock();
         let time = CommitTime { seconds: now.seconds.max(0).unsigned_abs(), nanoseconds: now.nanoseconds };
-        // Recovery takes a commit record for a leftover of older transactions if its time is before
-        // that of the previous commit record.
+        // Recovery may take a commit record for a leftover of older transactions if its time is
+        // before that of the previous commit record.
         ring.last_time = ring.last_time.max(time);
         let (tid, at) = (ring.open.tid, ring.open.at);
         let blocks = ring.log.blocks();

@@ -28,8 +28,8 @@ pub(crate) struct Namespace {
     files: Arc<Files>,
     directories: Directories,
     xattrs: Arc<Xattrs>,
-    /// Held by renames between two directories, so that the tree does not change while one of them
-    /// walks to the root.
+    /// Held by renames between two directories. So no directory gets another parent while such a
+    /// rename walks from a directory to the root.
     renames: Mutex<()>,
 }
 

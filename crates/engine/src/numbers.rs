@@ -1,8 +1,7 @@
 //! A hasher for maps keyed by block or inode number.
 //!
-//! The keys come from the engine's own arithmetic on verified images, and no iteration order of
-//! such a map reaches the disk. So one multiplication is enough; the default hasher costs more than
-//! the lookup.
+//! The keys are bounded by the size of the image, and no iteration order of such a map reaches the
+//! disk. So one multiplication is enough; the default hasher costs more than the lookup.
 
 use blockyard_disk::num::usize_from_u64;
 use std::hash::{BuildHasherDefault, Hasher};

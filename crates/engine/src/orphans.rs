@@ -10,9 +10,9 @@
 //!
 //! As in Linux, no records are kept without a journal, because after a crash they could be wrong.
 //!
-//! A record always names an inode in use. It is added after the inode is marked as used, and
-//! removed before the inode is freed, in the same handle. Adding and removing need no reading and
-//! no space, so they cannot fail.
+//! A record always names an inode in use: it is added after the inode is marked as used, and the
+//! handle that frees the inode first removes the record. Adding and removing need no reading and no
+//! space, so they cannot fail.
 
 mod file;
 mod list;

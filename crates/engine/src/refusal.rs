@@ -1,5 +1,5 @@
-//! Why an image is not opened, or an instance cannot continue, although nothing in it violates the
-//! format.
+//! Why an image is not opened, or an instance cannot continue, for other reasons than corruption
+//! that an operation found ([`Error::Corrupt`](crate::Error::Corrupt)) and errors of the device.
 
 use blockyard_disk::GroupNr;
 

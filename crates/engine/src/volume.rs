@@ -60,8 +60,9 @@ pub(crate) struct Volume {
     /// alone lets only one thread do it.
     failure_noted: AtomicBool,
     /// An operation failed or panicked midway, or found damage that must make the instance
-    /// read-only. From then on nothing but a record of this failure is written to the device.
-    /// Accessed relaxed: a thread that sees the flag late changes only memory.
+    /// read-only. Changes and commits that begin afterwards are refused; only a record of this
+    /// failure is written to the device. Accessed relaxed: if an operation sees the flag late, the
+    /// commit still checks it with the gate closed.
     failed: AtomicBool,
     /// The damage that was already logged, so that it is not logged again.
     damage_logged: Mutex<Vec<Corruption>>,

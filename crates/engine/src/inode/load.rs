@@ -34,7 +34,7 @@ impl Inodes {
         self.load(number, false)
     }
 
-    /// As [`Self::load_inode`], for inodes on the orphan list, which may have no links.
+    /// As [`Self::load_inode`], for inodes that are recorded as orphans, which may have no links.
     pub(crate) fn load_orphan(&self, number: InodeNr) -> Result<Inode> {
         self.load(number, true)
     }
@@ -79,13 +79,15 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// Presumes that the loaded inode has uncommitted changes and unflushed data, if that is
-    /// possible. It may have left memory before its changes were committed or its data was flushed,
-    /// and a request for durability must wait for both. `buffer` is its table block.
+    /// Counts the data of a loaded inode as not flushed. Counts its last change as not committed,
+    /// unless the transaction that made it is durable. The inode may have left memory before its
+    /// data was flushed or its change committed, and a request for durability must wait for both.
+    /// `buffer` holds the inode's table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
-        // Read the block's epoch first. If a commit has just taken the block, its transaction has
-        // ended, so `last_to_change` returns this transaction or a later one.
+        // Read the block's epoch before any transaction id. If a commit has already taken the
+        // block, the transaction of that commit ended before, so `last_to_change` returns that
+        // transaction or a later one.
         let changed_in = buffer.changed_in();
         let last = if self.rules.imitates_memory() && self.txns.has_changes() {
             // As in Linux (observed on 6.18), an inode that is loaded while a transaction runs
@@ -122,10 +124,11 @@ impl Inodes {
     }
 
     /// Joins an inode to the transaction, so that changes that the caller makes before it unlocks
-    /// the core reach the disk. The creator of an inode may also unlock the core and change the
-    /// inode later: it has a reference to the inode, so [`Self::encode_waiting`] does not encode
-    /// the inode meanwhile. Joining reads the table block and may fail, so it belongs before the
-    /// first change of an operation.
+    /// the core reach the disk. Joining reads the table block and may fail, so it belongs before
+    /// the first change of an operation.
+    ///
+    /// The creator of an inode may unlock the core before it makes its changes. It has a reference
+    /// to the inode, so [`Self::encode_waiting`] does not encode the inode meanwhile.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
@@ -159,11 +162,10 @@ impl Inodes {
         Ok(())
     }
 
-    /// If many inodes wait to be encoded, encodes up to two of those that changed longest ago on
-    /// this CPU slot. These are still in the CPU's cache, and afterwards the table may drop them
-    /// without waiting for the commit. Passes over inodes to which another thread has a reference,
-    /// because that thread may have joined the inode and not changed it yet. The caller holds no
-    /// core lock.
+    /// If many inodes wait to be encoded on this CPU slot, encodes up to two of those that changed
+    /// longest ago, so that the table can drop them without waiting for the commit. Passes over an
+    /// inode to which another thread has a reference: that thread may have joined the inode and not
+    /// changed it yet. The caller holds no core lock.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
         for inode in std::iter::from_fn(|| self.table.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());

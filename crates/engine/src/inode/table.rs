@@ -21,8 +21,9 @@ const STEPS: usize = 8;
 const MADE_MAX: usize = 16;
 /// How many removed inodes a shard remembers.
 const REMOVED_KEPT: usize = 16;
-/// How many inodes of one CPU slot may wait to be encoded. Beyond that, creating another encodes
-/// the oldest ones. The number is so small that these are still in the CPU's cache.
+/// How many inodes of one CPU slot may wait to be encoded. If more wait, the creation of an inode
+/// encodes some of those that changed longest ago. The number is so small that these inodes are
+/// still in the CPU's cache.
 const WAITING_MAX: usize = 128;
 
 /// Inodes in memory and the list of those that changed.
@@ -125,8 +126,8 @@ impl InodeTable {
     }
 
     /// Notes that the file's data became dirty at `seconds` by the writer's clock. The file gets a
-    /// position in the order of write-back, after all files that have one. If it has a position
-    /// already, it keeps that and its time.
+    /// position in the order of write-back, after all files that have one. A file that already has
+    /// a position keeps it, and the time that goes with it.
     pub(crate) fn note_dirty_data(&self, inode: &Inode, seconds: i64) {
         if inode.dirty_since.get().is_none() {
             self.dirty_files.add(inode, seconds);
@@ -283,7 +284,8 @@ impl Inode {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the table may drop the inode: it has no change, data, error, or other work left.
+    /// Whether the table may drop the inode: it is not open, nobody holds its locks, and no change,
+    /// data, error or other work is left.
     fn is_idle(&self) -> bool {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)

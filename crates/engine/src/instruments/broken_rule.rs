@@ -1,7 +1,8 @@
 //! Rules of durability that tests can break, to show that the crash tests would notice.
 
-/// A way in which an instance breaks a rule of durability. Only for tests of the crash tests: each
-/// of these can lose or corrupt data if the power fails at the wrong moment.
+/// A way in which an instance breaks a rule of durability. Only for tests of the crash tests: with
+/// any of these, data can be lost or the file system damaged if the power fails at the wrong
+/// moment.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenRule {

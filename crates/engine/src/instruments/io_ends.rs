@@ -20,9 +20,9 @@ pub struct IoEnd {
 
 /// Tells when the I/O of runs of written-back blocks has ended, as an observer saw it.
 pub trait IoEndSource: Send + Sync {
-    /// The next run whose I/O has ended by now and that was not returned yet. Called repeatedly,
-    /// until it returns `None`, at least before write-back and `fallocate` choose blocks. A file's
-    /// content lock may be held, so this must not call the engine.
+    /// The next run whose I/O has ended by now and that was not returned yet. Before write-back and
+    /// `fallocate` choose blocks, and at some other points, the engine calls this until it returns
+    /// `None`. A file's content lock may be held, so this must not call the engine.
     fn next(&self) -> Option<IoEnd>;
 
     /// Called when write-back has mapped a run of blocks, perhaps without calling the allocator.

@@ -261,8 +261,9 @@ mod tests {
         [with; 1024]
     }
 
-    /// When a reader is about to read an image from the log, the log block is overwritten, because
-    /// either the image was written home, or a later transaction has committed a newer image.
+    /// A reader has found an image's position in the log. Before it reads the image, the image is
+    /// written home, or a newer one is committed; then the image's log block is overwritten. The
+    /// reader gets the block from home, or the newer image.
     #[test]
     fn who_reads_from_the_log_gets_the_newest_image_of_the_block() {
         for goes_home in [true, false] {

@@ -19,7 +19,8 @@ impl Log {
     pub(super) fn open(blocks: Arc<LogBlocks>) -> Self {
         let mut raw = *blocks.place().superblock().raw();
         if raw.s_header.h_blocktype.get() != BlockKind::SuperblockV2.raw() {
-            // Version 1 has no feature words: the bytes in their place mean nothing.
+            // A superblock of version 1 has no feature words, so it becomes version 2. The bytes in
+            // their place mean nothing and are overwritten.
             raw.s_header = RawHeader::new(BlockKind::SuperblockV2, TxnId::new(raw.s_header.h_sequence.get()));
         }
         raw.set_features(blocks.features());

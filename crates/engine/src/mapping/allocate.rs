@@ -37,7 +37,8 @@ pub(crate) struct Plan<'a> {
     claim: Option<Claim<'a>>,
     /// Claims for the missing indirect blocks above the extent, from the top.
     branch: Vec<Claim<'a>>,
-    /// Whether the extent is not merged with its neighbours, because it will be converted later.
+    /// Whether the extent stays separate from its neighbours in the tree, because it will be
+    /// converted later.
     pub(crate) apart: bool,
 }
 

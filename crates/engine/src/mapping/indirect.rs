@@ -1,9 +1,10 @@
 //! Inodes with block maps (ext2 and ext3): 12 direct pointers, then trees of one, two and three
 //! levels.
 //!
-//! A lookup reads only the pointer arrays on the path to its logical block. A run or hole that it
-//! finds ends at the end of the lowest array at the latest, as the kernel's requests do. But if an
-//! indirect block is missing, the hole extends over all blocks that the missing one would map.
+//! A lookup reads only the pointer arrays on the path to its logical block. The run or hole that it
+//! finds ends no later than the lowest array, the one that holds the block's own pointer. The
+//! kernel's requests end there, too. But if an indirect block is missing, the hole extends over all
+//! blocks that the missing one would map.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;
@@ -287,7 +288,8 @@ impl Mapping {
             }
             end = start;
         }
-        // Empty indirect blocks are freed too if everything is removed.
+        // Nothing is mapped any more. If everything is to be removed and indirect blocks are left,
+        // one more removal frees them.
         let hollow = range.start == 0 && words[DIRECT..].iter().any(|word| *word != 0);
         Ok(hollow.then_some(0))
     }

@@ -58,11 +58,13 @@ impl Mapping {
         removed
     }
 
-    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md). Pieces come in
-    /// descending logical order. As in Linux, a last cluster that the piece does not fill is freed
-    /// before the others. A partial first cluster is freed separately after them: it is kept in
-    /// `waiting` for the next piece, which may share it. So the counter of free clusters lags as
-    /// far as Linux's.
+    /// Frees the clusters of one unmapped piece in which no block is mapped any more
+    /// (docs/behaviour/bigalloc.md). Pieces come in descending logical order. As in Linux, clusters
+    /// are freed in up to three steps, so that the counter of free clusters lags as far as Linux's:
+    /// * the last cluster, if the piece ends in the middle of it;
+    /// * the clusters that the piece fills;
+    /// * the first cluster, if the piece begins in the middle of it. This cluster is kept in
+    ///   `waiting`, because the next piece may share it.
     fn free_piece(
         &self,
         handle: &Handle<'_>,
@@ -75,8 +77,9 @@ impl Mapping {
         let (ratio, bits) =
             (self.volume.geometry().cluster_ratio(), self.volume.geometry().cluster_ratio_bits());
         let (mut first, mut end) = (piece.logical >> bits, ((piece.end() - 1) >> bits) + 1);
-        // Do not subtract the offset in the logical cluster: in a damaged extent it may differ from
-        // the physical one, and a neighbour's cluster would be freed.
+        // This is the start of the physical cluster. Do not compute it from the offset in the
+        // logical cluster: in a damaged extent that offset may differ from the physical one, and a
+        // neighbour's cluster would be freed.
         let base = self.volume.cluster_start(piece.physical);
         let place =
             |cluster: u32| BlockNr::new(base + (u64::from(cluster - (piece.logical >> bits)) << bits));

@@ -167,10 +167,12 @@ impl Filled {
         inodes::table(&self.layout, &self.options, &self.checksums)
     }
 
-    /// Clears the device: blocks not written afterwards are holes. With [`Options::no_discard`],
-    /// only the places of old signatures are cleared (the first 4 KiB and the last 64 KiB), and
-    /// inode tables and journal if the options request that. Call this before anything else is
-    /// written.
+    /// Clears the device, so that blocks not written afterwards read as zeroes. Call this before
+    /// anything else is written.
+    ///
+    /// With [`Options::no_discard`], clears only the places of old signatures (the first 4 KiB and
+    /// the last 64 KiB of the file system). Clears the inode tables and the journal too, if the
+    /// options say that they are not initialised lazily.
     ///
     /// # Errors
     /// Errors of the device.

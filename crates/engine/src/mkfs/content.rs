@@ -1,9 +1,10 @@
-//! What mkfs must know about the content of a new file system, apart from the files that every new
-//! file system has.
+//! What mkfs must know about the content of a new file system: the files that it does not make
+//! itself.
 
 use std::ops::Range;
 
-/// What a new file system holds besides the files that every new file system has.
+/// What a new file system holds besides the files that mkfs itself makes, such as the root
+/// directory, lost+found and the journal.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     /// Blocks taken from the free ones, whole clusters.

@@ -5,8 +5,8 @@
 //! in each level, all nodes but the last hold one entry less than they could.
 //!
 //! Invariants: level 0 holds the extents; each higher level has one entry per node below. The
-//! highest level has at most four entries and is the root, in the inode. Depth is at most 3: with
-//! 1 KiB blocks, depth 2 already holds 27,000 extents.
+//! highest level has at most four entries and is the root, in the inode. With 1 KiB blocks, a tree
+//! of depth 2 holds 27,000 extents.
 
 use blockyard_disk::checksum::{seal_extent_block, verify_extent_block};
 use blockyard_disk::extent::{

@@ -1,5 +1,5 @@
-//! Blocks of the files that every new file system has: root, lost+found, resize inode, journal,
-//! orphan file.
+//! Blocks of the files that mkfs itself makes: the root directory and lost+found, and if the
+//! features request them, the resize inode, the journal and the orphan file.
 //!
 //! Does no I/O. Blocks are taken first-fit from a goal on, in whole clusters. Extent-mapped files
 //! get one extent per free run, or several if the run is longer than 32768 blocks. Block-mapped

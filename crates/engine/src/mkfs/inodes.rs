@@ -66,8 +66,8 @@ impl Maker<'_> {
             LOST_FOUND => {
                 self.file(inode, FileType::Directory.mode_bits() | 0o700, 2, &layout.files.lost_found);
                 if layout.params.features.contains(INLINE_DATA) {
-                    // As in mke2fs, the directory was inline first and has outgrown its inode. The
-                    // attribute area that held it is left, empty.
+                    // mke2fs makes the directory inline first, and the directory then outgrows its
+                    // inode. What is left is an empty attribute area, which is written here too.
                     let area = RawInode::SIZE + usize::from(EXTRA_ISIZE);
                     inode.bytes_mut()[area..area + 4].copy_from_slice(&ATTRIBUTE_MAGIC.to_le_bytes());
                 }
@@ -236,9 +236,9 @@ pub(super) fn reserved_blocks(layout: &Layout) -> impl Iterator<Item = (u64, u64
 /// Content of a reserved descriptor block of group 0: where its copies are.
 pub(super) fn reserved_content(layout: &Layout, at: u64) -> Vec<u8> {
     let mut block = vec![0; usize_from_u64(layout.params.block_size())];
-    // When it resizes, the kernel expects each copy at the same offset from a multiple of the group
-    // size. With 1 KiB blocks and bigalloc, that is one block after the actual copy. mke2fs writes
-    // these positions, and so do we.
+    // The kernel, when it resizes, expects each copy at the same offset from a multiple of the
+    // group size. With 1 KiB blocks and bigalloc, that is one block after the actual copy. mke2fs
+    // writes these positions, and so do we.
     let offset = at - layout.params.first_block;
     for (index, group) in layout.backups().into_iter().enumerate() {
         let copy = layout.geometry.group_first_block(group).raw() + offset;

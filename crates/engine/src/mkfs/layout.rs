@@ -180,7 +180,7 @@ impl Layout {
     }
 }
 
-/// Blocks of the files that every new file system has, and of MMP.
+/// Blocks of the files that mkfs itself makes, and of MMP.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) root: FileBlocks,
@@ -322,8 +322,7 @@ fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     geometry.group_first_block(GroupNr::new(best)).raw()
 }
 
-/// The last group that [`middle_goal`] compares is the one after this, or the file system's last
-/// group if that comes earlier.
+/// The last but one of the groups that [`middle_goal`] compares, if the file system has so many.
 const fn middle_or(first: u32, middle: u32, flex: u32) -> u32 {
     if flex > 1 && middle > flex { first } else { middle }
 }

@@ -3,7 +3,7 @@
 //!
 //! Key decision: the fields are public, and the common ones also have builder methods. Nothing is
 //! checked here; [`super::params`] checks all options and their combinations in one place. Options
-//! hold all inputs: the same options on a device of the same size give the same bytes.
+//! hold all inputs: with the same options on a device of the same size, the same bytes are written.
 
 use blockyard_disk::superblock::ErrorPolicy;
 

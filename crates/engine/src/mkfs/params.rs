@@ -107,7 +107,8 @@ impl Params {
         }
         params.journal = params.journal_size(options)?;
         if params.journal.is_none() {
-            // Without a journal, orphans cannot be kept across a crash.
+            // The file system is too small for a journal, or none was requested. An orphan file
+            // needs a journal.
             params.features.set(HAS_JOURNAL, false);
             params.features.set(ORPHAN_FILE, false);
         }
@@ -341,8 +342,7 @@ fn block_count(options: &Options, device_bytes: u64, block_size: u32) -> u64 {
     let block_size = u64::from(block_size);
     match options.size {
         Some(amount) => amount.in_blocks(block_size),
-        // The size of a whole device is rounded down to pages, so that the last block can be
-        // mapped.
+        // As in mke2fs, the size of a whole device is rounded down to a multiple of a page.
         None => (device_bytes & !4095) / block_size,
     }
 }

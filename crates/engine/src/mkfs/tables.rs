@@ -63,8 +63,9 @@ struct Item {
     /// Number of blocks.
     len: u64,
     /// The block where to look first: the end of the previous group's item of this kind in the same
-    /// flex group. The first group of a flex group has no previous one: its block bitmap has no
-    /// hint, and its inode bitmap and table have a goal.
+    /// flex group. In the first group of a flex group, the block bitmap has no hint. The hint of
+    /// the inode bitmap leaves room for the flex group's block bitmaps, and that of the inode table
+    /// for its inode bitmaps.
     hint: Option<u64>,
 }
 

@@ -82,10 +82,12 @@ impl Namespace {
     /// so neither the name nor the inode can go away.
     ///
     /// # Errors
-    /// Corruption in three cases. The inode is not in use (Linux returns EUCLEAN as well). Or it is
-    /// the directory itself: locking it would deadlock, because the caller holds its lock. Or it is
-    /// an inode that the file system keeps for itself, such as the journal: operations on the name
-    /// could destroy its content. Also errors of reading the inode.
+    /// Errors of reading the inode, and corruption in three cases:
+    /// * The inode is not in use. Linux returns EUCLEAN as well.
+    /// * The inode is the directory itself. Locking it would deadlock, because the caller holds its
+    ///   lock.
+    /// * The file system keeps the inode for itself, as it does the journal. Operations on the name
+    ///   could destroy its content.
     pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
         if self.volume.is_own_inode(number) || number == parent.number() {
             return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());

@@ -94,7 +94,8 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.pool.get()
     }
 
-    /// Whether the operation writes back data whose space was reserved.
+    /// Whether the pool is [`Pool::Reserved`], as for operations that write back data whose space
+    /// was reserved.
     pub(crate) fn is_write_back(&self) -> bool {
         self.pool.get() == Pool::Reserved
     }

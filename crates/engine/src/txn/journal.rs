@@ -38,9 +38,9 @@ impl Prepared {
 
 /// Destination of committed transactions.
 ///
-/// Called by one thread at a time. No thread waits for a journal inside a handle. An operation
-/// waits for a commit only if it needs the result, if the running transaction has no room for it,
-/// or if it runs the commit itself.
+/// The methods that write are called by one thread at a time. No thread waits for a journal inside
+/// a handle. An operation waits for a commit only if it needs the result, if the running
+/// transaction has no room for it, or if it runs the commit itself.
 pub(crate) trait Journal: Send + Sync {
     /// Whether a committed transaction survives a crash. If not, a transaction may end without
     /// [`commit`](Self::commit) and count as committed.

@@ -292,9 +292,10 @@ fn who_syncs_is_durable() {
     });
 }
 
-/// While one thread has the turn, a thread that takes it only if it is free does not wait. If it
-/// waited, the test would deadlock, because the first thread joins it before ending the turn. A
-/// thread that needs the turn gets it afterwards.
+/// One thread has the turn. Another thread calls `take_if_free`, which returns at once. (If that
+/// call waited, the test would deadlock, because the thread with the turn joins the other before it
+/// ends the turn.) A third thread waits for the turn and gets it afterwards. In the end nobody has
+/// the turn.
 #[test]
 fn who_needs_no_turn_goes_on() {
     explore(1500, || {

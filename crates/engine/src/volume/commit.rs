@@ -250,9 +250,10 @@ mod tests {
     use blockyard_sync::CpuSlot;
     use std::sync::Arc;
 
-    /// On a full file system, handles begin and change nothing. All credits may then be in the
-    /// pools of other CPU slots, while there is nothing to commit. A thread that needs credits asks
-    /// for a commit; it must get the credits, and not ask again for ever.
+    /// A handle takes all credits, changes nothing and gives them to the pool of its CPU slot, as
+    /// can happen on a full file system. A handle on another slot needs credits and asks for a
+    /// commit. There is nothing to commit, but the handle must get its credits, and not ask again
+    /// for ever.
     #[test]
     fn credits_of_handles_that_changed_nothing_come_back() {
         let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -301,8 +302,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// A commit writes no change of an operation that panics, whether it waits for the operation or
-    /// comes after it.
+    /// A panic inside a handle makes the instance read-only. The commit of the handle's transaction
+    /// fails and writes nothing of it, not even what an earlier operation changed.
     #[test]
     fn a_commit_writes_nothing_that_a_panic_left() {
         let ctx = OpContext::system();
@@ -353,8 +354,8 @@ mod tests {
         }
     }
 
-    /// No operation may be too large for the smallest transaction size that an instrument can set,
-    /// and the largest must fit the log.
+    /// The transaction size that an instrument sets is limited to 64 blocks from below and to three
+    /// quarters of the log from above. With each size, 200 directories can be created.
     #[test]
     fn a_wanted_size_of_transactions_stays_within_what_works() {
         let ctx = OpContext::system();
@@ -463,8 +464,8 @@ mod tests {
         assert!(report.is_clean(), "{:?}", report.findings);
     }
 
-    /// Damaged images in the log are not written home, where nothing might show that they are
-    /// damaged.
+    /// Damage to an image in the log is noticed when the instance is closed, and closing fails. The
+    /// log keeps the transaction: once the damage is undone, recovery finds it.
     #[test]
     fn damage_in_the_log_is_not_brought_home() {
         let ctx = OpContext::system();
