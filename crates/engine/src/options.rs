@@ -24,7 +24,7 @@ pub enum JournalUse {
     #[default]
     Journaled,
     /// No: changes are written straight home, and the journal stays empty. After a crash, the image
-    /// must be checked. For images that are discarded after a crash.
+    /// must be checked, or made again.
     Ignored,
 }
 
@@ -49,7 +49,8 @@ pub enum OnDamage {
     /// Only the caller learns of it, by the error that it gets.
     #[default]
     Tell,
-    /// As the superblock says (`s_errors`, set by tune2fs), as when Linux mounts the image.
+    /// What the superblock says (`s_errors`, set by tune2fs). Linux does this when it has mounted
+    /// the image.
     AsSuperblock,
     /// This policy, whatever the superblock says. `Panic` stops no machine: it makes the instance
     /// read-only.
@@ -70,7 +71,8 @@ pub struct OpenOptions {
     pub journal: JournalUse,
     /// How the journal treats file data.
     pub data: DataMode,
-    /// Number of CPU slots; it sizes shards and per-CPU state. At least 1.
+    /// Number of CPU slots, at least 1. Shards of counters and other per-CPU state exist once for
+    /// each slot.
     pub cpus: u32,
     /// The allocation policy.
     pub policy: Policy,

@@ -5,8 +5,8 @@
 pub(crate) enum Pool {
     /// Clusters that are not reserved.
     Ordinary,
-    /// Ordinary clusters and the file system's own reserve. For tree blocks without which space
-    /// could not be freed, or accepted data could not be written.
+    /// Ordinary clusters and the file system's own reserve. For blocks of mappings without which
+    /// space could not be freed, or accepted data could not be written.
     Reserve,
     /// Clusters reserved when the data was written, and the file system's own reserve.
     Reserved,

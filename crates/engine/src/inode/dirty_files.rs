@@ -16,8 +16,8 @@ use std::ops::RangeInclusive;
 /// Number of lists over which the positions are spread.
 const LISTS: usize = 16;
 
-/// A file's position in the order of write-back, and its time. Only a hint, so accesses are
-/// relaxed: whoever acts on it takes the content lock and looks again.
+/// A file's position in the order of write-back, and when its data became dirty. Only a hint, so
+/// accesses are relaxed: whoever acts on it takes the content lock and looks again.
 #[derive(Default)]
 pub(crate) struct DirtySince {
     /// Position among all files that became dirty, 0 for none. A file that fsync has written keeps

@@ -3,8 +3,8 @@
 
 use blockyard_device::DeviceError;
 
-/// Why mkfs refused or failed; each message is one line that says what, where and, except for
-/// errors of the device, what to do.
+/// Why mkfs refused or failed. Each message is one line, which also says what to do, except for
+/// errors of the device.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An option of mke2fs that blockyard does not support.

@@ -2,9 +2,10 @@
 //! descriptors.
 //!
 //! There are two ways to keep descriptors. In the classic way, every superblock copy is followed by
-//! the whole descriptor table. With meta_bg, each meta group keeps its own descriptor block in its
-//! first, second and last group. Invariant: a head occupies consecutive blocks from the first block
-//! of its group (block 1 in group 0 with 1 KiB blocks, even with bigalloc).
+//! the whole descriptor table. With meta_bg, the groups whose descriptors fill one block are a meta
+//! group, and the first, second and last of them hold that descriptor block. Invariant: a head
+//! occupies consecutive blocks from the first block of its group (block 1 in group 0 with 1 KiB
+//! blocks, even with bigalloc).
 
 use std::ops::Range;
 
