@@ -71,8 +71,8 @@ pub struct OpenOptions {
     pub journal: JournalUse,
     /// How the journal treats file data.
     pub data: DataMode,
-    /// Number of CPU slots, at least 1. Shards of counters and other per-CPU state exist once for
-    /// each slot.
+    /// Number of CPU slots, at least 1. It decides into how many shards counters and other per-CPU
+    /// state are divided.
     pub cpus: u32,
     /// The allocation policy.
     pub policy: Policy,
