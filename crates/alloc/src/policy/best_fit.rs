@@ -1,8 +1,8 @@
 //! # `best-fit`: the shortest run that is long enough
 //!
 //! **Idea.** It searches the groups in order, from the goal's group on. The first group that has a
-//! run for the whole request serves it, from the shortest such run. If no group has one, it takes the
-//! longest run of the first group with space.
+//! run for the whole request serves it, from the shortest such run. If no group has one, it takes
+//! the longest run of the first group with space.
 //!
 //! **When it wins.** Requests of few sizes that come and go: holes are filled exactly and long runs
 //! survive.
