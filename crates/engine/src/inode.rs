@@ -1,17 +1,20 @@
 //! Inodes in memory.
 //!
-//! An inode has two main locks. [`Inode::content`] is for the content as a whole: a writer holds it
-//! exclusively; lookups of names and attributes hold it shared. Reads of a file hold
-//! [`Inode::shape`] instead. The content lock is taken before a handle, and may be held while
-//! waiting for a handle, for data or for other inodes. [`Inode::core`] guards the raw inode and the
-//! mapping below it. It may be taken inside a handle, and is never held while waiting for one. So a
-//! commit, which waits for handles only, can always encode every inode.
+//! An inode has three main locks:
+//! * [`Inode::content`] guards the content as a whole. A writer holds it exclusively; lookups of
+//!   names and attributes hold it shared. It is taken before a handle, and may be held while
+//!   waiting for a handle, for data or for other inodes.
+//! * [`Inode::shape`] guards which blocks a file has. Reads of a file hold it instead of the
+//!   content lock.
+//! * [`Inode::core`] guards the raw inode and the mapping. It may be taken inside a handle, but no
+//!   thread waits for a handle while it holds this lock. So a commit, which waits for the open
+//!   handles to end, can encode every inode.
 //!
-//! The raw inode ([`InodeCore::slot`]) is authoritative and is edited in place. Its size, sectors
-//! and kind of mapping are also kept decoded, because operations read them often. A changed inode
-//! is encoded into its table block by the commit, or by the first thread that changes it again
-//! before the commit has encoded it. If many inodes wait to be encoded, the creation of another
-//! encodes some that no thread uses.
+//! The raw inode ([`InodeCore::slot`]) is edited in place. Size, sectors and kind of mapping are
+//! also kept decoded beside it, because operations read them often. A changed inode is encoded into
+//! its table block by the commit, or by the first thread that changes it again before the commit
+//! has encoded it. If many inodes wait to be encoded, the creation of another inode encodes some
+//! that no thread uses.
 
 mod dirty_files;
 mod load;
@@ -338,7 +341,8 @@ impl Inode {
         }
     }
 
-    /// As [`Self::encode`], in whatever epoch the inode changed. The caller holds the core lock.
+    /// As [`Self::encode`], whatever the epoch in which the inode changed. The caller holds the
+    /// core lock.
     fn encode_core(&self, core: &mut InodeCore, encoding: &Encoding<'_>) {
         let epoch = self.epoch();
         debug_assert!(epoch != Epoch::NONE, "inode {} has nothing to encode", self.number);

@@ -13,9 +13,10 @@ pub use io_ends::{IoEnd, IoEndSource, IoEnds};
 pub struct Instruments {
     /// Imitate Linux's page cache: split write-back into requests where Linux splits it, reserve
     /// what Linux reserves, and fail for lack of space where Linux fails. Costs memory for each
-    /// file that is written, even once it is clean.
+    /// file that is written, even after its data was written back.
     pub page_cache: bool,
-    /// Reports when the I/O of write-back has ended. `None`: it counts as ended at once.
+    /// Reports when the I/O of write-back has ended. If this is `None`, the I/O counts as ended at
+    /// once.
     pub io_ends: Option<IoEnds>,
     /// The most blocks that a transaction may change before it is committed, from 64 to three
     /// quarters of the log. `None`: a third of the log, as in Linux. The metadata cache sets
@@ -29,13 +30,13 @@ pub struct Instruments {
 }
 
 impl Instruments {
-    /// Follow Linux's page cache.
+    /// Imitate Linux's page cache.
     #[must_use]
     pub fn page_cache() -> Self {
         Self { page_cache: true, ..Self::default() }
     }
 
-    /// Follow Linux's page cache if `follow`.
+    /// Imitate Linux's page cache if `follow` is true.
     #[must_use]
     pub fn page_cache_if(follow: bool) -> Self {
         Self { page_cache: follow, ..Self::default() }

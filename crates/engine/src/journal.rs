@@ -12,7 +12,7 @@
 //! Order of writes (each step is complete before the step after the `|` begins), and why:
 //! * file data, log blocks | flush | commit record, durable: if a commit record is on the device,
 //!   so is everything that it covers.
-//! * commit record | home: no block at home is newer than the log.
+//! * commit record | home: a change reaches its home only after it is durable in the log.
 //! * home | flush | tail, durable | reuse of ring space: a block leaves the log only when it is
 //!   durable at home.
 //! * log marked in use, durable | first commit record: recovery overlooks no committed transaction.
@@ -71,8 +71,8 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 const LOG_MIN: u32 = jbd2::BLOCKS_MIN - 1;
 
 /// The least that an instrument can set `blocks_max` to. An operation that cannot be split changes
-/// fewer blocks than this. It may ask for more credits, as a rename does; then it gets the whole
-/// transaction.
+/// fewer blocks than this. Some operations, such as a rename, ask for more credits than this; then
+/// they get the whole transaction.
 const TRANSACTION_MIN: usize = 64;
 
 /// How far the log is written before it starts over: this many times the largest size that the next
@@ -88,7 +88,8 @@ pub(crate) struct Limits {
     pub(crate) transaction: Option<usize>,
 }
 
-/// The log and its content. Commits run one at a time, so nobody waits for the lock of this state.
+/// The log and its content. Commits run one at a time, so the lock of this state is hardly
+/// contended.
 struct RingState {
     log: Log,
     /// The transactions in the log, from the oldest to the newest.
@@ -185,8 +186,8 @@ impl<B: Backend> LogJournal<B> {
 
     /// Makes sure that `needed` ring blocks are free. If they are not, a checkpoint of the oldest
     /// transactions frees them, and leaves at most half of the ring in use. When the head is far
-    /// from the ring's start ([`FAR`]), a checkpoint of all transactions makes the log start over,
-    /// so that of a log much larger than its transactions only a part is written. Returns
+    /// from the ring's start ([`FAR`]), a checkpoint of all transactions lets the log start over.
+    /// So a log that is much larger than its transactions is written only in part. Returns
     /// [`Prepared::Unreadable`] if ring blocks cannot be freed because the log cannot be read.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();

@@ -31,8 +31,8 @@ impl Groups {
         clusters.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
     }
 
-    /// Calls `f` with the blocks of every piece of metadata that may be in `group`; some of these
-    /// blocks may be in other groups of its flex group.
+    /// Calls `f` with the blocks of every piece of metadata that may lie in `group`. Some of these
+    /// blocks may lie in other groups of the same flex group.
     fn each_metadata(&self, group: GroupNr, mut f: impl FnMut(Range<BlockNr>)) {
         let geometry = self.geometry();
         f(self.sb.head(group).blocks());

@@ -15,9 +15,9 @@ impl Inodes {
     /// The inode that `wanted` names, from memory or read from its table block.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] if the number is out of range, free, or reserved without content, or
-    /// if `wanted` names a generation and the inode has another. Also corruption of the inode, and
-    /// errors of the device.
+    /// [`Error::StaleInode`] if the number is out of range, if its inode is free or is reserved and
+    /// has no content, or if `wanted` names a generation and the inode has another. Also corruption
+    /// of the inode, and errors of the device.
     pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
@@ -48,8 +48,8 @@ impl Inodes {
         let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
         let size = usize::from(self.sb.geometry().inode_size());
         let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
-        // A deleted inode keeps its mode, but its link count is 0. As in Linux, any inode without
-        // links counts as deleted.
+        // A deleted inode keeps its mode, but its link count is 0. As in Linux, an inode without
+        // links counts as deleted, unless its number is reserved.
         let gone = InodeSlot::new(&*slot).raw().i_links_count.get() == 0;
         if gone && !orphan && number >= self.sb.first_inode() {
             return Err(Error::StaleInode(number));
@@ -85,9 +85,9 @@ impl Inodes {
     /// `buffer` holds the inode's table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
-        // Read the block's epoch before any transaction id. If a commit has already taken the
-        // block, the transaction of that commit ended before, so `last_to_change` returns that
-        // transaction or a later one.
+        // Read the block's epoch before any transaction id. If this shows that a commit has taken
+        // the block, the commit's transaction has already ended. So `last_to_change`, which is
+        // called afterwards, returns that transaction or a later one.
         let changed_in = buffer.changed_in();
         let last = if self.rules.imitates_memory() && self.txns.has_changes() {
             // As in Linux (observed on 6.18), an inode that is loaded while a transaction runs
@@ -127,8 +127,9 @@ impl Inodes {
     /// the core reach the disk. Joining reads the table block and may fail, so it belongs before
     /// the first change of an operation.
     ///
-    /// The creator of an inode may unlock the core before it makes its changes. It has a reference
-    /// to the inode, so [`Self::encode_waiting`] does not encode the inode meanwhile.
+    /// The creator of an inode may unlock the core before it makes its changes.
+    /// [`Self::encode_waiting`] does not encode the inode meanwhile, because the creator has a
+    /// reference to it.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
@@ -162,10 +163,10 @@ impl Inodes {
         Ok(())
     }
 
-    /// If many inodes wait to be encoded on this CPU slot, encodes up to two of those that changed
-    /// longest ago, so that the table can drop them without waiting for the commit. Passes over an
-    /// inode to which another thread has a reference: that thread may have joined the inode and not
-    /// changed it yet. The caller holds no core lock.
+    /// If many inodes wait to be encoded on the handle's CPU slot, encodes up to two of those that
+    /// changed longest ago, so that the table can drop them without waiting for the commit. Passes
+    /// over an inode to which another thread has a reference: that thread may have joined the inode
+    /// and not changed it yet. The caller holds no core lock.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
         for inode in std::iter::from_fn(|| self.table.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());

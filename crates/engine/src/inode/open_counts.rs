@@ -5,8 +5,8 @@
 //! holds the content lock exclusively and reads the counts under it. So an open inode is never
 //! deleted. An inode without links is deleted exactly once: either by the thread that ends the last
 //! reference and then sees no links, or by the thread that removes the last link and then sees no
-//! references. The link count is changed and read under the core lock, so one of the two threads
-//! sees what the other did.
+//! references. The link count is changed and read under the core lock, so at least one of the two
+//! threads sees what the other did.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
 
@@ -39,7 +39,7 @@ impl<B: Backend> OpenCounts<B> {
     }
 
     /// Ends a reference's right to write. Returns whether it was the last that may write. The
-    /// reference itself must end next.
+    /// caller must then end the reference itself.
     pub(crate) fn end_writer(&self) -> bool {
         one_less::<B>(&self.writers)
     }

@@ -1,6 +1,6 @@
 //! The table of inodes in memory: a bounded, sharded map that drops unused inodes by the CLOCK
-//! algorithm. In each shard, a *hand* moves over the inodes and drops those that were not accessed
-//! since it last passed.
+//! algorithm. In each shard, a *hand* moves over the inodes and drops those that nobody uses and
+//! that were not accessed since the hand last passed.
 
 use super::Inode;
 use super::dirty_files::DirtyFiles;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 /// The most inodes that one call looks at, to bound the time under a lock.
 const STEPS: usize = 8;
 /// How many created inodes a shard lists apart from the others. If one more is created, the oldest
-/// is dropped, or joins the others if it was accessed or must stay. So creating millions of inodes
-/// reuses memory that is still in the CPU's cache, and displaces no inode in use.
+/// is dropped, or joins the others if it was accessed or must stay. So the creation of millions of
+/// inodes reuses memory that is still in the CPU's cache, and seldom displaces other inodes.
 const MADE_MAX: usize = 16;
 /// How many removed inodes a shard remembers.
 const REMOVED_KEPT: usize = 16;
 /// How many inodes of one CPU slot may wait to be encoded. If more wait, the creation of an inode
-/// encodes some of those that changed longest ago. The number is so small that these inodes are
-/// still in the CPU's cache.
+/// encodes some of those that changed longest ago. The number is small, so that these inodes are
+/// probably still in the CPU's cache.
 const WAITING_MAX: usize = 128;
 
 /// Inodes in memory and the list of those that changed.
@@ -44,14 +44,14 @@ struct Shard {
     map: HashMap<u32, Arc<Inode>, NumberHasher>,
     /// Numbers of created inodes, the oldest first. Some may have been accessed or removed since.
     made: VecDeque<u32>,
-    /// The other numbers, in the order in which the hand reaches them. May include numbers of
-    /// removed inodes.
+    /// The numbers of all other inodes, in the order in which the hand reaches them. May include
+    /// numbers of removed inodes.
     ring: VecDeque<u32>,
     /// How many inodes were removed so far. If an inode was removed while a thread read it from its
     /// table block, the thread must read it again.
     removals: u64,
-    /// The inode numbers removed last. That of removal `n`, counted from 0, is at index
-    /// `n % REMOVED_KEPT`.
+    /// The inode numbers removed last. Removals are counted from 0; the number that removal `n`
+    /// removed is at index `n % REMOVED_KEPT`.
     removed: [u32; REMOVED_KEPT],
 }
 
@@ -134,8 +134,8 @@ impl InodeTable {
         }
     }
 
-    /// Notes that the file was written back in its turn, which ends its position. The caller holds
-    /// its content lock.
+    /// Removes the file's position in the order of write-back, after the file was written back in
+    /// its turn. The caller holds the file's content lock.
     pub(crate) fn note_clean_data(&self, inode: &Inode) {
         self.dirty_files.remove(inode);
     }
@@ -284,8 +284,8 @@ impl Inode {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the table may drop the inode: it is not open, nobody holds its locks, and no change,
-    /// data, error or other work is left.
+    /// Whether the table may drop the inode: it is not open, nobody holds its locks, and it has no
+    /// change to encode, no data to write, no error to report and no other work left.
     fn is_idle(&self) -> bool {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)

@@ -28,12 +28,12 @@ pub trait IoEndSource: Send + Sync {
     /// Called when write-back has mapped a run of blocks, perhaps without calling the allocator.
     fn mapped(&self);
 
-    /// Called when a write could not delay the allocation of a block, and has allocated it or
-    /// failed to.
+    /// Called when a write had to allocate a block at once, instead of leaving that to write-back.
+    /// The allocation may have succeeded or failed.
     fn allocated(&self) {}
 
-    /// Called when a request that found no space has ended the transaction, before it tries again.
-    /// For observers that follow transactions.
+    /// Called after a request found no space and the transaction was ended for that reason, before
+    /// the request is tried again. For observers that follow transactions.
     fn committed(&self) {}
 
     /// Called when a write-back that found no space starts again to look for dirty data. For

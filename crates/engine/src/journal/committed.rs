@@ -1,11 +1,11 @@
 //! Where in the log to find the committed images that are not home yet, and a device that shows
 //! them to readers.
 //!
-//! The images themselves are only on the log's device, so pending checkpoints take almost no
-//! memory. Reading a block that has an entry here never waits for a checkpoint. A newer image of
-//! the block replaces the entry, and a revoke of the block removes it. Otherwise the entry is
-//! removed only after its image was written home. While an entry is here, its log block is not
-//! overwritten.
+//! Memory holds an *entry* for each such image: its position. The images themselves are only on the
+//! log's device, so pending checkpoints take little memory. Reading a block that has an entry never
+//! waits for a checkpoint. A newer image of the block replaces the entry, and a revoke of the block
+//! removes it. Otherwise the entry is removed only after its image was written home. As long as an
+//! entry exists, its log block is not overwritten.
 
 use super::blocks::LogBlocks;
 use crate::txn::Prepared;
@@ -68,8 +68,9 @@ impl<B: Backend> Committed<B> {
     /// Writes the images of `last` and earlier transactions home, in ascending order of block.
     ///
     /// # Errors
-    /// Errors of writing to the home device. If an image cannot be read from the log, the result
-    /// says so instead: some images may have been written home then, but all are still in the log.
+    /// Errors of writing to the home device. If an image cannot be read from the log, the result is
+    /// [`Prepared::Unreadable`] instead. Some images may already have been written home, but all of
+    /// them are still in the log.
     pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<Prepared> {
         let images: Vec<(BlockNr, Logged)> = {
             let all = self.images.read();
@@ -145,8 +146,8 @@ impl<B: Backend> Committed<B> {
     fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
         while let Some(image) = self.find(block) {
             let read = self.read(&[(block, image)], bytes);
-            // The log block is not overwritten while the entry is here. So if the entry is still
-            // here, the image was read intact.
+            // The log block is not overwritten while the entry exists. So if the entry still
+            // exists, the image was not overwritten during the read.
             if self.find(block) == Some(image) {
                 return read.map(|()| true);
             }
