@@ -71,8 +71,8 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 const LOG_MIN: u32 = jbd2::BLOCKS_MIN - 1;
 
 /// The least that an instrument can set `blocks_max` to. An operation that cannot be split changes
-/// fewer blocks than this. Some operations, such as a rename, ask for more credits than this; then
-/// they get the whole transaction.
+/// fewer blocks than this. Some operations, such as a rename, ask for more credits than this; in a
+/// transaction of this size, they get all credits.
 const TRANSACTION_MIN: usize = 64;
 
 /// How far the log is written before it starts over: this many times the largest size that the next

@@ -1,8 +1,8 @@
 //! Which physical blocks hold the logical blocks of an inode, whatever kind of mapping it has.
 //!
-//! Lookups are in [`lookup`], the choice of blocks for a hole and its mapping in [`allocate`],
-//! unmapping and freeing in [`removal`]. Extent trees get their blocks from [`store`]; the block
-//! maps of ext2 and ext3 are in [`indirect`].
+//! [`lookup`] looks up, maps and unmaps blocks. [`allocate`] chooses blocks for a hole and maps
+//! them. [`removal`] unmaps blocks and frees them. Extent trees get their blocks from [`store`];
+//! the block maps of ext2 and ext3 are in [`indirect`].
 
 mod allocate;
 pub(crate) mod indirect;

@@ -1,7 +1,8 @@
 //! A hasher for maps keyed by block or inode number.
 //!
 //! The keys are bounded by the size of the image, and no iteration order of such a map reaches the
-//! disk. So one multiplication is enough; the default hasher costs more than the lookup.
+//! disk. So one multiplication is enough. The default hasher would take longer than the rest of a
+//! lookup.
 
 use blockyard_disk::num::usize_from_u64;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -83,7 +83,7 @@ pub struct OpenOptions {
     /// blocks that change again need more memory, at most three quarters of this.
     pub cache_bytes: usize,
     /// Bytes for the dentry cache: the names in directories larger than a block, with their inode
-    /// numbers. It saves lookups from reading blocks. 0 keeps none.
+    /// numbers. A lookup that the cache answers reads no block. 0 keeps no names.
     pub name_cache_bytes: usize,
     /// Bytes of file data that may be dirty. From half of this on, a write to a file with much
     /// dirty data also writes that file back; at the limit, every write waits for write-back.

@@ -15,7 +15,7 @@ impl RangeSet {
         Self { ends: BTreeMap::new() }
     }
 
-    /// Whether it is empty.
+    /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -25,7 +25,7 @@ impl RangeSet {
         self.ends.range(..=number).next_back().map(|(_, &end)| end).filter(|end| number < *end)
     }
 
-    /// Whether it contains any number of a range.
+    /// Whether the set contains any number of a range.
     pub(crate) fn touches(&self, range: &Range<u32>) -> bool {
         let last = self.ends.range(..range.end).next_back();
         !range.is_empty() && last.is_some_and(|(_, end)| *end > range.start)

@@ -1,5 +1,6 @@
-//! Why an image is not opened, or an instance cannot continue, for other reasons than corruption
-//! that an operation found ([`Error::Corrupt`](crate::Error::Corrupt)) and errors of the device.
+//! Why an image is not opened, or why an instance cannot continue. Two other reasons have their own
+//! variants of [`Error`](crate::Error): corruption that an operation found, and errors of the
+//! device.
 
 use blockyard_disk::GroupNr;
 
@@ -39,7 +40,7 @@ pub enum Refusal {
     /// The superblock does not request the recovery that the log needs.
     #[error("the journal is not empty although the superblock does not ask for recovery: run a check first")]
     UnflaggedLog,
-    /// The log has transactions and is not replayed here.
+    /// The log that an instance wants to write to still has transactions.
     #[error("the journal is not empty: it must be recovered first")]
     LogInUse,
     /// The journal's superblock leaves the log fewer blocks than the log of the smallest journal

@@ -55,9 +55,9 @@ pub(crate) struct Rules {
     pub(crate) reserves: Reserves,
     /// The pool that serves write-back of data that has no blocks yet.
     pub(crate) place: Pool,
-    /// The pool that serves the mapping when a part of an unwritten extent becomes written.
+    /// The pool for blocks of the mapping when a part of an unwritten extent becomes written.
     pub(crate) convert: Pool,
-    /// The pool that serves the mapping when a part of a written extent becomes unwritten.
+    /// The pool for blocks of the mapping when a part of a written extent becomes unwritten.
     pub(crate) zero: Pool,
     /// The pool that serves `fallocate` where data is delayed.
     pub(crate) ahead_of_data: Pool,
@@ -112,7 +112,7 @@ impl Rules {
         self.remembers
     }
 
-    /// What a new in-memory file remembers.
+    /// The memory of a file that was just created or read from disk: nothing yet.
     pub(crate) fn pages(&self) -> Pages {
         Pages(self.remembers.then(Box::default))
     }
@@ -157,8 +157,8 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.folios.note_page(byte));
     }
 
-    /// Notes that a file size or the end of a range is at `byte`. If that is inside a block, the
-    /// page is loaded, so that a part of the block can be zeroed.
+    /// Notes that a file size or the end of a range is at `byte`. If `byte` is inside a block, also
+    /// notes that its page is loaded: Linux needs the page to zero a part of the block.
     pub(crate) fn note_edge(&mut self, byte: u64, block_bits: u32) {
         if !byte.is_multiple_of(1 << block_bits) {
             self.note_page(byte);

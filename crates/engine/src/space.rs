@@ -1,5 +1,5 @@
-//! Passes requests for blocks and inode numbers to the allocators, marks the claimed blocks in the
-//! journaled bitmaps, and frees them. [`Space`] owns both allocators.
+//! Passes requests for blocks and inode numbers to the allocators, marks claimed blocks in the
+//! journaled bitmaps, and frees blocks. [`Space`] owns both allocators.
 //!
 //! The allocator makes a claim in core. Then the claim is marked in the on-disk bitmap inside a
 //! handle ([`Space::take`]), or released by dropping it. Freed clusters become free in the on-disk
@@ -30,8 +30,8 @@ pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
     groups: Arc<Groups>,
-    /// Whether freed data clusters can be allocated again at once. Freed metadata clusters always
-    /// wait for the commit, because a commit in progress may still write them.
+    /// Whether freed data clusters can be allocated again at once. Freed metadata clusters wait for
+    /// the commit, because a commit in progress may still write them.
     frees_data_at_once: bool,
     broken_rule: Option<BrokenRule>,
     /// The committed transaction whose freed clusters are still held back; [`NONE_HELD`] for none.
@@ -63,7 +63,7 @@ pub(crate) struct Wanted {
     pub(crate) exact: bool,
     /// Whether to try the goal block itself.
     pub(crate) try_goal: bool,
-    /// Whether to take only blocks below 2^32.
+    /// Whether the blocks are for a file with a block map, so must lie below 2^32.
     pub(crate) indirect: bool,
 }
 

@@ -9,14 +9,15 @@
 //! makes the copy for the commit: see [`Epoch`].
 //!
 //! A *commit point* ends a transaction. Commit points come after every N handles of a CPU slot, by
-//! the callers' clock, or on demand. With a durable journal, each is a commit. Without one, the
-//! clock causes no commit points, and a transaction is written at its end only if it is full or
-//! must be durable. Otherwise the commit point only gives back to the allocator the clusters that
-//! the transaction freed.
+//! the callers' clock, on demand, and when the transaction is full. With a durable journal, each is
+//! a commit. Without a durable journal, the clock causes no commit points, and a transaction is
+//! written at its end only if it is full or must be durable. Otherwise the commit point only gives
+//! back to the allocator the clusters that the transaction freed.
 //!
 //! Lock order: inode content, handle, inode core, group, buffer. No thread waits for a commit
-//! inside a handle. Every operation first reserves, then applies: all steps that can fail come
-//! before the first change.
+//! inside a handle. An operation first reserves, then applies: as far as possible, reads,
+//! allocations and checks come before its first change. An error after the first change is undone,
+//! or makes the instance read-only.
 
 mod credits;
 mod flushes;

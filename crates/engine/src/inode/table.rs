@@ -169,8 +169,8 @@ impl InodeTable {
     }
 
     /// If too many inodes wait to be encoded, takes from the list the first inode to which no
-    /// thread has a reference. Looks at no more than [`STEPS`] inodes. The caller, inside a handle,
-    /// encodes it.
+    /// thread has a reference. Looks at no more than [`STEPS`] inodes. The caller must be inside a
+    /// handle, and encodes the inode.
     pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
         let mut list = self.dirty[slot.index(self.dirty.len())].lock();
         for _ in 0..STEPS {

@@ -36,7 +36,7 @@ pub trait IoEndSource: Send + Sync {
     /// the request is tried again. For observers that follow transactions.
     fn committed(&self) {}
 
-    /// Called when a write-back that found no space starts again to look for dirty data. For
+    /// Called when write-back has found no space and begins its search for dirty data again. For
     /// observers that follow transactions.
     fn walks_again(&self) {}
 }

@@ -85,7 +85,8 @@ impl Mapping {
                 .right
                 .filter(|_| core.map == InodeMap::Extents)
                 .map(|e| (e.logical, BlockNr::new(e.physical))),
-            // Without delayed allocation, blocks are chosen before the write raises the size.
+            // Without delayed allocation, blocks are chosen before the write raises the size. So
+            // the allocator is told the old size.
             file_size: if self.volume.delays_allocation() { core.size } else { core.slot.raw().size() },
             pool: how.pool,
             exact: how.exact,

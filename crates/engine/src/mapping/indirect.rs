@@ -3,8 +3,8 @@
 //!
 //! A lookup reads only the pointer arrays on the path to its logical block. The run or hole that it
 //! finds ends no later than the lowest array, the one that holds the block's own pointer. The
-//! kernel's requests end there, too. But if an indirect block is missing, the hole extends over all
-//! blocks that the missing one would map.
+//! kernel's requests end there, too. But if an indirect block is missing, the hole extends to the
+//! end of the blocks that the missing one would map.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;
@@ -21,7 +21,7 @@ use blockyard_disk::{BlockNr, Corruption, CorruptionKind, LogicalBlock};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The most blocks that one handle unmaps: 16 pointer arrays of 1 KiB.
+/// The most blocks that one handle unmaps: as many as 16 pointer arrays of 1 KiB map.
 const REMOVAL_MAX: u32 = 1 << 12;
 /// How many logical blocks are searched at a time for mapped ones.
 const WINDOW: u32 = 1 << 16;
@@ -51,8 +51,8 @@ struct Missing {
     /// Number of missing levels of indirect blocks.
     levels: usize,
     /// The goal for the first missing indirect block. This is the target of the nearest pointer
-    /// before its own pointer in the same array, or else the block that holds this array. `None` if
-    /// the inode holds the array and has no such pointer.
+    /// before the missing block's own pointer in the same array, or else the block that holds this
+    /// array. `None` if the inode holds the array and has no such pointer.
     near: Option<BlockNr>,
 }
 
@@ -312,7 +312,7 @@ impl Mapping {
     }
 
     /// Unmaps a range. Reports each unmapped block to `freed`, in descending logical order; the
-    /// caller frees these blocks. Indirect blocks that become empty are freed here.
+    /// caller frees these blocks. This function frees indirect blocks that become empty.
     pub(crate) fn remove_indirect(
         &self,
         handle: &Handle<'_>,
@@ -368,9 +368,9 @@ impl Mapping {
         failed
     }
 
-    /// Clears the pointers of `range` below an indirect block, which maps the logical blocks from
-    /// `first` on. If no pointer is left in the block, frees it and returns true. The recursion is
-    /// at most `levels` deep, so at most 3.
+    /// Clears the pointers of `range` in an indirect block and in the indirect blocks below it. The
+    /// block maps the logical blocks from `first` on. If no pointer is left in the block, frees it
+    /// and returns true. The recursion is at most `levels` deep, so at most 3.
     #[expect(clippy::too_many_arguments, reason = "the state of one walk; a struct would only rename it")]
     fn clear_subtree(
         &self,
@@ -441,7 +441,7 @@ pub(crate) fn left_in_array(block_bits: u32, logical: u32) -> u32 {
     }
 }
 
-/// Marks where a run or a hole ends; nothing needs to be mapped there.
+/// An extent that only marks where a run or a hole ends. Its logical block need not be mapped.
 const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
 }

@@ -76,7 +76,7 @@ impl Mapping {
         inode.note_remapped(handle);
         match core.map {
             // With delayed allocation Linux maps blocks as unwritten and then converts them.
-            // Without it, they are mapped as written at once.
+            // Without delayed allocation, it maps them as written at once.
             InodeMap::Extents
                 if handle.is_write_back() && self.volume.delays_allocation() && !extent.unwritten =>
             {

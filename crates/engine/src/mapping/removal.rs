@@ -58,7 +58,7 @@ impl Mapping {
         removed
     }
 
-    /// Frees the clusters of one unmapped piece in which no block is mapped any more
+    /// Of the clusters of one unmapped piece, frees those in which no block is mapped any more
     /// (docs/behaviour/bigalloc.md). Pieces come in descending logical order. As in Linux, clusters
     /// are freed in up to three steps, so that the counter of free clusters lags as far as Linux's:
     /// * the last cluster, if the piece ends in the middle of it;

@@ -161,7 +161,8 @@ impl Filled {
     }
 
     /// The raw inodes before [`Blank::first_inode`], as in a file system without content. The
-    /// caller must replace the root directory's inode, because the block that it maps is free here.
+    /// caller must replace the root directory's inode, because the block that this inode maps is
+    /// free in a [`Blank`].
     #[must_use]
     pub fn own_inodes(&self) -> Vec<u8> {
         inodes::table(&self.layout, &self.options, &self.checksums)

@@ -6,7 +6,7 @@
 //!
 //! Invariants: level 0 holds the extents; each higher level has one entry per node below. The
 //! highest level has at most four entries and is the root, in the inode. With 1 KiB blocks, a tree
-//! of depth 2 holds 27,000 extents.
+//! of depth 2 holds more than 27,000 extents.
 
 use blockyard_disk::checksum::{seal_extent_block, verify_extent_block};
 use blockyard_disk::extent::{
@@ -97,8 +97,8 @@ impl ExtentTree {
         self.levels[level].push(block);
     }
 
-    /// The content of `i_block`. Entries that were in the root before the tree grew are left after
-    /// the used ones, as by mke2fs.
+    /// The content of `i_block`. Entries that were in the root before the tree grew stay after the
+    /// used ones, as mke2fs leaves them.
     #[must_use]
     pub fn root(&self, block_size: u64) -> [u8; 60] {
         let mut bytes = [0; 60];

@@ -197,8 +197,8 @@ impl BlockMap<'_, '_> {
         Ok((block, self.indirect.len() - 1))
     }
 
-    /// The index in `self.indirect` of the indirect block `block`. It is among the last few, so the
-    /// search begins at the end.
+    /// The index in `self.indirect` of the indirect block `block`. This block is among the last
+    /// few, so the search begins at the end.
     fn node_at(&self, block: u32) -> usize {
         self.indirect
             .iter()

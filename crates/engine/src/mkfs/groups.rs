@@ -68,8 +68,8 @@ pub(super) fn is_inode_uninit(layout: &Layout, group: GroupNr) -> bool {
     layout.params.features.has_group_checksum() && layout.used_inodes_of(group) == 0
 }
 
-/// The block bitmap of a group. Set are the bits of used clusters, and the bits after the group's
-/// last cluster.
+/// The block bitmap of a group. The bits of used clusters and the bits after the group's last
+/// cluster are set.
 pub(super) fn block_bitmap(layout: &Layout, group: GroupNr) -> Vec<u8> {
     let mut bitmap = vec![0; usize_from_u64(layout.params.block_size())];
     let range = layout.group_range(group);
@@ -85,8 +85,8 @@ pub(super) fn block_bitmap(layout: &Layout, group: GroupNr) -> Vec<u8> {
     bitmap
 }
 
-/// The inode bitmap of a group. Set are the bits of used inodes, and the bits after the group's
-/// last inode.
+/// The inode bitmap of a group. The bits of used inodes and the bits after the group's last inode
+/// are set.
 pub(super) fn inode_bitmap(layout: &Layout, group: GroupNr) -> Vec<u8> {
     let mut bitmap = vec![0; usize_from_u64(layout.params.block_size())];
     set_bits(&mut bitmap, 0, u64_from_u32(layout.used_inodes_of(group)));

@@ -117,7 +117,7 @@ impl Heads {
         }
     }
 
-    /// All groups with a copy of the superblock, ascending.
+    /// Group 0 and all groups with a copy of the superblock, in ascending order.
     pub(super) fn backup_groups(&self) -> impl Iterator<Item = GroupNr> {
         (0..self.groups).map(GroupNr::new).filter(|group| self.has_backup(*group))
     }

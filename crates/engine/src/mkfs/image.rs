@@ -1,12 +1,12 @@
 //! Writes a planned file system: its metadata in ascending order, then the primary superblock, then
 //! one flush.
 //!
-//! The device is cleared first, which gives its storage back. Pieces that are all zeroes are not
-//! written, so unused blocks are holes.
+//! The device is cleared first, so pieces that are all zeroes are not written.
 //!
 //! With `no_discard`, only the places of old signatures are cleared: the first 4 KiB and the last
 //! 64 KiB of the file system. The inode tables and the journal are cleared too, if the options say
-//! that they are not initialised lazily. Pieces that are all zeroes are written.
+//! that they are not initialised lazily. As the rest of the device is not cleared, pieces that are
+//! all zeroes are written.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;

@@ -109,9 +109,9 @@ pub struct Options {
     pub root_owner: Option<(u32, u32)>,
     /// `-E num_backup_sb=`: backups with sparse_super2, 0 to 2; default 2.
     pub backup_superblocks: Option<u32>,
-    /// `-E nodiscard`: do not clear the whole device first. It then keeps its old content, except
-    /// where metadata is written, in the first 4 KiB, in the last 64 KiB of the file system, and in
-    /// inode tables and journal if they are not initialised lazily.
+    /// `-E nodiscard`: do not clear the whole device first. The device then keeps its old content,
+    /// except where metadata is written, in the first 4 KiB, in the last 64 KiB of the file system,
+    /// and in inode tables and journal if they are not initialised lazily.
     pub no_discard: bool,
     /// `-E mmp_update_interval=`: seconds between MMP writes, at most 300; default 5, also for 0.
     pub mmp_update_interval: Option<u32>,

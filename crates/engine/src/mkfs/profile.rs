@@ -26,7 +26,8 @@ pub enum Usage {
     Floppy,
     /// Below 512 MiB: 1 KiB blocks, one inode per 4 KiB.
     Small,
-    /// Overrides nothing: 4 KiB blocks, one inode per 16 KiB, unless an earlier type sets others.
+    /// From 512 MiB. Overrides nothing: the file system gets 4 KiB blocks and one inode per 16 KiB,
+    /// unless an earlier type sets other values.
     Default,
     /// From 4 TiB: one inode per 32 KiB.
     Big,

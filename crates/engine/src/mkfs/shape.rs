@@ -3,8 +3,9 @@
 //!
 //! Does no I/O. The wanted inodes are spread evenly over the groups. Each group gets whole blocks
 //! of inode table, and a number of inodes that is a multiple of eight. If a group's inode bitmap
-//! cannot hold its share, groups are made smaller, eight blocks at a time. A last group that is too
-//! short for its own metadata and 50 more blocks is dropped.
+//! cannot hold the group's share, groups are made smaller, eight blocks at a time; with bigalloc,
+//! this is an error. A last group that is too short for its own metadata and 50 more blocks is
+//! dropped.
 
 use blockyard_disk::num::u32_from_u64;
 use blockyard_disk::{BlockCount, BlockNr, Geometry, geometry::GeometryFields};

@@ -1,9 +1,10 @@
 //! What a target already holds: known signatures of file systems, partition tables and volume
 //! managers.
 //!
-//! Looks only for well-known magic numbers at fixed positions. A device without any may still hold
-//! data. An ext file system is also recognised by the first backup of its superblock, because a
-//! file system whose first superblock is damaged can be repaired if it is not overwritten.
+//! Looks only for well-known magic numbers at fixed positions. A device without these magic numbers
+//! may still hold data. An ext file system is also recognised by the first backup of its
+//! superblock, because a file system whose first superblock is damaged can be repaired if it is not
+//! overwritten.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -59,8 +60,8 @@ pub fn find_signature(device: &dyn BlockDevice) -> Result<Option<String>> {
     }
 }
 
-/// Describes an ext file system by the backup of its superblock in group 1. Looks where that backup
-/// is with groups of the default size.
+/// Describes an ext file system by the backup of its superblock in group 1. Looks only at the
+/// position that this backup has if groups have the default size.
 fn find_backup(device: &dyn BlockDevice) -> Result<Option<String>> {
     let mut sb = [0; SUPERBLOCK];
     for bits in BACKUP_BLOCK_BITS {

@@ -62,10 +62,11 @@ struct Placer<'a> {
 struct Item {
     /// Number of blocks.
     len: u64,
-    /// The block where to look first: the end of the previous group's item of this kind in the same
-    /// flex group. In the first group of a flex group, the block bitmap has no hint. The hint of
-    /// the inode bitmap leaves room for the flex group's block bitmaps, and that of the inode table
-    /// for its inode bitmaps.
+    /// The block at which the search begins:
+    /// * In the first group of a flex group: none for the block bitmap. For the inode bitmap, a
+    ///   block that leaves room for all block bitmaps of the flex group. For the inode table, a
+    ///   block that leaves room for all inode bitmaps.
+    /// * In any other group: the end of the previous group's item of the same kind.
     hint: Option<u64>,
 }
 
@@ -89,10 +90,10 @@ impl Placer<'_> {
         })
     }
 
-    /// The block from which to look for a group's bitmaps: the start of the group. With a stride,
-    /// the first `table_len` consecutive free blocks are left for the inode table. The search then
-    /// begins `stride * group` blocks after them, modulo the length of the rest of the group,
-    /// unless that leaves no room for two bitmaps.
+    /// The block from which to look for a group's bitmaps. Without a stride, this is the start of
+    /// the group. With a stride, the first `table_len` consecutive free blocks are left for the
+    /// inode table. The search then begins `stride * group` blocks after them, modulo the length of
+    /// the rest of the group, unless that leaves no room for two bitmaps.
     fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
         if self.rules.stride == 0 {
             return range.start;
@@ -104,9 +105,9 @@ impl Placer<'_> {
         if shifted + 1 < range.end { shifted } else { range.start }
     }
 
-    /// Takes the first free run that begins at or after `from` and before the last block of `range`
-    /// (a group). If there is none, takes one that begins anywhere before that block in the group,
-    /// or else a run anywhere.
+    /// Takes the first free run of `len` blocks that begins at or after `from` and before the last
+    /// block of `range`, which is a group. If there is none, searches again from the start of the
+    /// group, and at last from the start of the file system.
     fn take_near(&mut self, from: u64, range: &Range<u64>, len: u64) -> Result<u64> {
         let found = self
             .space
@@ -151,7 +152,7 @@ impl Placer<'_> {
     }
 
     /// Places one group's item at the first of these that exists:
-    /// * the first free run in the flex group that begins at its hint or after it;
+    /// * the first free run in the flex group that begins at the item's hint or after it;
     /// * a run in the flex group with room for the items of this group and of all later ones in the
     ///   flex group (`left` in all);
     /// * a run in the flex group with room for this item;

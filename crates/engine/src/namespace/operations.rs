@@ -348,10 +348,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Called after a name of `child` was removed from `parent`. If that was the last name, `child`
-    /// is open, and Linux's memory is imitated, keeps `parent` open until `child` is closed. In
-    /// Linux, the dentry of an open file holds a reference to its directory, even if both were
-    /// removed (observed on 6.18). The caller holds the content lock of `parent`.
+    /// Called after a name of `child` was removed from `parent`. Does nothing unless Linux's memory
+    /// is imitated. If the removed name was the last and `child` is open, keeps `parent` open until
+    /// `child` is closed. In Linux, the dentry of an open file holds a reference to its directory,
+    /// even if both were removed (observed on 6.18). The caller holds the content lock of `parent`.
     pub(super) fn keep_directory(&self, parent: &Inode, child: &Inode) {
         if self.volume.rules.imitates_memory()
             && child.opens.is_open()

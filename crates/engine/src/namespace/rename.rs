@@ -139,9 +139,9 @@ impl Namespace {
         }
     }
 
-    /// Fails if a directory would move into itself. The caller holds the content locks of both
-    /// parents and, if they differ, the lock of renames, so no directory gets another parent
-    /// meanwhile.
+    /// Fails if a directory would move into itself or into a directory below it. The caller holds
+    /// the content locks of both parents and, if they differ, the lock of renames, so no directory
+    /// gets another parent meanwhile.
     fn check_move(&self, side: &Side, into: &Arc<Inode>) -> Result<()> {
         if side.child.kind() != FileType::Directory || side.parent.number() == into.number() {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The orphan file: slots for inode numbers in the blocks of a hidden file, so that many CPUs can
 //! record orphans at once.
 //!
-//! Its blocks stay in memory while the file system is open for writing, because recording an orphan
-//! must not fail.
+//! The blocks of this file stay in memory while the file system is open for writing, because
+//! recording an orphan must not fail.
 
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};

@@ -66,12 +66,12 @@ pub(super) struct CachedFile {
     /// * Truncation forgets what it cuts off.
     /// * Collapse range and insert range forget everything from their start on.
     /// * Reading an extent tree that consists of its root alone remembers all holes between its
-    ///   extents, except holes of which a part is remembered already.
+    ///   extents, except holes of which a part is remembered already or delayed.
     pub(super) holes: RangeSet,
     /// The state of each dirty block of the file when it became dirty.
     kinds: BTreeMap<u32, CachedAs>,
-    /// The directory that held the inode's last name. It has one open reference for as long as this
-    /// inode is open.
+    /// The directory that held the inode's last name. The directory has one more open reference for
+    /// as long as this inode is open.
     pub(super) kept_directory: Option<InodeNr>,
 }
 

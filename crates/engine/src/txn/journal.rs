@@ -103,7 +103,8 @@ pub(crate) trait Journal: Send + Sync {
     /// Errors of the device.
     fn abort(&self) -> Result<()>;
 
-    /// Writes everything home and marks the log empty. No other call follows.
+    /// Writes everything home and marks the log empty. A file system makes no other call
+    /// afterwards.
     ///
     /// # Errors
     /// Errors of the device.

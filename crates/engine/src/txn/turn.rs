@@ -75,7 +75,7 @@ impl<B: Backend> MyTurn<'_, B> {
 
 impl<B: Backend> Drop for MyTurn<'_, B> {
     fn drop(&mut self) {
-        // The next thread must find the lock free.
+        // Whoever takes the turn next must find `held` free.
         self.held = None;
         *self.turn.taken.lock() = false;
         self.turn.changed.notify_all();

@@ -169,11 +169,11 @@ impl Volume {
                 self.journal.write(&images)?;
                 spare.extend(images.drain(..).map(|image| image.bytes));
                 // Some images are copies that handles had set aside. Their memory did not come from
-                // `spare`, so `spare` would grow without this.
+                // `spare`, so `spare` would grow without this line.
                 spare.truncate(at_once);
             }
             let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
-            // Bitmaps before descriptors, which hold their checksums.
+            // Bitmaps before descriptors, because descriptors hold the checksums of bitmaps.
             self.groups.freeze_bitmap(epoch, buffer, &copied);
             let bytes = copied.seal(buffer.block(), self.sb.checksums());
             debug_assert_eq!(bytes.len(), self.block_size(), "block {} has another size", buffer.block());
@@ -266,7 +266,7 @@ mod tests {
         fs.close(&on_slot(0)).unwrap();
     }
 
-    /// Freed clusters that a commit held back can be allocated when they are released, or after the
+    /// Freed clusters that a commit held back stay pending until they are released, or until the
     /// next commit.
     #[test]
     fn held_frees_wait_for_their_release_or_the_next_commit() {

@@ -1,5 +1,5 @@
-//! The folios in which Linux's page cache would hold a file. They are kept only where Linux's
-//! decisions must be followed exactly.
+//! The folios in which Linux's page cache would hold a file. These folios are kept only where
+//! Linux's decisions must be followed exactly.
 //!
 //! Linux 6.18 caches ext4 files in *folios*, naturally aligned runs of 2^n pages. Write-back maps
 //! blocks across folios, but if a mapped run ends inside a folio, the next request covers only the
