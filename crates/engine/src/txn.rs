@@ -16,8 +16,8 @@
 //!
 //! Lock order: inode content, handle, inode core, group, buffer. No thread waits for a commit
 //! inside a handle. An operation first reserves, then applies: as far as possible, reads,
-//! allocations and checks come before its first change. An error after the first change is undone,
-//! or makes the instance read-only.
+//! allocations and checks come before its first change. If an error comes later, the changes are
+//! undone or the instance becomes read-only.
 
 mod credits;
 mod flushes;

@@ -1,7 +1,7 @@
 //! The order in which files are written back, and when the data of each file became dirty, which
 //! write-back by age needs.
 //!
-//! Linux writes files back in the order in which their data became dirty, whatever their numbers
+//! Linux writes files back in the order in which their data became dirty, not by inode number
 //! (observed on 6.18). A file's position in this order is kept in its inode and in a list, so that
 //! the oldest file is found without looking at all others. Inode and list change together, under
 //! the inode's content lock or when nobody else has a reference to the inode.

@@ -15,9 +15,12 @@ impl Inodes {
     /// The inode that `wanted` names, from memory or read from its table block.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] if the number is out of range, if its inode is free or is reserved and
-    /// has no content, or if `wanted` names a generation and the inode has another. Also corruption
-    /// of the inode, and errors of the device.
+    /// [`Error::StaleInode`] in three cases:
+    /// * The number is out of range.
+    /// * The inode is free, or is reserved and has no content.
+    /// * `wanted` names a generation and the inode has another.
+    ///
+    /// Also corruption of the inode, and errors of the device.
     pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {

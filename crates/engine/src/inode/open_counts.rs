@@ -6,7 +6,7 @@
 //! deleted. An inode without links is deleted exactly once: either by the thread that ends the last
 //! reference and then sees no links, or by the thread that removes the last link and then sees no
 //! references. The link count is changed and read under the core lock, so at least one of the two
-//! threads sees what the other did.
+//! threads sees what the other did. If both try to delete the inode, the second finds it deleted.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
 

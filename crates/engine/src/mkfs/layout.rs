@@ -130,10 +130,11 @@ impl Layout {
         free.sum::<u64>() * self.params.cluster_ratio()
     }
 
-    /// Whether a group's block bitmap is left uninitialised. That needs group checksums. The group
-    /// must not be the last one and must have no inode in use. Its used blocks must be only those
-    /// that a reader can derive without the bitmap: the head and, without flex groups, the group's
-    /// own bitmaps and inode table.
+    /// Whether a group's block bitmap is left uninitialised. There are three conditions:
+    /// * The file system has group checksums.
+    /// * The group is not the last one, and none of its inodes is in use.
+    /// * The group's used blocks are only those that a reader can derive without the bitmap: the
+    ///   head and, without flex groups, the group's own bitmaps and inode table.
     pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
         let is_last = group.raw() + 1 == self.geometry.groups();
         let has_inodes = self.used_inodes_of(group) > 0;

@@ -1,10 +1,10 @@
 //! Renaming: moves a name, replaces another, or exchanges two.
 //!
-//! Lock order: the first lock is that of renames ([`blockyard_sync::rank::RENAME`]), which
-//! serialises renames between two directories. So no directory gets another parent during the walk
-//! to the root that checks whether a directory would move into itself. Then come the content locks
-//! of both parents in ascending order of number, then the handle, then the core locks, parents
-//! before children.
+//! Lock order: first comes the lock of renames ([`blockyard_sync::rank::RENAME`]), which serialises
+//! renames between two directories. So no directory gets another parent during the walk to the root
+//! that checks whether a directory would move into itself. Then come the content locks of both
+//! parents in ascending order of number, then the handle, then the core locks, parents before
+//! children.
 
 use super::links::{drop_dir_link, drop_name};
 use super::rules::check_new_name;

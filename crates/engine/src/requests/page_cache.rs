@@ -66,7 +66,7 @@ pub(super) struct CachedFile {
     /// * Truncation forgets what it cuts off.
     /// * Collapse range and insert range forget everything from their start on.
     /// * Reading an extent tree that consists of its root alone remembers all holes between its
-    ///   extents, except holes of which a part is remembered already or delayed.
+    ///   extents, except holes that are partly remembered already or contain a delayed block.
     pub(super) holes: RangeSet,
     /// The state of each dirty block of the file when it became dirty.
     kinds: BTreeMap<u32, CachedAs>,
@@ -144,8 +144,8 @@ impl CachedFile {
         }
     }
 
-    /// Remembers a hole between extents that were read together, if no part of it is a remembered
-    /// hole or delayed.
+    /// Remembers a hole between extents that were read together, if no part of it is remembered
+    /// already and it contains no delayed block.
     fn remember_gap(&mut self, gap: Range<u32>) {
         if !self.holes.touches(&gap) && self.kinds.range(gap.clone()).next().is_none() {
             self.holes.insert(gap);

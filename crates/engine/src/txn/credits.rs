@@ -3,8 +3,8 @@
 //!
 //! A handle takes its credits when it begins and gives back the unused ones when it ends. So
 //! changed blocks and outstanding credits together do not exceed what one transaction may hold,
-//! unless a handle changes more blocks than it has credits. If a handle cannot get enough credits,
-//! the transaction is committed, which restores the whole budget.
+//! unless a handle changes more blocks than it has credits. If a handle cannot begin for want of
+//! credits, the transaction is committed, which restores the whole budget.
 //!
 //! Each CPU slot has a pool of credits. Most handles take from their slot's pool, and so share no
 //! cache line with other slots. If the pool has too few credits, it draws a portion of the budget.

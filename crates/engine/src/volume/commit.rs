@@ -377,7 +377,7 @@ mod tests {
     }
 
     /// Without a journal a commit writes many times. Whichever write fails, the instance becomes
-    /// read-only and still finds every name.
+    /// read-only. Once the device works again, the instance still finds every name.
     #[test]
     fn each_write_of_a_commit_without_journal_may_fail() {
         let ctx = OpContext::system();
