@@ -50,8 +50,9 @@ pub(crate) fn add_text(
 }
 
 /// Removes lists that Linux does not allow on this type of file, and an access list that nine mode
-/// bits can express. Returns the mode bits of the access list, if there is one and the file is not
-/// a symbolic link: Linux copies them to the inode's mode when the list is set.
+/// bits can express. Returns the mode bits of the access list, because Linux copies them to the
+/// inode's mode when the list is set. Returns `None` for a symbolic link, and for a file without
+/// an access list.
 pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
     let (index, rest) = xattr::split_name(DEFAULT)?;
     if kind != FileType::Directory {
@@ -86,7 +87,7 @@ pub(crate) fn change_ids(list: &mut AttributeList, user: impl Fn(u32) -> u32, gr
     }
 }
 
-/// A list in the on-disk form with other ids; `None` if it is damaged or has no entries.
+/// A list in the on-disk form with other ids; `None` if `old` is damaged or has no entries.
 fn with_ids(old: &[u8], user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) -> Option<Vec<u8>> {
     let mut posix = xattr::acl_to_posix(old)?;
     for entry in posix.get_mut(4..)?.chunks_exact_mut(8) {
@@ -117,8 +118,8 @@ fn of_text(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
     stored(&posix).map_err(|_| malformed(text))
 }
 
-/// Parses an entry into tag, id and permissions. An entry is like `user:1000:rw-`, or like
-/// `user:anna:rw-:1000`, as the archiver star writes it.
+/// Parses an entry like `user:1000:rw-` into tag, id and permissions. The archiver star adds the id
+/// at the end: `user:anna:rw-:1000`.
 fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     let mut parts = line.split(':');
     let (Some(tag), Some(who), Some(permissions)) = (parts.next(), parts.next(), parts.next()) else {

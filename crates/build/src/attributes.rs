@@ -2,9 +2,9 @@
 //! partly in each. Up to [`REFCOUNT_MAX`] inodes whose blocks would hold equal lists share one
 //! block. With `ea_inode`, a large value can have an inode of its own, which equal values share.
 //!
-//! [`Homes`] lists only inodes with attributes outside the inode. Value inodes get the last inode
-//! numbers, when all others are known. Until then, [`Value::Inode`] holds the value's index in
-//! `Homes::values`, and no hash, because the hash depends on the UUID.
+//! [`Homes`] lists only inodes with attributes outside the inode. Value inodes are numbered after
+//! all other inodes. Until then, [`Value::Inode`] holds the value's index in `Homes::values`, and
+//! no hash, because the hash depends on the UUID.
 
 use crate::error::{Error, Result};
 use crate::numbering::Order;
@@ -52,7 +52,7 @@ pub(crate) struct StoredValue {
     pub(crate) references: u32,
 }
 
-/// For each inode whose attributes do not all fit into it: where they are stored.
+/// Where attributes are stored, for each inode that cannot hold all of its attributes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     of: HashMap<Option<NodeId>, Placed>,
@@ -106,8 +106,8 @@ impl Homes {
         self.of(id)?.block.map(|block| &self.blocks[block])
     }
 
-    /// The sizes in bytes of the values that have inodes of their own and to which an inode refers,
-    /// directly or through its attribute block.
+    /// The sizes in bytes of the values in value inodes to which the inode `id` or its attribute
+    /// block refers.
     pub(crate) fn values_of(&self, id: Option<NodeId>) -> impl Iterator<Item = u64> {
         let inode = self.of(id).map(|placed| &placed.inode);
         let lists = inode.into_iter().chain(self.block_of(id).map(|block| &block.list));
@@ -117,7 +117,7 @@ impl Homes {
         })
     }
 
-    /// Whether the attribute block of an inode is stored with its data.
+    /// Whether an inode owns its attribute block. The block is then stored with the inode's data.
     pub(crate) fn owns_block(&self, id: Option<NodeId>) -> bool {
         self.block_of(id).is_some_and(|block| block.owner == id)
     }
@@ -147,9 +147,10 @@ struct Parted {
     moved: Vec<(u8, Vec<u8>)>,
 }
 
-/// Splits a list between the inode and a block. A list that fits into the block goes there whole.
-/// Otherwise the inode is filled first. If both together are too small, as few values as possible,
-/// the largest first, move to inodes of their own. `None` if that is not enough.
+/// Splits a list between the inode and a block. If the whole list fits into the block, all of it
+/// goes there. Otherwise each attribute that still fits into the inode goes there, and the rest into
+/// the block. If the rest is too large for the block, values move to inodes of their own: as few as
+/// possible, the largest first. Returns `None` if that is not enough.
 fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     let mut by_size: Vec<&Attribute> = list.iter().collect();
     by_size.sort_by_key(|attribute| Reverse(attribute.stored_len()));

@@ -1,5 +1,5 @@
-//! The block map of a new file, made as a whole, for file systems without extents: the pointers in
-//! the inode, and the indirect blocks.
+//! The block map of a new file, for file systems without extents. It consists of the pointers in
+//! the inode and of the indirect blocks, and is made as a whole.
 //!
 //! The number of indirect blocks follows from the file's ranges of data alone. They are stored
 //! together before the data, in the order in which a reader of the file needs them.
@@ -67,7 +67,8 @@ impl BlockMap {
                 for index in std::iter::once(way.root).chain(way.indexes).take(way.levels) {
                     node = Some(map.below(node, index, pointers, &mut places));
                 }
-                // Map direct blocks one by one, but all blocks of one indirect block at once.
+                // Map direct blocks one by one. Of blocks under an indirect block, map as many at once as
+                // the run has there.
                 let (at, room) = match way.levels {
                     0 => (way.root, 1),
                     levels => (way.indexes[levels - 1], pointers - way.indexes[levels - 1]),

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 /// Size in bytes of the largest file that is read whole by [`read_whole`].
 const SMALL: u64 = 4096;
-/// The length of the buffer for it: one byte more, to see whether the file has grown.
+/// The length of the buffer for [`read_whole`]: one byte more than [`SMALL`], to see whether the
+/// file has grown.
 const SMALL_READ: usize = 4097;
 
 /// Reads a file into a buffer that is one byte longer than its expected size. Returns the number of
@@ -36,8 +37,8 @@ fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     Ok(done)
 }
 
-/// Reads files of a tree, in one thread. Keeps the last directory of the host open, and the last
-/// file unless it was small and all of it was asked for at once.
+/// Reads files of a tree, in one thread. Keeps the last host directory open, and the last host file
+/// that was not read by [`read_whole`].
 pub(crate) struct Contents<'t> {
     tree: &'t Tree,
     /// The host directory that was read last.

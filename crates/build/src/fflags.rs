@@ -1,5 +1,5 @@
-//! Flags of `chattr` in archives: the value of the keyword `SCHILY.fflags` is a list of words, as
-//! star and libarchive use them, with commas between them.
+//! Flags of `chattr` in archives. The value of the keyword `SCHILY.fflags` is a list of words with
+//! commas between them. The words are those of star and libarchive.
 
 use blockyard_disk::inode::InodeFlags;
 

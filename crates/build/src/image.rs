@@ -18,8 +18,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
-/// A UUID derived from the content (names, modes, owners, times, attributes, flags, data) and from
-/// the size of the image.
+/// A UUID derived from the content (names, modes, owners, modification times, attributes, flags,
+/// data) and from the size of the image.
 fn uuid_of(plan: &Plan, sums: &[u32]) -> [u8; 16] {
     let mut digest = Sha256::new();
     let tree = &plan.tree;

@@ -161,8 +161,8 @@ impl Entry {
         }
     }
 
-    /// Adds a pax record: its length in decimal digits (including the digits), a blank, the key,
-    /// `=`, the value, and a newline.
+    /// Adds a pax record: its length as a decimal number, a blank, the key, `=`, the value, and a
+    /// newline. The length counts all of these, including its own digits.
     fn record(&mut self, key: &[u8], value: &[u8]) {
         let bare = key.len() + value.len() + 3;
         let mut length = bare;
@@ -229,10 +229,10 @@ fn header(kind: EntryType, name: &[u8], size: u64, set: impl FnOnce(&mut Header)
     *header.as_bytes()
 }
 
-/// The map of a file with holes, which version 1.0 of GNU tar's sparse format puts before the
-/// content: a count, then offsets and lengths, one number per line, padded with zeroes to a
-/// multiple of 512 bytes. If a file
-/// ends with a hole, or is only a hole, the map ends with an empty range at the file's end.
+/// The map of a file with holes. Version 1.0 of GNU tar's sparse format puts it before the content.
+/// It has one number per line: the count of ranges, then the offset and the length of each range.
+/// Zeroes pad it to a multiple of 512 bytes. If a file ends with a hole, or has no data, the map
+/// ends with an empty range at the file's end.
 fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     let end = (data.last().map_or(0, |last| last.end) < size || data.is_empty()).then_some(size..size);
     let mut text = format!("{}\n", data.len() + usize::from(end.is_some()));

@@ -19,9 +19,9 @@ const TOGETHER: u64 = 1 << 20;
 /// Bytes of a large file per write.
 const PART: u64 = 4 << 20;
 
-/// A range that is shared with the source file (reflink) ends at a multiple of this many bytes,
-/// because most host file systems have blocks of this size or of a divisor of it. A file system
-/// with larger blocks refuses ranges that do not fit its blocks.
+/// A range that is shared with the source file (reflink) ends at a multiple of this many bytes. The
+/// blocks of most host file systems are not larger. A file system with larger blocks refuses ranges
+/// that do not fit its blocks.
 const SHARED: u64 = 4096;
 
 /// Ranges of fewer bytes are written, not shared, because sharing costs the host's file system a
@@ -174,8 +174,8 @@ impl Worker<'_> {
         self.bytes.resize(usize_from_u64(len), 0);
     }
 
-    /// Reads a file from byte `offset` into the buffer at `to`, up to the end of either. Returns
-    /// the number of bytes.
+    /// Reads a file from byte `offset` into the buffer at `to`, up to the end of the file or of the
+    /// buffer. Returns the number of bytes.
     fn fill(&mut self, id: NodeId, offset: u64, to: usize) -> Result<usize> {
         let tree = &self.plan.tree;
         let node = tree.node(id);

@@ -14,7 +14,8 @@ use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_
 use blockyard_disk::xattr::AttributeList;
 use std::ops::Range;
 
-/// The value inodes of a file system whose UUID is known; the hashes of values depend on it.
+/// The value inodes of a file system. The plan's UUID must be final, because the hashes of the
+/// values depend on it.
 pub(super) struct Values<'a> {
     plan: &'a Plan,
     /// The hash of each value.
