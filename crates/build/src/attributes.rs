@@ -147,9 +147,9 @@ struct Parted {
     moved: Vec<(u8, Vec<u8>)>,
 }
 
-/// Splits a list between the inode and a block. If the whole list fits into the block, all of it
-/// goes there. Otherwise each attribute that still fits into the inode goes there, and the rest into
-/// the block. If the rest is too large for the block, values move to inodes of their own: as few as
+/// Splits a list between the inode and a block. If the whole list fits into the block, the block
+/// gets all of it. Otherwise the inode gets each attribute that still fits, and the block gets the
+/// rest. If the rest is too large for the block, values move to inodes of their own: as few as
 /// possible, the largest first. Returns `None` if that is not enough.
 fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     let mut by_size: Vec<&Attribute> = list.iter().collect();

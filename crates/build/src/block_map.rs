@@ -67,8 +67,7 @@ impl BlockMap {
                 for index in std::iter::once(way.root).chain(way.indexes).take(way.levels) {
                     node = Some(map.below(node, index, pointers, &mut places));
                 }
-                // Map direct blocks one by one. Of blocks under an indirect block, map as many at once as
-                // the run has there.
+                // Map direct blocks one by one, but the blocks under one indirect block together.
                 let (at, room) = match way.levels {
                     0 => (way.root, 1),
                     levels => (way.indexes[levels - 1], pointers - way.indexes[levels - 1]),

@@ -3,7 +3,7 @@
 //!
 //! A file, directory or link target is inline if this value fits into the inode beside all its
 //! other attributes. So an inline inode has neither data nor attributes in blocks. Holes of an
-//! inline file are stored as zeroes. The root directory always has a block, as mke2fs makes it.
+//! inline file are stored as zeroes. The root directory is never inline, as mke2fs makes it.
 
 use crate::shape::{self, Shape};
 use crate::tree::{NodeId, Tree};
@@ -32,7 +32,7 @@ fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
         FileType::Symlink if !node.is_fast_symlink() => Some(beyond_head(node.target.len.into())),
         FileType::Directory => {
             let names = &tree.directory(node.directory).nodes;
-            // The shortest entry takes 12 bytes, so no inode holds more names.
+            // The shortest entry takes 12 bytes, so more names than this do not fit.
             let is_few = names.len() <= usize::from(shape.inode_size) / 12;
             is_few.then(|| names_tail_len(names.iter().map(|name| name.name.len.into())))
         }

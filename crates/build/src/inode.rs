@@ -17,7 +17,7 @@ use blockyard_disk::xattr::AttributeList;
 /// that its links are not counted.
 pub(crate) const LINKS_MAX: u32 = 65_000;
 
-/// Bytes beyond the first 128 that inodes reserve (`i_extra_isize`).
+/// Bytes of the fields after the first 128 bytes of an inode (`i_extra_isize`).
 const EXTRA: u16 = 32;
 
 /// What an inode is made of.

@@ -73,11 +73,11 @@ pub(crate) struct Blocks {
     pub(crate) runs: Vec<Run>,
     /// Blocks of tree nodes or indirect blocks, each the first of its cluster.
     pub(crate) nodes: Vec<u64>,
-    /// Its own attribute block, if it has one.
+    /// The attribute block that the inode owns.
     pub(crate) attributes: Option<u64>,
-    /// The position of its data in the row.
+    /// The position of the inode's data in the row.
     pub(crate) data_at: u64,
-    /// Blocks of the row that it occupies.
+    /// Blocks of the row that the inode occupies.
     pub(crate) len: u64,
 }
 
@@ -133,8 +133,8 @@ impl<'a> Content<'a> {
         inline::is_inline(self.tree, &self.shape, id)
     }
 
-    /// The ranges of a file's blocks that are not holes: rounded to whole clusters, up to the end
-    /// of the file.
+    /// The ranges of a file's blocks that are not holes. They are rounded to whole clusters, but do
+    /// not go beyond the end of the file.
     pub(crate) fn logical(&self, id: NodeId) -> Vec<Range<u64>> {
         let (tree, shape) = (self.tree, &self.shape);
         if self.is_inline(id) {
@@ -203,9 +203,10 @@ impl<'a> Content<'a> {
                 |runs: &[Run]| self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
             let needed = nodes_for(&runs);
             if needed <= nodes {
-                // The nodes precede the data. Moved by this many nodes, the data may lie in so few
-                // runs that fewer nodes are enough. But behind fewer nodes, the data lay in more
-                // runs. So keep the nodes, and split runs until all nodes are needed.
+                // The nodes precede the data, so their number decides where the data lies. Behind
+                // this many nodes, the data may lie in so few runs that fewer nodes would be enough.
+                // But behind fewer nodes, the data lay in more runs. So keep the nodes, and split
+                // runs until all nodes are needed.
                 while nodes_for(&runs) < nodes {
                     cut_longest(&mut runs, cluster);
                 }
@@ -261,7 +262,7 @@ pub(crate) struct Kinds {
 }
 
 impl Kinds {
-    /// Adds the blocks of one inode, whose data counts as kind `of`. Returns how many there are.
+    /// Adds the blocks of one inode, whose data counts as kind `of`. Returns their number.
     fn add(&mut self, blocks: &Blocks, cluster: u64, of: impl FnOnce(&mut Self) -> &mut u64) -> u64 {
         let attributes = if blocks.attributes.is_some() { cluster } else { 0 };
         let maps = u64_from_usize(blocks.nodes.len()) * cluster;
@@ -356,8 +357,8 @@ impl Placing<'_> {
     }
 }
 
-/// The number of blocks of an inode that needs no index node at any position; `None` if it may need
-/// one, or has holes or an attribute block of its own.
+/// The number of blocks of an inode that needs no index node, wherever its data lies. Returns
+/// `None` if the inode may need an index node, has holes, or owns an attribute block.
 fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     let node = content.tree.node(id);
     if content.is_inline(id) {

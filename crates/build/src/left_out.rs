@@ -1,6 +1,6 @@
 //! Extended attributes that an image does not keep, because Linux does not allow them on an ext4
-//! file. In the `system.` namespace only the two access control lists are allowed. One that is not
-//! is `system.data`: ext4 itself stores the content of inline files under this name.
+//! file. In the `system.` namespace only the two access control lists are allowed. For example,
+//! `system.data` is not allowed, because ext4 itself stores inline content under this name.
 
 use crate::acl;
 use blockyard_disk::xattr;
@@ -41,7 +41,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds what was left out of another tree, or of another part of the same one.
+    /// Adds what was left out of another tree, or of another part of the same tree.
     pub(crate) fn join(found: &mut Option<Box<Self>>, more: Option<Self>) {
         match (found, more) {
             (Some(found), Some(more)) => found.count += more.count,

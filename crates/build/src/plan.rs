@@ -29,15 +29,15 @@ const LARGE_FILE: u64 = 1 << 31;
 /// The first size to try, in blocks: it holds an empty file system and little more.
 const BLOCKS_FIRST: u64 = 16;
 
-/// The fewest inodes of an image: the multiple of eight that holds the reserved ones.
+/// The fewest inodes of an image: the smallest multiple of eight that holds the reserved inodes.
 const INODES_MIN: u32 = 16;
 
-/// The most attempts to find a size. Each attempt gets closer, and no content needs nearly this
-/// many.
+/// The most attempts to find a size. Each attempt adds what the previous one lacked, so far fewer
+/// should be enough.
 const STEPS_MAX: usize = 200;
 
-/// How near the search for a size comes: the image may exceed the smallest one by 1/`NEAR` of its
-/// own size. Each further attempt would lay out the content once more.
+/// How near the search for a size comes: the image may exceed the smallest possible image by about
+/// 1/`NEAR` of its own size. Coming nearer would cost more attempts, and each lays out the content.
 const NEAR: u64 = 256;
 
 /// The search assumes that an image can shrink by at most twice its spare blocks plus this many
@@ -300,9 +300,9 @@ struct How<'a> {
 }
 
 impl How<'_> {
-    /// The smallest image of at least `first` blocks for the content. Each attempt adds what the
-    /// previous one lacked. The first size that fits may still be too large, because a larger image
-    /// has larger tables. So smaller sizes are tried, too.
+    /// About the smallest image of at least `first` blocks for the content. Each attempt adds what
+    /// the previous one lacked. The first size that fits may be larger than necessary, so smaller
+    /// sizes are tried after it.
     fn smallest(&self, tree: &mut Tree, room: Room, first: u64) -> Result<Found> {
         let block = self.block_size();
         // A requested journal may take at most half of the free blocks, so the image has at least
@@ -375,8 +375,8 @@ impl How<'_> {
     }
 
     /// The error for `asked` bytes, which do not hold the content. It names a larger size that
-    /// does, and a smaller one if there is one: the default journal grows in steps with the image,
-    /// so a smaller image can have more room.
+    /// does. If a smaller size holds the content, the error names that size, too: the default
+    /// journal grows in steps with the image, so a smaller image can have more room.
     fn too_small(&self, tree: &mut Tree, asked: u64) -> Error {
         let mut bytes_from = |first| {
             let found = self.smallest(tree, Room::Bytes(0), first)?;
@@ -398,8 +398,8 @@ impl How<'_> {
     fn find(&self, tree: &mut Tree, bytes: u64) -> Result<std::result::Result<Found, u64>> {
         let mut options = self.options.clone();
         options.size = Some(mkfs::Amount::Bytes(bytes));
-        // 12 is the usual first inode. If the file system has another, the inodes are numbered
-        // again below.
+        // The content's first inode usually has number 12. If this file system has another first
+        // inode, the inodes are numbered again below.
         let placement = self.builder.placement;
         let mut order = Order::number(tree, 12, self.ahead, placement);
         let mut asked = (u32_from_usize(order.inodes.len()) + 12).max(self.builder.inodes.unwrap_or(0));
@@ -515,7 +515,7 @@ impl Tree {
         (0..count).rev().map(|child| NodeId { directory, child }).collect()
     }
 
-    /// Reduces times later than `latest` to it. Returns the newest time.
+    /// Reduces modification times later than `latest` to `latest`. Returns the newest time.
     fn clamp_times(&mut self, latest: i64) -> i64 {
         let mut newest = i64::MIN;
         let nodes = self.directories.iter_mut().flat_map(|directory| &mut directory.nodes);
@@ -588,8 +588,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The new file system has its own lost+found: an empty one of the tree is left out, and
-    /// anything else of that name is refused.
+    /// Leaves out the tree's lost+found if it is an empty directory, because the new file system
+    /// has its own. Anything else of that name is refused.
     fn settle_lost_found(&mut self) -> Result<()> {
         let Some(id) = self.find(b"lost+found") else { return Ok(()) };
         let node = self.node(id);

@@ -65,8 +65,8 @@ impl fmt::Display for Glob {
     }
 }
 
-/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`. It maps COUNT ids (by default one), from FROM
-/// on, to those from TO on. The prefix `u:` or `g:` limits it to users or groups.
+/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`. It maps COUNT ids (by default one) that begin
+/// with FROM to as many that begin with TO. The prefix `u:` or `g:` limits it to users or groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerMap {
     users: bool,
@@ -134,8 +134,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Rules with only those patterns of `exclude` that have no leading slash. They also suit a
-    /// tree whose root is not the root of the image.
+    /// Rules with only those patterns of `exclude` that have no leading slash. Such patterns also
+    /// suit a tree whose root is not the root of the image.
     #[must_use]
     pub fn anywhere(&self) -> Self {
         let exclude = self.exclude.iter().filter(|glob| !glob.is_anchored()).cloned().collect();
@@ -246,8 +246,8 @@ impl Tree {
         if rules.include.is_empty() {
             return self.retain(|path, _| !rules.excludes(path));
         }
-        // At first every directory that is not excluded is kept. Those that lead to nothing
-        // included are removed afterwards.
+        // At first every directory that is not excluded is kept. Afterwards a directory is removed
+        // if it is not included and has no included name in it.
         self.retain(|path, is_directory| !rules.excludes(path) && (is_directory || rules.includes(path)));
         let wanted = self.directories_with(|path, _| rules.includes(path));
         self.retain(|path, is_directory| !is_directory || wanted.contains(path));

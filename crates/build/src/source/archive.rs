@@ -35,10 +35,10 @@ const VALUE_MAX: usize = 64 << 10;
 pub(super) const CHUNK: usize = 1 << 20;
 
 impl Tree {
-    /// Reads a tar archive: plain, or compressed with gzip, zstd or xz. `name` is its name in
-    /// messages. The content of its files goes to an unnamed file in the folder `spool`, so the
-    /// archive may be a stream. Another thread decompresses. After an error, that thread may keep
-    /// the stream until the stream delivers something or ends.
+    /// Reads a tar archive: plain, or compressed with gzip, zstd or xz. `name` is the archive's
+    /// name in messages. The content of its files goes to an unnamed file in the folder `spool`,
+    /// so the archive may be a stream. Another thread decompresses. After an error, that thread may
+    /// keep the stream until the stream delivers something or ends.
     ///
     /// Supports the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
     /// hard links, devices, holes, extended attributes and access control lists. Leading slashes
@@ -148,7 +148,7 @@ impl Reading<'_> {
     /// Whether an entry is a whiteout or bookkeeping, not a file of the image. Applies a whiteout,
     /// which removes names of the layers below.
     fn is_whiteout(&mut self, path: &[u8]) -> Result<bool> {
-        // A whiteout of a directory ends with a slash.
+        // The name of a whiteout may end with a slash, as when it removes a directory.
         let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let path = &path[..end];
         let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

@@ -1,10 +1,10 @@
 //! Compressed streams. A separate thread decompresses, while the reader parses and stores what came
 //! out before.
 //!
-//! A few buffers circulate between the two: at most [`BUFFERS`] wait for the reader while the
-//! thread fills one more. The thread ends with the stream, at the first error, or when the reader
-//! is gone. If the thread expects that it must read from the stream next, it first sends what it
-//! has, because the read may block for as long as the stream's writer likes.
+//! A few buffers circulate between the thread and the reader: at most [`BUFFERS`] wait for the
+//! reader while the thread fills one more. The thread ends with the stream, at the first error, or
+//! when the reader is gone. If the thread expects that it must read from the stream next, it first
+//! sends what it has, because the read may block for as long as the stream's writer likes.
 
 use super::CHUNK;
 use super::bomb::{AtHand, Counted, Expanding};
@@ -36,7 +36,7 @@ impl Format {
         }
     }
 
-    /// A decoder for the stream, which fails if the stream looks like a bomb.
+    /// A decoder for the stream. Reading from the decoder fails if the stream looks like a bomb.
     fn decoder<'a>(self, stream: impl BufRead + 'a, at_hand: &Rc<AtHand>) -> io::Result<impl Read + 'a> {
         let counted = Counted { inner: stream, at_hand: Rc::clone(at_hand) };
         let inner: Box<dyn Read + 'a> = match self {
@@ -48,9 +48,9 @@ impl Format {
     }
 }
 
-/// The members of a gzip stream, one after the other. As with gzip and tar, zeroes may follow the
-/// last one, such as the padding of a tape or a device. Holds the decoder of the current member;
-/// `None` after the last one.
+/// Reads the members of a gzip stream, one after the other. Zeroes may follow the last member, such
+/// as the padding of a tape; gzip and tar accept them, too. Holds the decoder of the current member,
+/// or `None` after the last member.
 struct GzipMembers<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for GzipMembers<R> {

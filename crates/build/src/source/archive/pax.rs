@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The most ranges that a map of holes may have.
 pub(super) const RANGES_MAX: u64 = 1 << 24;
-/// Block size of an archive in bytes. A map before the content is padded to it.
+/// Block size of an archive in bytes. A map before the content is padded to a multiple of it.
 const RECORD: usize = 512;
 
 /// What the extensions of an entry say.
@@ -115,8 +115,9 @@ impl Extensions {
     }
 }
 
-/// Reads the map that precedes the content of a file with holes: a count, then offsets and lengths,
-/// one per line, padded to whole blocks of the archive.
+/// Reads the map that precedes the content of a file with holes. It has one number per line: the
+/// count of ranges, then the offset and the length of each range. It is padded to whole blocks of
+/// the archive.
 pub(super) fn map_in_content(content: &mut impl Read) -> io::Result<Vec<Range<u64>>> {
     let mut read = 0;
     let mut line = || -> io::Result<u64> {
