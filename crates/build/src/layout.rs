@@ -204,9 +204,9 @@ impl<'a> Content<'a> {
             let needed = nodes_for(&runs);
             if needed <= nodes {
                 // The nodes precede the data, so their number decides where the data lies. Behind
-                // this many nodes, the data may lie in so few runs that fewer nodes would be enough.
-                // But behind fewer nodes, the data lay in more runs. So keep the nodes, and split
-                // runs until all nodes are needed.
+                // this many nodes, the data may have so few runs that fewer nodes would be enough.
+                // But behind fewer nodes, the data had more runs. So keep the nodes, and split runs
+                // until all nodes are needed.
                 while nodes_for(&runs) < nodes {
                     cut_longest(&mut runs, cluster);
                 }

@@ -136,7 +136,7 @@ pub(crate) struct Node {
     pub(crate) directory: u32,
     /// For a symbolic link, its target.
     pub(crate) target: Text,
-    /// Its inode in the image.
+    /// The inode's number in the image.
     pub(crate) inode: u32,
     /// Whether another name holds the inode's content and attributes.
     pub(crate) is_alias: bool,
@@ -201,7 +201,7 @@ impl Directory {
         Some(&mut self.attributes[at].1)
     }
 
-    /// The flags of a child; `None` for none.
+    /// The flags of a child; `None` if it has no flags.
     pub(crate) fn flags(&self, child: u32) -> Option<InodeFlags> {
         let at = self.flags.binary_search_by_key(&child, |(child, _)| *child).ok()?;
         Some(self.flags[at].1)

@@ -1,5 +1,5 @@
-//! Attributes of images: in the inode, split, in shared blocks, and large values in inodes of their
-//! own. Linux reads what the tree has, and e2fsck finds nothing.
+//! Where images hold attributes: in the inode, in a block, split between both, and large values in
+//! inodes of their own. Linux reads the attributes that the tree has, and e2fsck finds no errors.
 
 #![allow(clippy::unwrap_used)]
 

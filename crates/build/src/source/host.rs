@@ -46,9 +46,9 @@ impl Tree {
 
     /// As [`Tree::read`], but skips names that the rules are sure to leave out. Such files are
     /// neither opened nor looked at, so they may be unreadable, large, or changing. All excluded
-    /// names are skipped. A name that is not included is skipped only if no pattern to include can
-    /// match anything below it; a pattern without a leading slash always can. [`Tree::apply`] must
-    /// follow for the rest of the rules.
+    /// names are skipped. A name that is not included is skipped only if no pattern to include may
+    /// match something below it. A pattern without a leading slash may match below every name.
+    /// [`Tree::apply`] must follow for the rest of the rules.
     ///
     /// # Errors
     /// As [`Tree::read`].
@@ -285,9 +285,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads attributes by path. That works for all types of file, without opening them. If the
-    /// path is too long, it begins with the open directory in `/proc/self/fd` instead. That is
-    /// slow: it takes Linux twice as long as everything else that is done for a small file.
+    /// Reads attributes by path. That works for all types of file, without opening them. A path
+    /// that is too long is replaced by one that begins with the open directory in `/proc/self/fd`.
+    /// Such a path is slow: for a small file, Linux needs twice as long for it as for everything
+    /// else.
     fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<(AttributeList, Vec<Vec<u8>>)> {
         let mut path = self.path.borrow_mut();
         let own = path.len();

@@ -22,9 +22,8 @@ impl Tree {
         Self::merge_at(added.collect())
     }
 
-    /// As [`Tree::merge`], with a path for each tree. On the way to it, symbolic links of earlier
-    /// trees are followed, and directories that no earlier tree has are made with mode 0755 and
-    /// owner 0.
+    /// As [`Tree::merge`], with a path for each tree. On the way to this path, symbolic links of
+    /// earlier trees are followed, and missing directories are made with mode 0755 and owner 0.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) for a path that no image can hold or that leads
@@ -54,8 +53,9 @@ impl Tree {
 pub struct Added {
     /// The tree.
     pub tree: Tree,
-    /// The path for its root, without a leading slash; empty if that is also the root of the merged
-    /// tree. For a tree of one file (as from [`Tree::read_file`]), the path of the file.
+    /// Where the tree's root goes in the merged tree: a path without a leading slash, empty for the
+    /// merged tree's own root. For a tree of one file (as from [`Tree::read_file`]), the path of
+    /// the file.
     pub at: Vec<u8>,
 }
 

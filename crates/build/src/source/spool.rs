@@ -46,7 +46,7 @@ impl Spool {
         if i64::try_from(end).is_err() {
             return Err(too_large());
         }
-        // Nothing was written for a hole at the end, but the spool must have its bytes.
+        // Nothing was written for a hole at the end, but the spool must extend to the file's end.
         if data.last().map_or(0, |last| last.end) < size {
             self.file.set_len(end)?;
         }

@@ -129,10 +129,11 @@ impl Staging {
         Error::Refused { path: place.into(), reason: reason.into() }
     }
 
-    /// Adds an inode at a path. Missing directories on the way are made. If there is a directory
-    /// already, a new directory takes over its content; anything but a directory is refused if the
-    /// current source has added something below the old one. In all other cases the new inode
-    /// replaces what is there, as an extraction does.
+    /// Adds an inode at a path. Missing directories on the way are made. The new inode replaces
+    /// what has this path already, as an extraction does, with two exceptions for directories:
+    /// - A new directory takes over the content of the old one.
+    /// - Anything but a directory is refused if the current source has added something below the
+    ///   old directory.
     pub(super) fn enter(&mut self, path: &[u8], what: Staged) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else {
@@ -180,8 +181,8 @@ impl Staging {
         self.inodes.len() - 1
     }
 
-    /// Removes what earlier sources have at a path; entries of the current one stay. A missing path
-    /// is not an error.
+    /// Removes what earlier sources have at a path. Entries of the current source stay. A missing
+    /// path is not an error.
     pub(super) fn hide(&mut self, path: &[u8]) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else { return self.hide_content(path) };

@@ -49,8 +49,8 @@ impl Format {
 }
 
 /// Reads the members of a gzip stream, one after the other. Zeroes may follow the last member, such
-/// as the padding of a tape; gzip and tar accept them, too. Holds the decoder of the current member,
-/// or `None` after the last member.
+/// as the padding of a tape. (gzip and tar accept them, too.) Holds the decoder of the current
+/// member; `None` after the last member.
 struct GzipMembers<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for GzipMembers<R> {

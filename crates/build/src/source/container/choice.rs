@@ -19,8 +19,7 @@ const FULL_NAME: &str = "io.containerd.image.name";
 /// The annotation that marks an entry that is no image, but describes one (an attestation).
 const ABOUT: &str = "vnd.docker.reference.type";
 
-/// Which of several images to take. The default is the one for Linux on this machine's CPU
-/// architecture, or else the only image.
+/// Which of several images to take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The name or tag of the image, as it is stored; `None` accepts any.
