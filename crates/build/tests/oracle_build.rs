@@ -1,5 +1,5 @@
-//! Images of trees: e2fsck finds nothing, Linux shows what the tree holds, and the bytes do not
-//! depend on how the image was made.
+//! Images of trees: e2fsck finds no errors, Linux shows what the tree holds, and the bytes do not
+//! depend on the number of threads or on the order in which the files were created.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -249,8 +249,8 @@ fn much_room_is_kept_and_too_much_is_refused() {
     }
 }
 
-/// As in mke2fs, a journal may take half of the free blocks. The image has twice the size of the
-/// journal that was asked for, and less than 2 MiB more.
+/// As in mke2fs, a journal may take half of the free blocks. So the image is twice as large as the
+/// journal that was asked for, or larger by less than 2 MiB.
 #[test]
 fn the_size_makes_room_for_the_journal_that_is_asked_for() {
     if !require(&["root", "e2fsck", "mount"]) {

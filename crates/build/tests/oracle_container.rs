@@ -1,5 +1,6 @@
-//! Container images made by hand with GNU tar: the root file system equals the layers extracted one
-//! after the other.
+//! Container images made with GNU tar. The unpacked root file system equals a tree in which each
+//! layer's changes were made directly. Also tests the choice of an image, damaged images, and the
+//! merging of trees.
 
 #![allow(clippy::unwrap_used)]
 

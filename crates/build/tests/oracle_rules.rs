@@ -83,7 +83,8 @@ fn names_are_left_out_as_tar_does() {
     }
 }
 
-/// An earlier version read excluded directories, and then left them out of the image.
+/// `Tree::read_by` does not read what the rules leave out. An earlier version read excluded
+/// directories, and then left them out of the image.
 #[test]
 fn what_is_left_out_is_not_read() {
     let folder = tempfile::tempdir().unwrap();

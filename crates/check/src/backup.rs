@@ -1,8 +1,8 @@
 //! Backups of the superblock and the descriptors, for file systems whose primary ones are unusable.
 //!
 //! Like e2fsck, a check takes the backup of group 1. If only the descriptors are bad, the
-//! superblock says where that backup is. Otherwise group 1 is assumed to begin where it does in a
-//! file system whose groups have the usual size, for each block size in turn. A repair tries more
+//! superblock says where that backup is. Otherwise the check tries each block size in turn, and
+//! assumes groups of the usual size: as many blocks as a bitmap block has bits. A repair tries more
 //! backups.
 //!
 //! A check lays the backup over the device in memory: nothing is written. That a backup was used is
@@ -50,8 +50,8 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
     bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
 }
 
-/// The backups in the first ten groups where `sparse_super` puts them, found as if groups had the
-/// usual size. Sorted in the order in which they are tried: by block size, then by group.
+/// The backups in the first ten backup groups of `sparse_super`, for groups of the usual size. They
+/// are in the order in which a repair tries them: by block size, then by group.
 pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
     BLOCK_BITS
