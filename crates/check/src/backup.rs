@@ -50,8 +50,8 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
     bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
 }
 
-/// The backups in the first ten backup groups of `sparse_super`, for groups of the usual size. They
-/// are in the order in which a repair tries them: by block size, then by group.
+/// The backups in the first ten backup groups of `sparse_super`, for groups of the usual size.
+/// Sorted by block size, then by group.
 pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
     BLOCK_BITS

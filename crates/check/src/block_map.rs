@@ -1,15 +1,16 @@
-//! Which clusters are claimed, and which more than once: a page of bits per group. All threads set
-//! bits at the same time.
+//! The checker's map of claimed clusters: which are claimed, and which more than once. It has pages
+//! of bits, one per group. All threads set bits at the same time. (It is not the block map of a
+//! file, which ext2 and ext3 use.)
 //!
-//! A claim is an atomic `fetch_or` on `found`; bits that were already set there are also set in
-//! `twice`. The order of claims does not matter: a bit of `found` is the "or" of all claims, and a
-//! bit of `twice` says that the cluster was claimed at least twice. (`mark` sets only `found`. If a
-//! cluster is marked and claimed, `twice` shows it only if the mark came first. So static metadata
-//! is marked before the walk over inodes.) A second walk finds the owners of the clusters in
-//! `twice` (`shared.rs`).
+//! A claim sets the cluster's bit in `found`. If that bit was set already, the claim also sets the
+//! bit in `twice`. Each step is an atomic `fetch_or`, so the order of claims does not matter. A
+//! second walk finds the owners of the clusters in `twice` (`shared.rs`).
 //!
-//! A page exists only once something was claimed in its group (for `twice`: claimed again), so a
-//! group without claims costs two empty slots. All operations are relaxed: the maps are read only
+//! `mark` never sets bits of `twice`. So static metadata is marked before the walk over inodes: the
+//! claim of a marked cluster then sets its bit in `twice`.
+//!
+//! A group without claims has no pages. It gets a page of `found` with its first claim, and a page
+//! of `twice` when a cluster is claimed again. All operations are relaxed: the maps are read only
 //! after the threads were joined, and joining orders the reads after the claims.
 
 use std::ops::Range;

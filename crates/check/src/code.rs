@@ -68,7 +68,7 @@ const SAFE: &[u32] = &[
 ];
 
 impl Code {
-    /// Whether `-p` repairs such a finding without asking.
+    /// Whether `-p` repairs findings with this code without asking.
     #[must_use]
     pub fn is_safe(self) -> bool {
         SAFE.binary_search(&self.0).is_ok() || matches!(self, Self::ORPHAN_UNFINISHED | Self::EXTENT_DEPTH)
@@ -88,7 +88,8 @@ impl Code {
         if high == 0xF0 { middle } else { high }
     }
 
-    /// Whether e2fsck stops at such a finding, with exit code 8, although the superblock is usable.
+    /// Whether e2fsck stops at a finding with this code, with exit code 8, although the superblock
+    /// is usable.
     #[must_use]
     pub const fn is_fatal(self) -> bool {
         matches!(self, Self::JOURNAL_SHARED) || self.is_about_external_journal()

@@ -141,7 +141,7 @@ pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
             && backup.s_log_block_size == primary.s_log_block_size
             && backup.blocks_count() == primary.blocks_count()
             && backup.s_inodes_count == primary.s_inodes_count
-            // A 16-bit field: mke2fs writes something else into copies in later groups.
+            // The field has 16 bits, so the copies in later groups hold another number.
             && (group.raw() > 0xFFFF || u32::from(backup.s_block_group_nr.get()) == group.raw());
         if !same {
             sink.add(Code::BACKUP_SUPERBLOCK, site, "constants differ");
@@ -269,8 +269,8 @@ fn report_overlaps(ranges: &[SystemRange], sink: &mut Sink) {
 /// Whether a range of blocks touches static metadata; `ranges` come from [`system_ranges`].
 pub(crate) fn touches(ranges: &[SystemRange], first: BlockNr, count: u64) -> bool {
     let end = first.raw().saturating_add(count);
-    // Ranges of a sound image do not overlap, so the last one that begins before the end decides.
-    // Overlaps of a damaged image were reported already.
+    // Ranges of a sound image do not overlap, so only the last range that begins before `end` can
+    // reach beyond `first`. Overlaps of a damaged image were reported already.
     let after = ranges.partition_point(|range| range.first.raw() < end);
     after > 0 && ranges[after - 1].first.raw() + ranges[after - 1].count > first.raw()
 }

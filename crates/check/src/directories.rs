@@ -1,4 +1,4 @@
-//! Pass 2: the walk over all directories. By then, all inodes have been read.
+//! Pass 2: the walk over the directories. It follows the walk over the inode tables.
 //!
 //! Each directory is visited on its own. The visit reports what is wrong with its blocks, names and
 //! index, counts references to inodes, and records for pass 3 which other directories it names.
@@ -80,7 +80,7 @@ impl Visit<'_, '_> {
     }
 }
 
-/// Walks all directories.
+/// Walks the directories that [`affordable`] returns.
 pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> Tree {
     let known: usize = facts.groups.iter().map(|group| group.directories.len()).sum();
     let mut tree = Tree {

@@ -111,8 +111,7 @@ pub(crate) struct InlineBody {
 pub(crate) enum Policy {
     /// Can be compared with other known policies.
     Known([u8; Policy::LEN]),
-    /// Of a later version. It never counts as the policy of another inode, even if that one is
-    /// unknown, too.
+    /// Of a later version than is known here. Two unknown policies never count as equal.
     Unknown,
     /// Missing or damaged, which was reported.
     Unusable,

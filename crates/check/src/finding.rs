@@ -2,10 +2,11 @@
 //!
 //! A finding is a [`Code`], a [`Site`] and a detail. Findings sort by (pass, site, code, detail):
 //! two checks of the same image give the same list, whatever the number of threads.
-//! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work, a [`Ledger`]
-//! a limited number per check, and both count the rest. But a repair must know every faulty inode.
-//! So errors of passes 1 and 4 beyond the limits still leave a record of their inode and code: 8
-//! bytes for each inode in pass 1, and 8 bytes for each inode and code in pass 4.
+//!
+//! The number of findings is limited, per unit of work by [`Sink`] and per check by [`Ledger`].
+//! Findings beyond the limits are only counted. But a repair must know every faulty inode. So if an
+//! error of pass 1 or 4 is beyond a limit, a record of 8 bytes keeps its inode and code. In pass 1,
+//! an inode has one record, and in pass 4, it has one for each code.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
@@ -300,8 +301,9 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// A repair needs errors of passes 1 and 4 only. If notes were recorded as well, a round would
-    /// try to repair them and decide nothing, and the repair would end before pass 5.
+    /// Of the findings beyond the limit, a repair needs only the errors of passes 1 and 4. If notes
+    /// were recorded as well, a round of the repair would try to repair them and decide nothing, and
+    /// the repair would end before pass 5.
     #[test]
     fn only_what_a_repair_asks_for_is_remembered_beyond_the_limit() {
         let mut sink = Sink::default();

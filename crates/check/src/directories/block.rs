@@ -1,5 +1,5 @@
-//! One block of entries: structure, names, the inodes they name, and where the index says they
-//! belong.
+//! Checks one block of a directory: the structure of the entries, their names, the inodes that they
+//! name, and whether the names belong into this block according to the index.
 
 use std::collections::HashSet;
 
@@ -23,8 +23,8 @@ pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
 const ENCRYPTED_NAME_MIN: usize = 16;
 
 /// What is remembered of a directory's names from block to block:
-/// - Without an index: a hash of each name, to find repeated names. Not kept for a directory of one
-///   block, and with casefold.
+/// - Without an index: a hash of each name, to find repeated names. No hashes are kept for a
+///   directory of one block or with casefold.
 /// - With an index: the lowest and the highest hash below each node.
 pub(super) struct Names {
     hasher: DirHasher,
@@ -43,7 +43,8 @@ impl Names {
     }
 
     /// Records the hash of a name, up to [`Self::LIMIT`] names. Returns whether the hash was
-    /// recorded before, which means that an earlier block has the name.
+    /// recorded before. Then an earlier block has the same name, because two names hardly ever have
+    /// the same hash of 64 bits.
     fn repeated(&mut self, name: &[u8]) -> bool {
         let hasher = self.hasher;
         self.seen.as_mut().filter(|seen| seen.len() < Self::LIMIT).is_some_and(|seen| {

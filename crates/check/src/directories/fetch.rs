@@ -13,7 +13,7 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use super::{DirBody, DirFact, mapped_blocks};
 use crate::volume::Volume;
 
-/// The most bytes that the directories of a unit map together.
+/// The most bytes that the directories of a unit map together, if there is more than one directory.
 const UNIT_BYTES: u64 = 1 << 18;
 /// The most directories in a unit.
 const UNIT_MAX: usize = 64;
@@ -114,8 +114,8 @@ impl Fetched {
     }
 }
 
-/// The blocks of one directory: those read with its unit, or for a large one a buffer of blocks
-/// read ahead.
+/// The blocks of one directory. Those of a small directory were read with its unit. Those of a
+/// large one are read ahead into a buffer.
 pub(super) struct Window<'a, 'v> {
     volume: &'a Volume<'v>,
     fetched: &'a Fetched,
