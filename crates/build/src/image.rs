@@ -1,5 +1,5 @@
-//! Writing the image: first data in device order by several threads, then directories and inode
-//! tables, then the rest.
+//! Writes the image: first the data of files in device order, then directories and inode tables,
+//! then the other metadata. Several threads write data, directories and tables.
 
 mod data;
 mod inline;

@@ -71,7 +71,8 @@ impl Space {
 pub(crate) struct Blocks {
     /// Runs of the file, in file order.
     pub(crate) runs: Vec<Run>,
-    /// Blocks of tree nodes or indirect blocks, each the first of its cluster.
+    /// The blocks of the mapping: extent tree nodes or indirect blocks. Each is the first block of
+    /// its cluster.
     pub(crate) nodes: Vec<u64>,
     /// The attribute block that the inode owns.
     pub(crate) attributes: Option<u64>,
@@ -168,8 +169,8 @@ impl<'a> Content<'a> {
         blocks
     }
 
-    /// Lays out one inode's blocks from a position in the row: its attribute block, its index
-    /// nodes, its data.
+    /// Lays out one inode's blocks from a position in the row: first the attribute block that it
+    /// owns, then extent tree nodes or indirect blocks, then the data.
     pub(crate) fn place(&self, space: &Space, id: Option<NodeId>, at: u64) -> Blocks {
         let logical = match id {
             Some(id) => self.logical(id),
@@ -357,8 +358,8 @@ impl Placing<'_> {
     }
 }
 
-/// The number of blocks of an inode that needs no index node, wherever its data lies. Returns
-/// `None` if the inode may need an index node, has holes, or owns an attribute block.
+/// The number of blocks of an inode that needs no extent tree node, wherever its data lies. Returns
+/// `None` if the inode may need such a node, has holes, or owns an attribute block.
 fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     let node = content.tree.node(id);
     if content.is_inline(id) {

@@ -65,8 +65,9 @@ impl fmt::Display for Glob {
     }
 }
 
-/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`. It maps COUNT ids (by default one) that begin
-/// with FROM to as many that begin with TO. The prefix `u:` or `g:` limits it to users or groups.
+/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`. It maps the id FROM to the id TO, and with
+/// COUNT also the ids after FROM to those after TO, COUNT ids in all. The prefix `u:` or `g:`
+/// limits it to users or groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerMap {
     users: bool,

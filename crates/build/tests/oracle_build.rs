@@ -249,8 +249,8 @@ fn much_room_is_kept_and_too_much_is_refused() {
     }
 }
 
-/// As in mke2fs, a journal may take half of the free blocks. So the image is twice as large as the
-/// journal that was asked for, or larger by less than 2 MiB.
+/// As in mke2fs, a journal may take half of the free blocks. So the image is at least twice as
+/// large as the journal that was asked for. It is less than 2 MiB larger than that.
 #[test]
 fn the_size_makes_room_for_the_journal_that_is_asked_for() {
     if !require(&["root", "e2fsck", "mount"]) {

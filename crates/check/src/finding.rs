@@ -302,8 +302,8 @@ mod tests {
     use super::*;
 
     /// Of the findings beyond the limit, a repair needs only the errors of passes 1 and 4. If notes
-    /// were recorded as well, a round of the repair would try to repair them and decide nothing, and
-    /// the repair would end before pass 5.
+    /// were recorded, too, a round of the repair would try to repair them and decide nothing. The
+    /// repair would then end before pass 5.
     #[test]
     fn only_what_a_repair_asks_for_is_remembered_beyond_the_limit() {
         let mut sink = Sink::default();

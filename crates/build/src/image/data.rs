@@ -98,8 +98,8 @@ fn batches(plan: &Plan) -> Vec<Batch> {
     batches
 }
 
-/// Whether a file is known to have only data blocks: it has no holes, no attribute block of its
-/// own, and at most four blocks, for which the inode needs no index node.
+/// Whether a file is known to have only data blocks. It has no holes, owns no attribute block, and
+/// has at most four blocks, which the inode can map without an extent tree node.
 fn is_plain(content: &Content<'_>, id: NodeId, logical: &[Range<u64>]) -> bool {
     let node = content.tree.node(id);
     let blocks = if node.kind == FileType::Regular { content.shape.blocks(node.size) } else { 1 };

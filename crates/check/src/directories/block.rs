@@ -1,5 +1,5 @@
 //! Checks one block of a directory: the structure of the entries, their names, the inodes that they
-//! name, and whether the names belong into this block according to the index.
+//! name, and whether the names belong in this block according to the index.
 
 use std::collections::HashSet;
 

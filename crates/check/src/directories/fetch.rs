@@ -114,8 +114,8 @@ impl Fetched {
     }
 }
 
-/// The blocks of one directory. Those of a small directory were read with its unit. Those of a
-/// large one are read ahead into a buffer.
+/// The blocks of one directory. The blocks of a small directory were read with its unit. The blocks
+/// of a large directory are read ahead into a buffer.
 pub(super) struct Window<'a, 'v> {
     volume: &'a Volume<'v>,
     fetched: &'a Fetched,
