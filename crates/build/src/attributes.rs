@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// The space for the attributes of one inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Bytes in an inode.
+    /// Bytes in the inode.
     pub(crate) inode: usize,
     /// Bytes in a block.
     pub(crate) block: usize,

@@ -1,8 +1,8 @@
 //! The block map of a new file, for file systems without extents. It consists of the pointers in
 //! the inode and of the indirect blocks, and is made as a whole.
 //!
-//! The number of indirect blocks follows from the file's ranges of data alone. They are stored
-//! together before the data, in the order in which a reader of the file needs them.
+//! The number of indirect blocks follows from the file's ranges of data alone. The indirect blocks
+//! are stored together before the data, in the order in which a reader of the file needs them.
 
 use blockyard_disk::LogicalBlock;
 use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, span};

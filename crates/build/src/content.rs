@@ -61,8 +61,8 @@ impl<'t> Contents<'t> {
         Self { tree, directory: None, file: None, reader: None, inode: None, parts }
     }
 
-    /// Fills a buffer with the bytes of a regular file from `offset` on. All of them must be before
-    /// the end of the file.
+    /// Fills a buffer with the bytes of a regular file from `offset` on. The file must have that
+    /// many bytes from there on.
     ///
     /// # Errors
     /// [`Error::Source`]; [`Error::Changed`] if a file of the host or of an image no longer has the

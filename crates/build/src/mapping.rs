@@ -32,7 +32,7 @@ pub(crate) enum Mapped {
 }
 
 impl Mapped {
-    /// The mapping of these runs, with its own blocks in `nodes`.
+    /// The mapping of these runs. The mapping's own blocks go to the places in `nodes`.
     pub(crate) fn of(runs: &[Run], nodes: &[u64], how: Mapping, block_size: u64) -> Self {
         match how {
             Mapping::Extents => Self::Extents(ExtentTree::of(runs.to_vec(), nodes, block_size)),

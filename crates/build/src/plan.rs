@@ -93,9 +93,10 @@ pub struct Builder {
     pub size: Size,
     /// The least number of inodes; `None` for as many as the tree needs.
     pub inodes: Option<u32>,
-    /// The latest modification time, in seconds since 1970: later ones are reduced to it. It is
-    /// also the creation time of the file system. `None` changes no time; the creation time is then
-    /// the newest time of the tree, but at most 2^31 - 1. A creation time before 1970 becomes 0.
+    /// The latest modification time that is kept, in seconds since 1970. Later times are reduced to
+    /// this one. It is also the creation time of the file system. With `None` no time changes, and
+    /// the creation time is the newest time of the tree, but at most 2^31 - 1. A creation time
+    /// before 1970 becomes 0.
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,

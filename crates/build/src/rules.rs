@@ -40,8 +40,8 @@ impl Glob {
         self.0.as_str().starts_with('/')
     }
 
-    /// Whether the pattern may match something below a directory. It cannot if it is anchored and
-    /// its text before the first wildcard leads elsewhere.
+    /// Whether the pattern may match something below a directory. It cannot if it begins with a
+    /// slash and its text before the first wildcard leads elsewhere.
     fn reaches_below(&self, directory: &[u8]) -> bool {
         let Some(whole) = self.0.as_str().strip_prefix('/') else { return true };
         let start = whole.find(['*', '?', '[']).map_or(whole, |at| &whole[..at]);

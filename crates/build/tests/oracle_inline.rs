@@ -1,5 +1,5 @@
 //! Small content in inodes (`-O inline_data`). Linux reads what the tree has, and e2fsck and our
-//! checker find nothing. Files and links without attributes are inline exactly if mke2fs stores
+//! checker find no errors. Files and links without attributes are inline exactly if mke2fs stores
 //! them inline, too.
 
 #![allow(clippy::unwrap_used)]

@@ -24,7 +24,8 @@ fn sh(folder: &Path, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// A tree in `source`, and in `changed` a copy to which `change` was applied.
+/// Makes a tree in the folder `source`, and a copy in the folder `changed`. The script `change`
+/// then changes the copy.
 fn with(change: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     sh(

@@ -208,7 +208,8 @@ impl Backup {
         self.kind == Kind::Backup
     }
 
-    /// The device with the backup in place of the primary; `None` when that place cannot be read.
+    /// The device with the backup in the place of the primary superblock; `None` when that place
+    /// cannot be read.
     pub(crate) fn laid_over<'a>(
         &self,
         device: &'a dyn BlockDevice,

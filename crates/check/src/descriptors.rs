@@ -85,13 +85,13 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
     }
     if !sound {
-        // Like e2fsck, do not believe the flags that say that bitmaps on disk are not valid: the
-        // bitmaps are read.
+        // Like e2fsck, do not believe that bitmaps on disk are not valid if the descriptor's
+        // checksum is wrong. They are read.
         flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     }
     let group = place_bitmaps(volume, nr, desc, sink);
-    // When the descriptor is in doubt, the whole table is scanned, unless it was never zeroed and
-    // may hold anything.
+    // When the descriptor is in doubt, the whole table is scanned. The exception is a table that is
+    // not marked as zeroed: beyond the inodes in use, it may hold anything.
     let filled = !has_flags || desc.flags().contains(GroupFlags::ITABLE_ZEROED);
     let inodes_used = if doubtful && filled { ipg } else { believed };
     assert!(believed <= inodes_used && inodes_used <= ipg, "{believed} and {inodes_used} inodes of {ipg}");

@@ -26,8 +26,8 @@ use tar::EntryType;
 
 /// In a layer, a name that begins with this prefix removes another name.
 const WHITEOUT: &[u8] = b".wh.";
-/// What follows the prefix in one special name. That name removes everything that the lower layers
-/// have in its directory.
+/// What follows the prefix in the name `.wh..wh..opq`. This name removes everything that the lower
+/// layers have in the directory with the name.
 const OPAQUE: &[u8] = b".wh..opq";
 /// The most bytes that an attribute's value may have, as for system calls.
 const VALUE_MAX: usize = 64 << 10;
@@ -125,8 +125,8 @@ impl Reading<'_> {
                 let existing = self.link_name(&entry, &path)?;
                 return self.staging.link(&path, existing);
             }
-            // The content of such an entry, a list of names, is skipped: a listed file that is not
-            // in the archive cannot be in the image.
+            // The content of such an entry is a list of names. It is skipped: a listed file that is
+            // not in the archive cannot be in the image.
             other if other.as_byte() == LISTED_DIRECTORY => FileType::Directory,
             other => {
                 let reason = match other.as_byte() {

@@ -317,9 +317,9 @@ impl Staging {
     }
 
     /// Follows names as far as they exist. Returns the last directory and the missing names.
-    /// Symbolic links of earlier sources are followed, as for a process whose root is the tree's.
-    /// `None` if something on the way is neither a directory nor such a link, or after too many
-    /// links.
+    /// Symbolic links of earlier sources are followed, as for a process whose root directory is the
+    /// root of the tree. Returns `None` after too many links, and if a name on the way is neither a
+    /// directory nor a link of an earlier source.
     fn follow(&self, names: &[&[u8]]) -> Option<(usize, Vec<Vec<u8>>)> {
         let mut way: Vec<&[u8]> = names.iter().rev().copied().collect();
         let mut at = vec![ROOT];

@@ -95,8 +95,9 @@ fn is_last_member(stream: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// Passes a stream to `consume`, decompressed if its first bytes show a known format. Waits for the
-/// thread to end, so it is for streams that do not block, such as files.
+/// Passes a stream to `consume`, decompressed if its first bytes show a known format. Then waits
+/// for the decompressing thread to end. So this function is for streams that do not block, such as
+/// files.
 ///
 /// # Errors
 /// The first bytes cannot be read. All other errors come from the stream that `consume` gets.

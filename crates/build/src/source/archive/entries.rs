@@ -16,7 +16,7 @@ const LONG_MAX: u64 = 16 << 20;
 /// Largest file in bytes that system calls support.
 const FILE_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// The type of the entry with the archive's own name, which is not a file.
+/// The type of a volume label. This entry holds the archive's own name, and is not a file.
 const VOLUME_LABEL: u8 = b'V';
 /// The type of a directory in GNU's incremental archives. Its content lists the names that the
 /// directory had, even those that are not in the archive.
@@ -173,7 +173,8 @@ impl<R: Read> Entries<R> {
         if passed == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// The map of holes in GNU's old format: in the header, and in records after it.
+    /// Reads the map of holes in GNU's old format. It begins in the header, and may continue in
+    /// records after the header.
     fn read_old_map(&mut self, header: &Header, extensions: &mut Extensions) -> io::Result<()> {
         let gnu = header.as_gnu().ok_or_else(|| pax::malformed("a map of holes"))?;
         let mut map = Vec::new();
