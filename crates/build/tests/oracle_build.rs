@@ -79,8 +79,9 @@ fn assert_holds_but(device: &MemoryDevice, source: &Path, forget: impl Fn(&mut t
     trees[1..].iter().for_each(|ours| tree::assert_same(ours, &trees[0]));
 }
 
-/// Linux (up to 4 KiB blocks) and our reader show the tree, and both checkers find no errors. Images
-/// have every type of file, blocks of 1, 2, 4 and 64 KiB, and features that change the layout.
+/// Linux (up to 4 KiB blocks) and our reader show the tree, and both checkers find no errors. The
+/// images have every type of file, blocks of 1, 2, 4 and 64 KiB, and features that change the
+/// layout.
 #[test]
 fn an_image_holds_its_tree() {
     if !require(&["root", "e2fsck", "mount"]) {
