@@ -1,8 +1,8 @@
-//! Wrong usage in one line, as for every other error: in which command, what is wrong, and where to
-//! read more.
+//! Reports wrong usage in one line. The line names the command, says what is wrong, and says where
+//! to read more.
 //!
-//! The words are clap's, but on one line: the text before the usage is the message, and a tip may
-//! follow.
+//! The words are clap's: the paragraphs before its usage text (the message, and sometimes a tip),
+//! joined into one line.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     }
 }
 
-/// As [`end`], for the helper of mount(8), which ends with `code` after wrong usage.
+/// Like [`end`], for the helper of mount(8): after wrong usage the exit code is `code`.
 pub(crate) fn end_helper(error: &clap::Error, code: u8) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return show(error);
@@ -38,7 +38,7 @@ pub(crate) fn end_helper(error: &clap::Error, code: u8) -> ExitCode {
 
 /// Prints the requested help or version.
 fn show(requested: &clap::Error) -> ExitCode {
-    // A reader that is gone has seen enough.
+    // An error is ignored: if the reader has closed the pipe, it wants no more.
     let _ = requested.print();
     ExitCode::SUCCESS
 }
@@ -71,7 +71,7 @@ pub(crate) fn message(error: &clap::Error) -> String {
     parts.join("; ")
 }
 
-/// The program and the subcommands in the arguments.
+/// The name of the program, and the names of the subcommands that the arguments contain.
 fn words(command: &clap::Command, arguments: impl Iterator<Item = OsString>) -> Vec<String> {
     let (mut at, mut words) = (command, vec![command.get_name().to_owned()]);
     for argument in arguments {

@@ -73,7 +73,7 @@ fn permissions_are_changed_as_chmod_does() {
         let options: Vec<&str> = more.into_iter().collect();
         done(&[&["chmod"], options.as_slice(), &[&ours, mode, path]].concat());
         let target = format!("{}{path}", mounted.path().display());
-        // chmod runs without a umask, as there is none in an image.
+        // The umask is 0, because `blockyard chmod` applies none.
         let line = format!("umask 0; chmod {} -- '{mode}' '{target}'", options.concat());
         assert!(run("sh", &["-c", &line]).status.success(), "{line}");
     }
@@ -86,7 +86,8 @@ fn permissions_are_changed_as_chmod_does() {
     e2fsck_clean(Path::new(&ours));
 }
 
-/// Owner names come from the image, not from the host. Numbers need no file.
+/// Names of users and groups are looked up in `/etc/passwd` and `/etc/group` of the image, not of
+/// the host. Numbers are accepted, too.
 #[test]
 fn owners_are_names_of_the_image() {
     if !require(&["e2fsck"]) {
@@ -127,7 +128,7 @@ fn owners_are_names_of_the_image() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// Times are set as requested, and missing files are made, except with `-c`.
+/// `touch` sets times as requested. It makes missing files, except with `-c`.
 #[test]
 fn touch_sets_times_and_makes_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -138,8 +138,8 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 }
 
-/// If the operands are in the wrong order, or one is missing, the last one may be a file that the
-/// user wants to keep.
+/// If the operands are in the wrong order, or one is missing, the last operand may be a file that
+/// the user wants to keep.
 #[test]
 fn a_file_with_content_of_any_kind_is_not_replaced() {
     let folder = tree();
@@ -237,7 +237,7 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     assert!(text(&missing.stderr).contains("nowhere"), "{}", text(&missing.stderr));
 }
 
-/// Attributes that no ext4 file can have are reported, and the image is still made.
+/// Extended attributes that no ext4 file can have are reported, and the image is still made.
 #[test]
 fn attributes_that_are_left_out_are_told() {
     if !blockyard_testkit::require(&["tar"]) {
@@ -257,7 +257,7 @@ fn attributes_that_are_left_out_are_told() {
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 
-/// Times that the image cannot hold are moved into its range, which once was not reported.
+/// Times that the image cannot hold are moved into its range. Once, the move was not reported.
 #[test]
 fn times_that_are_moved_are_told() {
     let folder = tree();
@@ -344,7 +344,7 @@ fn a_stream_holds_the_same_image() {
     assert!(
         printed.status.success() && printed.stderr.is_empty() && printed.stdout.len() < expected.len() / 10
     );
-    // Options may come anywhere.
+    // Options may stand between the operands.
     assert!(build(folder.path(), &["tree", "--compress", "gz", "tree.img.gz"]).status.success());
     let unpacked =
         Command::new("gzip").args(["-dc", "tree.img.gz"]).current_dir(folder.path()).output().unwrap();
@@ -471,7 +471,8 @@ fn several_sources_and_rules_make_one_image() {
     assert!(text(&alone.stderr).contains("no image"), "{}", text(&alone.stderr));
 }
 
-/// Once, directories that are left out were opened all the same. If that failed, so did the build.
+/// Once, a directory that rules left out was opened all the same, and the build failed if it could
+/// not be opened.
 #[test]
 fn a_directory_that_cannot_be_read_can_be_left_out() {
     if !blockyard_testkit::require(&["root", "setpriv"]) {
@@ -561,7 +562,7 @@ fn local_files_are_added_and_the_image_itself_is_not() {
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }
 
-/// A signal ends a build even while its stream is written, and no file is left.
+/// A signal ends a build even while the build writes its image. No file is left.
 #[test]
 fn an_interrupted_stream_ends_and_leaves_nothing() {
     let folder = tree();

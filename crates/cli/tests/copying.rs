@@ -29,7 +29,8 @@ fn done(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with an exit code and one line, which is returned.
+/// Runs a command that must fail with this exit code and one line on standard error. Returns the
+/// line.
 fn fails(arguments: &[&str], code: i32) -> String {
     let output = command(arguments).output().unwrap();
     let said = errors(&output);
@@ -82,8 +83,8 @@ fn filled(folder: &Path, tree: &Path, variable: Option<&str>) -> Vec<u8> {
 }
 
 /// The same tree once gave two different images, because access times were copied and reading
-/// changes them. Here the tree and its copy differ in the order of names, in holes, and in times
-/// that are later than the requested one.
+/// changes them. Here the tree and its copy differ in the order of names, in holes and in access
+/// times.
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
     if !require(&["e2fsck"]) {
@@ -93,8 +94,7 @@ fn the_same_tree_gives_the_same_bytes() {
     let [tree, copy] = ["tree", "copy"].map(|name| folder.path().join(name));
     small_tree(&tree);
     let first = filled(folder.path(), &tree, None);
-    // The copy's names are made in another order, one of its files has holes, and one a new access
-    // time.
+    // The copy's names are made in another order, and one of its files gets holes.
     std::fs::create_dir(&copy).unwrap();
     for name in ["link", "mixed", "d"] {
         let options: &[&str] = if name == "mixed" { &["-a", "--sparse=always"] } else { &["-a"] };
@@ -116,8 +116,8 @@ fn the_same_tree_gives_the_same_bytes() {
     assert_eq!(stat("/d/3")["accessed"], stat("/d/3")["modified"]);
 }
 
-/// Without a fixed time, the access time is the time of copying, or with `--preserve-atime` that of
-/// the source.
+/// Without a fixed time, a copy's access time is the time of copying. With `--preserve-atime`, it
+/// is the access time of the source.
 #[test]
 fn times_of_access_are_copied_when_asked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn times_of_access_are_copied_when_asked_for() {
     let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let times = std::fs::FileTimes::new().set_accessed(old).set_modified(old);
     std::fs::File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
-    // In this order, because reading the file changes its access time.
+    // `--preserve-atime` comes first, because reading the file changes its access time.
     done(&["put", "--preserve-atime", &image, text(&file), "/then"]);
     done(&["put", &image, text(&file), "/now"]);
     let accessed = |path: &str| -> i64 {
@@ -265,7 +265,8 @@ fn set_id_bits_go_when_the_owner_cannot_be_given() {
     assert_eq!((kept.uid(), kept.mode() & 0o7777), (65534, 0o6755));
 }
 
-/// Several paths may lead to one name in the destination, and several names to one file.
+/// `get` may copy several files to one name, and several names of one file. Each name then has the
+/// whole content of one file.
 #[test]
 fn files_that_meet_at_one_name_are_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -355,7 +356,7 @@ fn an_interrupted_get_leaves_nothing() {
     done(&["put", text(&image), text(&big), "/big"]);
     std::fs::remove_file(big).unwrap();
     let stopped_while_it_writes = |to: &Path| {
-        // Whoever runs the tests may ignore HUP (nohup), and the copy would, too.
+        // The tests may run with HUP ignored, as under nohup. The copy would then ignore HUP, too.
         let mut child = Command::new("env")
             .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_blockyard")])
             .args(["get", text(&image), "/big", text(to)])
@@ -385,7 +386,7 @@ fn an_interrupted_get_leaves_nothing() {
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
     }
-    // A killed `get` can leave its temporary file, which does not disturb the next one.
+    // A killed `get` can leave its temporary file. The next `get` is not disturbed by that file.
     let to = folder.path().join("KILL");
     std::fs::create_dir(&to).unwrap();
     let mut child = command(&["get", text(&image), "/big", text(&to)]).spawn().unwrap();
@@ -408,7 +409,8 @@ fn an_interrupted_put_leaves_an_image_in_order() {
         command(&["put", &image, "-", "/x"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let input = child.stdin.take();
     let began = Instant::now();
-    // The superblock shows when the image is open: it is not clean, or its journal needs recovery.
+    // While the image is open, its superblock says that it is not clean or that its journal needs
+    // recovery.
     let is_open = || {
         let bytes = std::fs::read(&image).unwrap();
         bytes[1024 + 0x3A] & 1 == 0 || bytes[1024 + 0x60] & 4 != 0
@@ -480,7 +482,8 @@ fn a_second_entry_of_the_parent_is_told() {
     }
 }
 
-/// As with cp, if DEST is a link, it stands for what it leads to. Links below DEST are replaced.
+/// If DEST is a link, `get` writes to what the link leads to, even if that does not exist yet. A
+/// link below DEST is replaced.
 #[test]
 fn a_link_as_the_destination_of_a_file_is_followed() {
     let folder = tempfile::tempdir().unwrap();
@@ -527,8 +530,8 @@ fn an_empty_lost_and_found_stays() {
     assert!(to.join("lost+found/#12").exists());
 }
 
-/// `put` copies the flags that chattr sets, which it once did not. Only on request does `get` set
-/// the flags that prevent changes.
+/// `put` copies flags that chattr set; once it did not. `get` sets flags that prevent changes only
+/// on request.
 #[test]
 fn flags_are_carried() {
     if !require(&["root", "mount", "mke2fs", "chattr", "lsattr", "e2fsck"]) {

@@ -6,7 +6,7 @@ mod support;
 
 use support::{blockyard, run_with, stderr, stdout, words};
 
-/// Fresh and aged images are columns of one table. Each row names the state of its image.
+/// Fresh and aged images are columns of one table. In JSON, each row names the state of its image.
 #[test]
 fn aged_images_stand_beside_fresh_ones() {
     let aged = ["--interleave", "lockstep", "--aged", "mail:300,build:200:60%"];
@@ -32,7 +32,7 @@ fn aged_images_stand_beside_fresh_ones() {
     }
 }
 
-/// Virtual time, and with it e1-patches, once refused `--aged`, because it had no image to age.
+/// Virtual time, and with it e1-patches, once refused `--aged`, because it used no image.
 #[test]
 fn virtual_time_has_aged_file_systems_too() {
     let rows = |line: &[&str]| -> Vec<serde_json::Value> {
@@ -49,14 +49,14 @@ fn virtual_time_has_aged_file_systems_too() {
     let line = "lab run e1-patches --workers 1 --ops 5 --aged mail:9 --policy rralloc-v2 --json";
     let patches = rows(&words(line));
     let of = |state: &str| patches.iter().filter(|row| row["state"] == state).count();
-    // 31 rows for policies: the base, the whole series, 28 with or without a single patch, and the
-    // requested one. 4 rows of scanswitch. 36 rows of patch upon patch: nine steps in two scan
+    // 31 rows for policies: the base, the whole series, 28 that add or leave out one patch, and the
+    // requested policy. 4 rows of scanswitch. 36 rows of patch upon patch: nine steps in two scan
     // modes on two machines.
     assert_eq!((of("fresh"), of("mail:9")), (31 + 4 + 36, 31 + 4 + 36));
     assert_eq!(patches.len(), 2 * 71);
 }
 
-/// Ageing reports what was done, and leaves an image in which `check` finds nothing.
+/// Ageing reports what was done, and leaves an image that `check` finds clean.
 #[test]
 fn a_life_is_lived_and_written() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Images and folders given to `blockyard lab run`: unusable ones, ones without permission, and
-//! ones whose names are not UTF-8. A refusal has its exit code, says what is wrong, and leaves the
-//! image unchanged.
+//! Images and folders given to `blockyard lab run`: unusable ones, ones that the user may not read
+//! or write, and ones whose names are not UTF-8. A refusal says what is wrong, and leaves the image
+//! unchanged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -90,14 +90,14 @@ fn without_permission_nothing_runs() {
     let path = image(folder.path(), "16M");
     // The other user must be able to reach the program too.
     let program = folder.path().join("blockyard");
-    // Another process makes the copy. If this one did, a child that another test starts could have
-    // the copy open for writing for a moment, and meanwhile the copy could not run.
+    // Another process makes the copy. If this process made it, a child that another test starts
+    // could have the copy open for writing for a moment, and meanwhile the copy could not run.
     assert!(
         Command::new("cp").arg(env!("CARGO_BIN_EXE_blockyard")).arg(&program).status().unwrap().success()
     );
     mode(&program, 0o755);
-    // The program also needs a folder for temporary files. The machine's own may be closed to that
-    // user.
+    // The program also needs a folder for temporary files. The host's own may be closed to the
+    // other user.
     let temporary = folder.path().join("temporary");
     std::fs::create_dir(&temporary).unwrap();
     mode(&temporary, 0o1777);
@@ -154,14 +154,15 @@ fn an_image_is_read_only_unless_in_place() {
     let listing = stdout(&blockyard(&["ls", "-l", &path]));
     assert!(listing.contains("1048576") && listing.contains("fallocate2.0.0"), "{listing}");
     assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
-    // Now the file exists, so a second run makes another one. In this way an image ages run by run.
+    // Now the file exists, so a second run makes another file. In this way an image ages run by
+    // run.
     assert_eq!(blockyard(&run_image(&path, &["--in-place", "--quiet"])).status.code(), Some(0));
     assert_eq!(stdout(&blockyard(&["ls", &path])), "fallocate2.0.0\nfallocate2.0.1\nlost+found\n");
     assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
 }
 
-/// An image with errors is refused, and so is one without the features that a workload needs. The
-/// message names the image.
+/// An image that is marked as having errors is refused, and so is an image without a feature that
+/// the workload needs. The message names the image.
 #[test]
 fn what_an_image_does_not_allow_is_said_of_the_image() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,7 +189,7 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
         text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs the feature extent")),
         "{text}"
     );
-    // Like fio, seqwrite continues where it cannot preallocate.
+    // Without the feature, seqwrite (like fio) goes on without preallocation.
     let run = words("lab run seqwrite --workers 1 --ops 20 --scale 0.001 --policy yard --json --image");
     let output = blockyard(&[run.as_slice(), &[&old]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -144,7 +144,7 @@ fn a_note_tells_of_an_image_too_small_for_scanswitch() {
 }
 
 /// With `--sensitivity`, the run halves and doubles each constant of the machines, and varies other
-/// assumptions, too. The output names both.
+/// assumptions, too. The output names constants and assumptions.
 #[test]
 fn e1_varies_the_constants_of_the_machines() {
     let output = blockyard(&words("lab run e1 --sensitivity --workers 2 --ops 5"));
@@ -198,8 +198,8 @@ fn the_printed_tables_end_with_the_judges_and_the_seed() {
     }
 }
 
-/// On a terminal (made by `script`) a run of more than a second shows its progress. --quiet and a
-/// pipe show none.
+/// On a terminal (made by `script`) a run of more than a second shows its progress. With --quiet,
+/// or if standard error is a pipe, nothing is shown.
 #[test]
 fn progress_shows_on_a_terminal_only() {
     if !blockyard_testkit::require(&["script"]) {

@@ -60,8 +60,8 @@ fn orphaned_instances() -> Vec<PathBuf> {
     orphaned
 }
 
-/// The kernel's write-back settings. A comparison with the kernel changes them for a while, and
-/// holds this lock until it has restored them.
+/// The kernel's write-back settings, read under a lock on their folder. A comparison with the
+/// kernel changes the settings for a while, and holds the lock until it has restored them.
 fn settings() -> Vec<String> {
     let folder = File::open("/proc/sys/vm").unwrap();
     flock(&folder, FlockOperation::LockExclusive).unwrap();
@@ -107,7 +107,7 @@ fn interrupted_commands_are_gone_with_all_they_made() {
     assert_eq!(settings(), before);
 }
 
-/// A killed process cannot clean up; the next start does.
+/// A killed process cannot clean up. The next start of blockyard does it.
 #[test]
 fn the_next_start_takes_down_what_a_killed_one_left() {
     if !blockyard_testkit::require(&NEEDS) {

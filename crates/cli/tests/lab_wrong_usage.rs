@@ -141,8 +141,8 @@ fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
     assert_eq!((row["threads"].as_u64(), row["pairs"].as_u64()), (Some(4), Some(200)));
 }
 
-/// Once, each level silently ignored the options of the other, and at level 2 `--trace`, `--make`
-/// and the table ignored each other's.
+/// Once, each level silently ignored the options of the other level. At level 2, `--trace`,
+/// `--make` and the table each ignored the options of the other two.
 #[test]
 fn options_that_agree_would_ignore_are_wrong_usage() {
     const OF_LEVEL_2: &[&str] = &[

@@ -41,7 +41,8 @@ fn a_missing_file_is_made_and_a_known_one_kept() {
     assert_ne!(std::fs::read(&image).unwrap(), before);
 }
 
-/// The image is kept because a repair can restore the superblock from a backup.
+/// mkfs refuses such an image without --force, because a repair can restore the superblock from a
+/// backup.
 #[test]
 fn an_image_with_a_damaged_superblock_is_kept() {
     let directory = tempfile::tempdir().unwrap();
@@ -58,8 +59,8 @@ fn an_image_with_a_damaged_superblock_is_kept() {
     assert!(mkfs(&["-F"], &image).status.success());
 }
 
-/// Sets of arguments, each as one text, that are refused because of the target: the target has no
-/// size, or the file system does not fit into it. The exit code is then 8; for wrong usage it is 2.
+/// Sets of arguments, each as one text, that are refused with exit code 8: no size is known, or the
+/// other arguments do not suit the size. The exit code of wrong usage is 2.
 const TOO_LARGE: [&str; 4] = ["", "0", "17T-b1024-O^64bit", "64M-N4294967295"];
 
 #[test]

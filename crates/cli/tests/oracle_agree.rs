@@ -23,9 +23,9 @@ fn text(line: &str) -> String {
     String::from_utf8(agree(line).stdout).unwrap()
 }
 
-/// A comparison of the engine with the kernel prints a last line that says how to judge it: by
-/// `--ceiling`, which compares the kernel with itself. With `--ceiling`, `--json` or `--quiet`
-/// there is no such line.
+/// The last line that a comparison of the engine with the kernel prints recommends `--ceiling`,
+/// which compares the kernel with itself. With `--ceiling`, `--json` or `--quiet` the line is
+/// missing.
 #[test]
 fn who_has_no_ceiling_is_told_what_one_is() {
     if !require(&NEEDS) {
@@ -103,7 +103,7 @@ fn level_2_plays_on_fresh_and_aged_images() {
     }
 }
 
-/// Tables were once always Markdown, of any width.
+/// Once, all tables were Markdown, whatever their width.
 #[test]
 fn tables_fit_the_line_and_markdown_is_asked_for() {
     if !require(&NEEDS) {

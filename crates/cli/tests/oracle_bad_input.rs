@@ -1,5 +1,5 @@
-//! Images that are missing, damaged, in use or protected. Commands print one line that names the
-//! problem and the image, end with an exit code, and leave the image unchanged.
+//! Images that are missing, damaged, in use or protected. Commands fail with one line that names
+//! the problem and the image, and leave the image unchanged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ fn commands(image: &str) -> Vec<Vec<&str>> {
     all
 }
 
-/// Those of [`commands`] that change the image, except `recover`.
+/// The commands of [`commands`] that change the image, except `recover`.
 fn changing(image: &str) -> Vec<Vec<&str>> {
     vec![
         vec!["mkdir", image, "/x"],
@@ -261,8 +261,8 @@ fn without_permission_nothing_happens() {
     std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o600)).unwrap();
     // Other users may not be able to reach the build folder.
     let program = folder.path().join("blockyard");
-    // Another process makes the copy. If this one did, a child that another test starts could have
-    // the copy open for writing for a moment, and meanwhile the copy could not run.
+    // Another process makes the copy. If this process made it, a child that another test starts
+    // could have the copy open for writing for a moment, and meanwhile the copy could not run.
     assert!(Command::new("cp").arg(BLOCKYARD).arg(&program).status().unwrap().success());
     let nobody = |arguments: &[&str]| {
         Command::new("setpriv")

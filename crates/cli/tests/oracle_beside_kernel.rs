@@ -1,5 +1,5 @@
-//! `lab run --beside kernel`: in lockstep the kernel leaves the same extents as we do if nothing is
-//! freed, and nothing stays mounted however the run ends.
+//! `lab run --beside kernel`. In lockstep, the kernel leaves the same extents as our engine if
+//! nothing is freed. A run that fails, is interrupted or is killed leaves nothing mounted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -139,7 +139,7 @@ fn an_interrupted_or_killed_run_leaves_nothing_mounted() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The kernel's arm runs after that of our engine, and mounts the image then.
+        // The kernel's arm runs after our engine's arm, and only then is the image mounted.
         wait_until("the mount", || {
             let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
             mounts

@@ -21,8 +21,7 @@ fn code(arguments: &[&str]) -> i32 {
     check(arguments).status.code().unwrap()
 }
 
-/// Makes a file system, and with debugfs a file two directories down. Then debugfs runs the
-/// requests.
+/// Makes a file system, and in it a file two directories down. Then runs the requests with debugfs.
 fn image(folder: &Path, name: &str, options: &str, requests: &[&str]) -> PathBuf {
     let path = folder.join(name);
     mke2fs(&path, &options.split(' ').collect::<Vec<_>>(), "20M");

@@ -112,7 +112,7 @@ fn trees_come_back_as_they_went() {
     mke2fs(&back, &["-t", "ext4"], "200M");
     let (blocks, inodes) = free(&ours);
     assert_eq!(inodes, free(&back).1);
-    // Directories do not shrink: the root keeps the block that it has gained.
+    // Directories do not shrink, so the root may keep blocks that it has gained.
     assert!(blocks <= free(&back).0, "{blocks}");
 }
 
@@ -190,7 +190,7 @@ fn names_are_made_moved_and_removed() {
     fails(&["mv", image, "/a", "/a/b"], 1, "invalid argument");
     fails(&["mv", image, "/own/one", "/own/two", "/own/one"], 8, "not a directory");
     done(&["ln", image, "/own/one", "/hard"]);
-    // This once did nothing, silently, and both names stayed.
+    // Once, moving a name to another name of the same file did nothing, and reported no error.
     fails(&["mv", image, "/own/one", "/hard"], 1, "/own/one and /hard are the same file");
     fails(&["chown", image, "4294967295", "/hard"], 2, "is not USER");
     done(&["ln", "-s", image, "own", "/soft"]);

@@ -93,8 +93,8 @@ fn theirs(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&run(program, arguments).stdout).into_owned()
 }
 
-/// The ranking and the totals of e4defrag, with white space normalised and the mount's path
-/// removed, because long paths shift the columns.
+/// The words of e4defrag's ranking and totals, without the `prefix` of paths. Words are compared
+/// instead of lines, because long paths shift the columns.
 fn words(text: &str, prefix: &str) -> Vec<String> {
     let from = text.find("<Fragmented files>").unwrap_or(0);
     let text = text[from..].replace(prefix, "");

@@ -38,7 +38,7 @@ impl Case {
         if !options.iter().any(|option| option == "-t") {
             options.splice(0..0, ["-t".to_owned(), "ext2".to_owned()]);
         }
-        // mke2fs honours only the last -E, so there is just one.
+        // mke2fs honours only the last -E, so the case gets a single -E.
         match options.iter().position(|option| option == "-E") {
             Some(at) => options[at + 1] = format!("{},{HASH_SEED}", options[at + 1]),
             None => options.extend(["-E".to_owned(), HASH_SEED.to_owned()]),
@@ -223,8 +223,8 @@ fn mount_and_write(case: &Case, pair: &Pair) -> Result<(), String> {
     our_check_is_clean(&pair.ours)
 }
 
-/// Whether this kernel can mount images of the case quickly: blocks of at most a page (4 KiB), no
-/// MMP, which delays a mount, no `test_fs`, and at most 1 TiB.
+/// Whether this kernel can mount images of the case quickly. They must have blocks of at most a
+/// page (4 KiB), no MMP (which delays a mount), no `test_fs`, and at most 1 TiB.
 fn is_mountable(case: &Case, pair: &Pair) -> bool {
     let mut block_size = [0; 4];
     let device = FileDevice::open_read_only(&pair.ours).unwrap();
@@ -332,7 +332,7 @@ fn random_groups(rng: &mut ChaCha8Rng, features: &[&str], block: &str, has_small
         line += &format!(" -C {}", (block_size << rng.random_range(1..6)).max(2048));
     }
     // With clusters, meta_bg and `-G 1`, mke2fs counts a shared cluster more than once when it
-    // chooses the journal's position. So such sets get no -G at all.
+    // chooses the journal's position. So sets with bigalloc and meta_bg get no -G.
     let counts_twice = is_cluster && features.contains(&META_BG);
     let is_flex = features.iter().all(|feature| *feature != "^flex_bg");
     if is_flex && !counts_twice && rng.random_bool(0.3) {

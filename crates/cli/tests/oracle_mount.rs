@@ -296,8 +296,8 @@ fn a_remount_finds_a_path_with_blanks() {
     place.wait_for_end();
 }
 
-/// The log used to repeat every second that work in the background failed, after damage had made
-/// the file system read-only. Now each of the two background threads logs it at most once.
+/// After damage had made the file system read-only, the log used to repeat every second that work
+/// in the background failed. Now each of the two background threads logs its failure at most once.
 #[test]
 fn what_stays_wrong_is_logged_once() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -366,8 +366,8 @@ fn a_signal_logs_the_rates() {
     place.wait_for_end();
 }
 
-/// A line in fstab and a link to the program are enough for mount(8). An overlay puts the link into
-/// the machine's /usr/sbin for this test alone.
+/// A line in fstab and a link to the program are enough for mount(8). For this test alone, an
+/// overlayfs mount in a namespace of its own adds the link to /usr/sbin.
 #[test]
 fn a_line_of_fstab_mounts_it() {
     if !can_mount() || !require(&["unshare"]) {
@@ -427,8 +427,8 @@ fn fill(directory: &Path) -> i32 {
     panic!("a thousand files fit");
 }
 
-/// The image is sparse, and the file system that stores it is full. A writer gets an error, the
-/// mount can be unmounted, and what was synced before is still there.
+/// The image is sparse, and the file system that stores it becomes full. A writer gets an error,
+/// the mount can be unmounted, and what was synced before is still there.
 #[test]
 fn a_full_host_is_an_error_and_no_hang() {
     if !can_mount() {

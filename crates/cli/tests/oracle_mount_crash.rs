@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
-/// Writing threads, each with its own files.
+/// The number of threads that write, each to its own files.
 const WRITERS: usize = 3;
 
 /// A foreground server that can be killed.
@@ -201,8 +201,8 @@ fn copies_of_one_server(rng: &mut ChaCha8Rng) {
         thread::sleep(Duration::from_millis(rng.random_range(20..200)));
         let promised = facts.lock().unwrap().clone();
         let copy = folder.path().join("copy");
-        // Start no process meanwhile: closing its copies of the writers' files would send requests
-        // to the stopped server.
+        // While the server is stopped, start no process: when that process closed its copies of the
+        // writers' files, the kernel would send requests to the stopped server.
         rustix::process::kill_process(process, Signal::STOP).unwrap();
         // The server's threads keep running until one of them has taken the signal.
         assert!(rustix::process::waitpid(Some(process), WaitOptions::UNTRACED).unwrap().is_some());

@@ -90,7 +90,7 @@ fn preening_mends_what_is_safe_and_stops_at_the_rest() {
     assert!(!folder.path().join("image.undo").exists());
     e2fsck_clean(&image);
     assert_eq!(code(&["check", "-p", "-f", name]), 0);
-    // What to do with an unreachable directory is not for -p to decide.
+    // `-p` does not decide what to do with an unreachable directory.
     debugfs(&image, "unlink /a");
     let stopped = blockyard(&["check", "-p", "-f", name]);
     assert_eq!(stopped.status.code(), Some(4));
@@ -197,7 +197,7 @@ fn files_are_salvaged_from_an_image_that_was_cut_short() {
     assert_eq!(code(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]), 0);
     assert!(std::fs::read(there.join("kept")).unwrap() == std::fs::read(&content).unwrap());
     assert!(std::fs::read(&image).unwrap() == before, "salvage wrote to the image");
-    // A file that is already there is not replaced.
+    // A folder that is not empty is refused, so no file in it is replaced.
     std::fs::write(there.join("kept"), "mine").unwrap();
     let refused = blockyard(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(8));
@@ -309,8 +309,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         orphans: false,
     }
     .make_dirty();
-    // Two damages. Directory `a` loses its name, until the replay or a repair gives it one again.
-    // Inode 33 loses its extent header, which -p does not repair. debugfs gets the inode's number,
+    // Two damages. Directory `a` loses its name, until the replay or a repair names it again. Inode
+    // 33 loses its extent header, which -p does not repair. debugfs gets the inode's number,
     // because it may not find the inode's name in a half-written root directory.
     debugfs(&image, "unlink /a");
     debugfs(&image, "set_inode_field <33> block[0] 0");
@@ -483,8 +483,8 @@ fn a_salvage_names_the_files_that_a_cut_image_left_zeroes_of() {
     }
 }
 
-/// A repair that loses nothing leaves the copy complete (exit code 0). One that cuts a file does
-/// not (exit code 1), even if every file that is left can be copied.
+/// `salvage` copies what a repair would leave. If that repair loses nothing, the exit code is 0. If
+/// it cuts a file, the exit code is 1, even if every file that is left can be copied.
 #[test]
 fn a_salvage_says_whether_the_repair_lost_something() {
     if !require(&["mke2fs", "debugfs"]) {

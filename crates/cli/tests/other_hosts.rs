@@ -83,7 +83,7 @@ fn a_mounted_file_system_is_not_written() {
             for sequence in 100.. {
                 set_sequence(&image, sequence);
                 std::thread::sleep(Duration::from_millis(100));
-                // Relaxed: nothing but the flag is shared.
+                // Relaxed: no other access is ordered by the flag.
                 if done.load(Ordering::Relaxed) {
                     break;
                 }

@@ -46,14 +46,14 @@ fn fails(arguments: &[&str], code: i32) -> String {
     errors
 }
 
-/// A partition: number, type, first sector, sectors.
+/// A partition: number, type, first sector, number of sectors.
 type Part<T> = (u32, T, u64, u64);
 
 fn low(value: u64) -> [u8; 4] {
     u32::try_from(value).unwrap().to_le_bytes()
 }
 
-/// A boot sector with some of its four entries set: index, type, first sector, sectors.
+/// A boot sector with some of its four entries set: index, type, first sector, number of sectors.
 fn boot_sector(entries: &[(usize, u8, u64, u64)]) -> [u8; 512] {
     let mut sector = [0; 512];
     for (index, kind, first, sectors) in entries {

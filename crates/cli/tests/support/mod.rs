@@ -16,7 +16,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The arguments of a small run with two workers and a few operations, and `more`.
+/// The arguments of a small run with two workers and a few operations, followed by `more`.
 pub(crate) fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let run = words("lab run fallocate2 --memory 256M --workers 2 --ops 40 --policy yard");
     [run.as_slice(), more].concat()
