@@ -4,8 +4,8 @@
 //! The author of a policy calls [`keeps_to_all`] in a test. Each of its checks is also a function
 //! of its own, which panics when the property does not hold. Two of them,
 //! [`clusters_have_one_owner_and_no_space_is_true`] and [`the_same_requests_get_the_same_answers`],
-//! try random sequences of operations. Their panic message has the policy and a failing sequence,
-//! shortened.
+//! try random sequences of operations. When they panic, the message gives the policy and a
+//! shortened sequence that fails.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::as_conversions, clippy::panic, reason = "support for tests")]

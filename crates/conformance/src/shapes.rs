@@ -25,8 +25,8 @@ pub(crate) struct Shape {
     stripe: u32,
 }
 
-/// 1 KiB blocks with flex groups of 4; 4 KiB blocks without flex groups but with a stripe; clusters
-/// of 16 blocks with enough groups for searches that use the group indexes.
+/// In this order: 1 KiB blocks with flex groups of 4; 4 KiB blocks without flex groups but with a
+/// stripe; clusters of 16 blocks with enough groups for searches that use the group indexes.
 pub(crate) const SHAPES: [Shape; 3] = [
     Shape {
         block_bits: 10,

@@ -1,4 +1,4 @@
-//! Checks of the properties that need only one thread.
+//! The checks that need only one thread.
 
 use blockyard_alloc::{AllocConfig, AllocError, Allocator, BlockRequest, InodeAlloc, Policy, RequestFlags};
 use blockyard_disk::{GroupNr, InodeNr, LogicalBlock};
@@ -117,8 +117,8 @@ pub fn the_same_requests_get_the_same_answers(policy: Policy) {
     result.unwrap_or_else(|failure| panic!("{policy}: {failure}"));
 }
 
-/// Ordinary requests stop at both reserves: that of root and that of the file system. Root's
-/// requests stop at the file system's reserve. Requests with `USE_RESERVED` can take every cluster.
+/// Ordinary requests leave two reserves free: root's and the file system's. Root's requests leave
+/// only the file system's reserve free. Requests with `USE_RESERVED` can take every cluster.
 ///
 /// # Panics
 /// When the property does not hold.
@@ -148,9 +148,9 @@ pub fn reserves_are_kept(policy: Policy) {
     }
 }
 
-/// When only one cluster is free, a request for data, metadata or directory blocks finds it, near
-/// or far, and a second request gets "no space". Each request is for eight clusters of an inode in
-/// group 0, without a goal.
+/// When only one cluster is free, a request for data, metadata or directory blocks finds it, in the
+/// first, the last or another group. A second request gets "no space". Each request is for eight
+/// clusters of an inode in group 0, without a goal.
 ///
 /// # Panics
 /// When the property does not hold.

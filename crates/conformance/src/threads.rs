@@ -142,7 +142,8 @@ impl Arena<'_> {
         self.allocator.free_with(first, blocks.raw(), context, write).unwrap();
     }
 
-    /// Commits the running transaction. Only now are the marks of the clusters it freed cleared.
+    /// Clears the marks of the clusters that the running transaction freed, then commits the
+    /// transaction.
     fn commit(&self) {
         let mut txn = self.txn.write().unwrap();
         let committed = *txn;

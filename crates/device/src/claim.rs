@@ -2,9 +2,9 @@
 //! device.
 //!
 //! The whole process shares one list of the devices in use. A pointer to a device, or a wrapper
-//! that writes to it (such as a recorder), counts as that device ([`BlockDevice::identity`]). The
-//! lock of a [`FileDevice`](crate::FileDevice) keeps other processes away. Every writer takes the
-//! lock; a reader takes it only on request.
+//! that writes to it (such as a recorder), counts as that device ([`BlockDevice::identity`]).
+//! Between processes, the lock of a [`FileDevice`](crate::FileDevice) does what the list does.
+//! Every writer takes the lock; a reader takes it only on request.
 //!
 //! A second list has the files that this process has locked ([`FileClaim`]). Copies of one open
 //! file share its `flock`, so the lock alone would not keep two writers of one process apart.
@@ -73,7 +73,8 @@ impl FileId {
     }
 }
 
-/// The right to lock a file on behalf of one device. Taken before the lock, and released with it.
+/// The right to lock a file on behalf of one device. It is taken before the lock, and released
+/// together with the lock.
 #[derive(Debug)]
 pub(crate) struct FileClaim(FileId);
 
@@ -162,10 +163,11 @@ impl Claim {
         }
     }
 
-    /// Claims the device for reading, with nobody writing meanwhile.
+    /// Claims the device for reading. While the claim exists, the device cannot be claimed for
+    /// writing.
     ///
     /// # Errors
-    /// [`DeviceError::Busy`] when somebody writes to it.
+    /// [`DeviceError::Busy`] when the device is claimed for writing.
     pub fn read(device: &Arc<dyn BlockDevice>) -> Result<Self> {
         match add_reader(&mut USED.lock(), device.identity()) {
             Err(_) => Err(DeviceError::Busy("this process has it open for writing")),

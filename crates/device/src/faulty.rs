@@ -36,8 +36,8 @@ pub enum When {
     Touching(u64),
 }
 
-/// What happens before the operation returns its error. A flush is carried out only under
-/// [`Self::Everything`], and a discard never.
+/// What happens before the operation returns its error. A flush that is struck is carried out only
+/// under [`Self::Everything`]; a discard that is struck is never carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing is transferred.
@@ -66,7 +66,7 @@ pub struct OperationCounts {
     pub reads: u64,
     /// Writes, durable ones included.
     pub writes: u64,
-    /// Ranges to make zero.
+    /// Requests to zero a range.
     pub zeroes: u64,
     /// Discards.
     pub discards: u64,

@@ -2,8 +2,8 @@
 //! punching, advisory lock.
 //!
 //! - A writer holds an exclusive `flock` while it lives, so no two of our writers use a file at
-//!   once. Copies of one open file share its lock, so whoever takes the lock first takes a
-//!   [`FileClaim`].
+//!   once. Copies of one open file share its lock, so every device takes a [`FileClaim`] before the
+//!   lock.
 //! - A writer that opens a block device by its path also asks the kernel for exclusive use, which
 //!   fails while the device is mounted.
 //! - A file that backs a loop device is not opened for writing. The kernel caches what it has read
@@ -24,7 +24,7 @@ use crate::claim::FileClaim;
 use crate::clone_range::clone_range;
 use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_use};
 
-/// How many bytes are read, written as zeroes, or gathered for a write at a time.
+/// The most bytes that are read, written as zeroes, or gathered for a write at a time.
 const CHUNK: usize = 1 << 20;
 /// The most parts of one `pwritev`.
 const PARTS_MAX: usize = 1024;
@@ -115,7 +115,7 @@ impl FileDevice {
     /// exclusive lock.
     ///
     /// The content is dropped only once the lock is held. A block device keeps its content, and
-    /// must have `size` bytes; if it has more, only the first `size` are used.
+    /// must have at least `size` bytes; only the first `size` are used.
     ///
     /// # Errors
     /// [`DeviceError::Open`]; [`DeviceError::OutOfRange`] for a block device that is too small.
@@ -173,8 +173,8 @@ impl FileDevice {
         Ok(self)
     }
 
-    /// The part that begins at byte `offset`: to the end of the partition that begins there,
-    /// otherwise to the end of the file. Offset 0 is the whole device.
+    /// The part that begins at byte `offset`. It reaches to the end of the partition that begins
+    /// there, or, if none does, to the end of the file. Offset 0 is the whole device.
     ///
     /// # Errors
     /// As [`FileDevice::window`]; errors of reading the partition table.
@@ -388,8 +388,8 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// Works if the device is a file beside `file` in a file system that can share blocks, and the
-    /// range consists of whole blocks.
+    /// Works only if the device is a file in the same file system as `file`, that file system can
+    /// share blocks, and the range consists of whole blocks.
     fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
         self.check_writable("share", offset, length)?;
         // To the ioctl, a length of 0 means everything up to the end of the file.
@@ -434,7 +434,7 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// Gathers ascending small writes into large ones.
+/// Gathers small writes that follow one another into large ones.
 pub(crate) struct Gather<'a> {
     target: &'a FileDevice,
     start: u64,
@@ -490,10 +490,10 @@ fn refuse_attached(path: &Path) -> io::Result<()> {
 }
 
 /// Refuses what [`refuse_attached`] refuses, and a block device for which the list of mounts shows
-/// a writable mount. The caller may have opened the device without asking for exclusive use.
+/// a writable mount: the caller may have opened the device without asking for exclusive use.
 fn refuse_in_use(path: &Path) -> io::Result<()> {
     refuse_attached(path)?;
-    // If no mount point is known, it may be the caller who uses the device, having opened it
+    // Without a known mount point, the user of the device may be the caller, who may have opened it
     // exclusively.
     match in_use::kernel_mount(path).and_then(|mount| mount.place) {
         Some(place) => Err(busy(format!("is mounted at {place}; unmount it first"))),
@@ -563,8 +563,8 @@ mod tests {
         assert_eq!((device.path(), device.size(), device.is_read_only()), (path.as_path(), 4096, false));
     }
 
-    /// For the kernel, copies of one open file share its lock: taking it again succeeds, and the
-    /// first copy to release it releases it for all. Our devices exclude each other all the same.
+    /// For the kernel, copies of one open file share its lock: a second lock succeeds, and the
+    /// first unlock releases the lock for all copies. Our devices exclude each other all the same.
     #[test]
     fn copies_of_one_open_file_are_one_file() {
         let directory = tempfile::tempdir().unwrap();
@@ -608,8 +608,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let device = FileDevice::create(&folder.path().join("image"), 1 << 20).unwrap();
         device.write_at(0, &[1; 8192]).unwrap();
-        // Partial blocks, more than the file has, and a length of 0, which to the ioctl means the
-        // whole file.
+        // Partial blocks, more than the file has, and a length of 0, which to the ioctl means
+        // everything up to the end of the file.
         for (offset, length, from) in [(512, 4096, 0), (0, 4097, 0), (0, 4096, 1), (0, 1 << 19, 0), (0, 0, 0)]
         {
             assert!(

@@ -95,9 +95,9 @@ impl ImagePath {
         self.narrow(FileDevice::open(&self.file)?)
     }
 
-    /// Creates or empties the image, so that it is a hole of `size` bytes, and takes the exclusive
-    /// lock. In a file, what precedes the image stays; everything from the image's first byte on is
-    /// lost. A block device keeps all its content and its size, which must be sufficient.
+    /// Creates the image, and takes the exclusive lock. In a file, the image becomes a hole of
+    /// `size` bytes: everything from its first byte on is lost, and what precedes it stays. A block
+    /// device keeps its content, and must be large enough for the image.
     ///
     /// # Errors
     /// As [`FileDevice::create`].

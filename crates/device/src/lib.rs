@@ -2,7 +2,8 @@
 //! implementations.
 //!
 //! Offsets and lengths are bytes. Devices are shared (`&self`) between threads. Two operations on
-//! disjoint ranges never disturb each other. A read sees every write that returned before it began.
+//! disjoint ranges never disturb each other. A read sees every write that returned before the read
+//! began.
 //!
 //! | kind | what for |
 //! |---|---|
@@ -114,9 +115,10 @@ pub type Result<T> = std::result::Result<T, DeviceError>;
 /// A device of bytes with a volatile write cache: written data is durable only after a
 /// [`flush`](Self::flush), or if written by [`write_durable_at`](Self::write_durable_at).
 ///
-/// A device that passes operations on to one below also passes on [`identity`](Self::identity), so
+/// A device that passes writes on to a device below also passes on [`identity`](Self::identity), so
 /// that only one of the two is opened for writing. It should pass on the other provided methods,
-/// too: their defaults write each part on its own, flush everything, and never share.
+/// too: by default, each part of a vectored write is a write of its own, a durable write is
+/// followed by a flush, and nothing is shared.
 pub trait BlockDevice: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;

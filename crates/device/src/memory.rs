@@ -75,9 +75,9 @@ impl MemoryDevice {
     /// Writes the content to a new or existing file, with holes where this device has them, and
     /// flushes the file, but not its directory. A file system on the device must be closed first.
     ///
-    /// An existing file is replaced once the new content is durable beside it, so that an error
-    /// leaves it as it was. A block device is written in place, and keeps its old content where
-    /// this device has holes.
+    /// To replace an existing file, the new content is first made durable in another file beside
+    /// it. So an error leaves the existing file as it was. A block device is written in place, and
+    /// keeps its old content where this device has holes.
     ///
     /// # Errors
     /// [`DeviceError::Open`] and

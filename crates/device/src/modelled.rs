@@ -1,22 +1,23 @@
 //! Devices with modelled times: a model computes when each request ends, by a clock of its own. No
 //! thread sleeps.
 //!
-//! The content is that of the device below, which changes at once. The time of a request follows
-//! from the request, from earlier ones, and from the time that [`Modelled::pass`] added. So the
-//! same calls give the same times on every machine. The caller of a read or a durable write waits
-//! until the request has ended. Other writes and discards go into a queue, as into a drive's cache;
-//! their caller waits only while the queue is full. The model may serve the queue in another order.
-//! A flush waits for everything in the queue.
+//! Content is read from and written to the device below at once. The time of a request follows from
+//! the request, from earlier ones, and from the time that [`Modelled::pass`] added. So the same
+//! calls give the same times on every machine.
+//!
+//! The caller of a read or a durable write waits until the request has ended. Other writes and
+//! discards go into a queue, as into a drive's cache; their caller waits only while the queue is
+//! full. The model may serve the queue in another order. A flush waits for everything in the queue.
 //!
 //! | model | what it models |
 //! |---|---|
-//! | `hdd` | zones, a seek curve, rotation, read-ahead into a buffer, a command queue, an elevator before it |
+//! | `hdd` | zones, a seek curve, rotation, read-ahead into a buffer, a command queue, an elevator before the queue |
 //! | `ssd` | flash units that work in parallel and share a link, read and program times, a write buffer |
-//! | `ftl` | as `ssd`, behind a page map with greedy collection, over-provisioning and trim: write amplification, wear; at most 2^29 pages and 2^24 blocks |
+//! | `ftl` | as `ssd`, with a page map (greedy collection, over-provisioning, trim), so it shows write amplification and wear; at most 2^29 pages and 2^24 blocks |
 //! | `latency` | a fixed time and depth: disks at the other end of a network |
 //!
-//! Their parameters are data (`crates/device/models/`, with their sources). They are models: the
-//! figures are not any vendor's.
+//! The parameters are data (`crates/device/models/`, with their sources). The figures of a model
+//! are not any vendor's.
 
 mod driver;
 mod flash;
@@ -70,7 +71,7 @@ pub struct ModelCounts {
     pub positionings: u64,
     /// Reads served from the read-ahead buffer, and discards; `hdd` only.
     pub buffer_hits: u64,
-    /// Pages that the host wrote; `ftl` only, as all fields below.
+    /// Pages that the host wrote; `ftl` only, like the fields below.
     pub host_pages: u64,
     /// Pages programmed, by block of the flash.
     pub programs: Vec<u64>,

@@ -92,8 +92,8 @@ impl PageStore {
         Self { shards: (0..SHARDS).map(|_| RwLock::new(rank::DEVICE, Shard::default())).collect() }
     }
 
-    /// Copies what is present into `buf`. The returned ranges of `buf` (merged) belong to absent
-    /// pages and keep their old content.
+    /// Copies what is present into `buf`. Returns the ranges of `buf` (merged) that belong to
+    /// absent pages; they keep their old content.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Vec<Range<usize>> {
         let mut holes: Vec<Range<usize>> = Vec::new();
         for (stripe, bytes) in stripes_of(offset, u64_from_usize(buf.len())) {

@@ -43,10 +43,11 @@ pub struct PartitionTable {
 }
 
 impl PartitionTable {
-    /// Reads the table of a disk, as Linux does: a GPT if the boot sector points to one and one of
-    /// its two headers is intact, else the entries of the boot sector. `sector_bytes` is the sector
-    /// size. If that is not known, 512 is tried, and for a GPT also 4096. `Ok(None)` if there is no
-    /// table.
+    /// Reads the table of a disk: a GPT if the boot sector points to one and one of its two headers
+    /// is intact, else the entries of the boot sector. `Ok(None)` if there is no table.
+    ///
+    /// `sector_bytes` is the sector size. If it is not known, 512 is tried, and for a GPT also
+    /// 4096.
     ///
     /// # Errors
     /// Those of reading the device.

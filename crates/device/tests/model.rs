@@ -326,7 +326,7 @@ fn a_file_is_replaced_as_a_whole_or_stays_as_it_was() {
     let device = MemoryDevice::from_bytes(&[7; 10_000]);
     assert!(matches!(device.save(&old), Err(DeviceError::Open { .. })), "in use");
     drop(held);
-    // Whoever has the old file open keeps its content: nothing is written over it.
+    // Whoever has the old file open still reads its old content.
     let mut reader = std::fs::File::open(&old).unwrap();
     std::os::unix::fs::symlink(&old, directory.path().join("link")).unwrap();
     device.save(&directory.path().join("link")).unwrap();

@@ -43,8 +43,8 @@ fn is_near(value: f64, wanted: f64) -> bool {
     (value / wanted - 1.0).abs() <= 0.15
 }
 
-/// The disk serves 79 random reads a second if they come one at a time, and 150 to 200 with 32 in
-/// its queue.
+/// The disk serves about 79 random reads a second if they come one at a time, and 150 to 200 with
+/// 32 in its queue.
 #[test]
 fn random_reads_of_the_disk_come_out() {
     let requests = random_reads(DISK, 4000, KIB4);
@@ -137,8 +137,8 @@ fn queues_obey_their_laws() {
     }
 }
 
-/// The elevator and the queue prefer requests that are on the arm's way, but no request waits for
-/// ever.
+/// The elevator and the queue prefer requests that are on the arm's way, but even a request far
+/// away ends within 0.7 seconds.
 #[test]
 fn nobody_starves() {
     // One request is far away. All others are close together, and always fill the queue.
@@ -167,8 +167,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// The content is that of a device without a model. Figures and times repeat. The recorded
-    /// trace is what was requested. Played again on the same model, it gives the same numbers of
-    /// requests and bytes.
+    /// trace is what was requested. If the trace is played on the same model, the numbers of
+    /// requests and bytes are the same.
     #[test]
     fn content_is_the_devices_and_times_repeat(operations in prop::collection::vec(operation(), 1..60)) {
         for (name, _) in MODELS {

@@ -84,9 +84,14 @@ impl Driver {
         self.submit(request, usize::MAX)
     }
 
-    /// Handles a caller's request. For a read, waits until it has ended; for a durable write, until
-    /// it is durable; for a flush, until all earlier requests have ended and are durable. Other
-    /// requests wait only until the model has room for them.
+    /// Handles a caller's request:
+    ///
+    /// - a read: submits it, and waits until it has ended;
+    /// - a durable write: submits it, and waits until it is durable;
+    /// - another write or a discard: submits it;
+    /// - a flush: waits until all earlier requests have ended and are durable.
+    ///
+    /// A request is submitted once the model has room for it.
     pub fn carry_out(&mut self, request: &Request) {
         match request.kind {
             RequestKind::Read => {

@@ -2,10 +2,14 @@
 //! `ftl`, where the page map decides which unit holds a page.
 //!
 //! A read looks up its pages and reads each from the unit that holds it. Then the data crosses the
-//! link. The data of a write first crosses the link into the write buffer, where the write ends for
-//! the host, and is programmed from there. If the buffer is full, a write waits until a page has
-//! been programmed. The link serves requests in the order in which they are ready for it; a unit
-//! does its work in the order in which it was given.
+//! link.
+//!
+//! The data of a write first crosses the link into the write buffer. There the write ends for the
+//! host, and the pages are programmed from the buffer. If the buffer is full, a write waits until a
+//! page has been programmed.
+//!
+//! The link serves requests in the order in which they are ready for it. A unit carries out its
+//! operations in the order in which it gets them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +19,7 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u64};
 use super::ftl::{FlashOperation, Ftl, FtlShape};
 use super::{Model, ModelCounts, Request, RequestKind, filled, transfer};
 
-/// Parameters of the models.
+/// Parameters of the models `ssd` and `ftl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
     /// Units that work in parallel.
@@ -46,7 +50,8 @@ pub(super) struct Flash {
     link_free: Duration,
     ready: BTreeSet<Ready>,
     requests: std::collections::BTreeMap<u64, Request>,
-    /// When each page in the write buffer will be programmed. The number distinguishes equal times.
+    /// When each page in the write buffer will have been programmed. The number distinguishes equal
+    /// times.
     programming: BTreeSet<(Duration, u64)>,
     pages_programmed: u64,
     durable: Duration,
@@ -106,7 +111,7 @@ impl Flash {
     }
 
     /// Programs the pages of a write that reaches the buffer at `now`. Returns the time at which
-    /// all its pages have found room there.
+    /// all its pages have found room in the buffer.
     fn program(&mut self, request: &Request, now: Duration) -> Duration {
         let mut taken = now;
         for logical in self.pages(request) {
@@ -136,8 +141,9 @@ impl Flash {
     }
 
     /// Occupies the units for an operation of the map. A copy reads and programs. A block spans all
-    /// units, so all of them erase. Returns the end of the operation. For a copy it returns `now`:
-    /// the next operation waits for a copy only at units that both use.
+    /// units, so all of them erase. Returns the time at which the next operation may begin: after a
+    /// copy `now`, otherwise the end of this operation. The next operation waits for a copy only at
+    /// units that both use.
     fn operate(&mut self, operation: FlashOperation, now: Duration) -> Duration {
         let [read, program, erase] = self.parameters.times;
         let unit = |page: u32| u64_from_u32(page) % self.parameters.units;

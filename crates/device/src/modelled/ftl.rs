@@ -1,12 +1,15 @@
 //! The flash translation layer: pages are programmed once, one after the other, and erased by the
 //! block.
 //!
-//! A write goes to the next page of the open block; the page that held the data before becomes
-//! garbage. When the open block is full, the least erased free block is opened. If it was the last
-//! free one (the reserve), the full block with the fewest pages in use is emptied: these pages are
-//! copied into the block just opened, and the emptied block is erased (greedy collection; among
-//! equals the least erased block first). Invariants: a logical page is mapped to at most one
-//! physical page, which it owns; the pages in use of a block are those that are owned.
+//! A write goes to the next page of the open block. The page that held the data before becomes
+//! garbage. When the open block is full, the least erased free block is opened.
+//!
+//! If that was the last free block (the reserve), a full block is emptied (greedy collection): the
+//! one with the fewest pages in use, and among equals the least erased one. The pages in use are
+//! copied into the block just opened, and the emptied block is erased.
+//!
+//! A logical page is mapped to at most one physical page, which it owns. The physical pages that
+//! are owned are those in use.
 
 use std::collections::BTreeSet;
 
@@ -198,7 +201,7 @@ impl Ftl {
     }
 
     /// Empties the full block with the fewest pages in use: copies these pages into the open block,
-    /// and erases the full one.
+    /// and erases the emptied block.
     fn collect(&mut self, each: &mut dyn FnMut(FlashOperation)) {
         let (used, erases, block) =
             self.full.pop_first().expect("blocks that are neither open nor free are full");

@@ -1,7 +1,7 @@
 //! A disk with an arm: seek, rotation, transfer, and read-ahead into a buffer. Of the commands in
 //! its queue, the drive serves the one that it can end soonest (not counting the transfer between
-//! drive and host), unless one has waited too long. Before the queue is the host's elevator, which
-//! moves upwards through the waiting requests and starts again at the lowest.
+//! drive and host), unless another has waited too long. Before the queue is the host's elevator,
+//! which moves upwards through the waiting requests and starts again at the lowest.
 //!
 //! The seek curve is `a + b·√d + c·d` for a distance `d` as a share of the stroke (`a` is the
 //! shortest seek). b and c follow from the average over random positions and the full stroke. The
@@ -256,7 +256,7 @@ impl Hdd {
     }
 }
 
-/// How a request is served, with the time at which the head has passed its end.
+/// How a request is served. The time is when the head has passed the end of the request.
 #[derive(Clone, Copy, Debug)]
 enum Serving {
     Buffer,

@@ -26,8 +26,8 @@ const SECTOR: u64 = 512;
 pub struct CrashPlan {
     /// Seed of every random choice.
     pub seed: u64,
-    /// A cut with at most this many optional writes is tried with all subsets of them. More than 20
-    /// counts as 20.
+    /// A cut with at most this many optional writes is tried with all subsets of them, each in the
+    /// order of issue. More than 20 counts as 20.
     pub subsets_max: usize,
     /// A cut with more optional writes is tried with this many random subsets in random order. For
     /// each optional write it is also tried with this write alone, and with all but this write.
@@ -250,8 +250,9 @@ impl Cut {
         CrashState { point: self.point, base: self.base, steps }
     }
 
-    /// Moves each mandatory step behind the steps that were issued before it and overlap it. They
-    /// cannot arrive later: its content was on the device when it completed.
+    /// Moves each mandatory step behind the steps that were issued before it and overlap it. Those
+    /// steps cannot arrive later than the mandatory one, whose content was on the device when it
+    /// completed.
     fn settle_mandatory(&self, steps: &mut [Step], events: &[Event]) {
         for &event in &self.mandatory {
             let is_older = |step: &Step| step.event < event && overlap(&events[step.event], &events[event]);
