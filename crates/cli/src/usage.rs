@@ -38,7 +38,7 @@ pub(crate) fn end_helper(error: &clap::Error, code: u8) -> ExitCode {
 
 /// Prints the requested help or version.
 fn show(requested: &clap::Error) -> ExitCode {
-    // An error is ignored: if the reader has closed the pipe, it wants no more.
+    // A failure is ignored: usually the reader has closed the pipe.
     let _ = requested.print();
     ExitCode::SUCCESS
 }

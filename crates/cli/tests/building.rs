@@ -257,7 +257,8 @@ fn attributes_that_are_left_out_are_told() {
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 
-/// Times that the image cannot hold are moved into its range. Once, the move was not reported.
+/// Times that the image cannot hold are moved into the range that it can hold. Once, the move was
+/// not reported.
 #[test]
 fn times_that_are_moved_are_told() {
     let folder = tree();

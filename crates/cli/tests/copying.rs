@@ -43,7 +43,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// An image made by blockyard, in a folder.
+/// Makes an image in a folder. Returns its path.
 fn image(folder: &Path, size: &str) -> String {
     let path = folder.join("image");
     done(&["mkfs", "-q", "-F", "-b", "1024", "--seed", "7", "--time", "1700000000", text(&path), size]);
@@ -67,7 +67,8 @@ fn small_tree(at: &Path) {
     old.set_modified(std::time::UNIX_EPOCH + Duration::from_nanos(1_600_000_000_000_000_005)).unwrap();
 }
 
-/// The bytes of an image that the tree was copied into.
+/// Copies the tree into an image, and returns the bytes of the image. The time comes from
+/// SOURCE_DATE_EPOCH if `variable` is given, otherwise from `--time`.
 fn filled(folder: &Path, tree: &Path, variable: Option<&str>) -> Vec<u8> {
     let image = image(folder, "16M");
     let content = format!("{}/.", tree.display());
@@ -183,7 +184,7 @@ fn operands_are_followed_as_cp_does() {
     shell("pipe /through");
     assert!(writer.unwrap().wait().unwrap().success());
     assert_eq!(done(&["cat", &image, "/through"]), "through\n");
-    // The same rules apply in the other direction.
+    // The same rules apply to `get`.
     let to = path("to");
     std::fs::create_dir(&to).unwrap();
     done(&["put", &image, text(&path("file")), "/file"]);
@@ -265,8 +266,8 @@ fn set_id_bits_go_when_the_owner_cannot_be_given() {
     assert_eq!((kept.uid(), kept.mode() & 0o7777), (65534, 0o6755));
 }
 
-/// `get` may copy several files to one name, and several names of one file. Each name then has the
-/// whole content of one file.
+/// In one `get`, two source files may have the same name in the destination, and two source names
+/// may be hard links to one file. Each copy has the whole content of one file.
 #[test]
 fn files_that_meet_at_one_name_are_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -306,8 +307,8 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// An attribute may be too large for the host's file system. Its file is copied all the same, and
-/// the failure is reported.
+/// An attribute of a file may be too large for the host's file system. The file is copied all the
+/// same, and the failure is reported.
 #[test]
 fn an_attribute_that_the_host_has_no_room_for_costs_no_file() {
     if !require(&["root", "mke2fs", "mount"]) {
@@ -530,8 +531,8 @@ fn an_empty_lost_and_found_stays() {
     assert!(to.join("lost+found/#12").exists());
 }
 
-/// `put` copies flags that chattr set; once it did not. `get` sets flags that prevent changes only
-/// on request.
+/// `put` copies flags that chattr set; once it did not. Only on request does `get` set the flags
+/// that prevent changes (immutable, append-only).
 #[test]
 fn flags_are_carried() {
     if !require(&["root", "mount", "mke2fs", "chattr", "lsattr", "e2fsck"]) {

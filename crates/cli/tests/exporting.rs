@@ -140,8 +140,8 @@ fn devices_and_pipes_are_written_and_links_are_followed() {
             done(at, &to(name));
             assert!(kind("null").is_char_device() && kind("to-null").is_symlink(), "{options:?} {name}");
         }
-        // `cat` writes into a file. If it wrote into a pipe that nobody reads yet, it and blockyard
-        // would wait forever.
+        // The output of `cat` goes to a file. A pipe that nobody reads yet could fill, and then
+        // `cat` and blockyard would wait forever.
         let read = fs::File::create(at.join("read")).unwrap();
         let mut reader = Command::new("cat").arg("fifo").current_dir(at).stdout(read).spawn().unwrap();
         done(at, &to("fifo"));

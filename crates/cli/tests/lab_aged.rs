@@ -32,7 +32,8 @@ fn aged_images_stand_beside_fresh_ones() {
     }
 }
 
-/// Virtual time, and with it e1-patches, once refused `--aged`, because it used no image.
+/// Virtual time, and with it e1-patches, once refused `--aged`, because runs in virtual time used
+/// no image.
 #[test]
 fn virtual_time_has_aged_file_systems_too() {
     let rows = |line: &[&str]| -> Vec<serde_json::Value> {

@@ -195,7 +195,7 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
-/// Names that are not UTF-8 are accepted. The report shows them so that the command can be typed
+/// Names that are not UTF-8 are accepted. The report quotes them, so that the command can be typed
 /// again.
 #[test]
 fn folders_and_images_may_have_any_name() {

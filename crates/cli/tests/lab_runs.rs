@@ -55,7 +55,8 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     }
     assert!(Command::new("kill").args(["-KILL", &child.id().to_string()]).status().unwrap().success());
     child.wait().unwrap();
-    // The process that works is a child of the killed one, and ends soon after it, but not at once.
+    // The cells run in a child of the killed process. The child ends soon afterwards, but not at
+    // once.
     std::thread::sleep(Duration::from_millis(500));
     let before = lines(&out, "rows.jsonl");
     assert!((2..12).contains(&before.len()));

@@ -44,7 +44,7 @@ fn kill(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
 }
 
-/// Names of the lab's tracefs instances that have no note in `/run/blockyard` any more.
+/// Names of the lab's tracefs instances that have no file of the same name in `/run/blockyard`.
 fn orphaned_instances() -> Vec<PathBuf> {
     let folder = tempfile::tempdir().unwrap();
     let on =

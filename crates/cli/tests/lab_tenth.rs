@@ -1,4 +1,4 @@
-//! Published experiments at a tenth of their size: the published outcomes hold.
+//! Published experiments at a tenth of their size, compared with published outcomes.
 
 #![allow(clippy::unwrap_used)]
 

@@ -41,7 +41,7 @@ fn a_missing_file_is_made_and_a_known_one_kept() {
     assert_ne!(std::fs::read(&image).unwrap(), before);
 }
 
-/// mkfs refuses such an image without --force, because a repair can restore the superblock from a
+/// mkfs refuses such a target without --force, because a repair can restore the superblock from a
 /// backup.
 #[test]
 fn an_image_with_a_damaged_superblock_is_kept() {

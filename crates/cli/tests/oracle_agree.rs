@@ -23,9 +23,8 @@ fn text(line: &str) -> String {
     String::from_utf8(agree(line).stdout).unwrap()
 }
 
-/// The last line that a comparison of the engine with the kernel prints recommends `--ceiling`,
-/// which compares the kernel with itself. With `--ceiling`, `--json` or `--quiet` the line is
-/// missing.
+/// A comparison of the engine with the kernel ends with a line that recommends `--ceiling`, which
+/// compares the kernel with itself. With `--ceiling`, `--json` or `--quiet` there is no such line.
 #[test]
 fn who_has_no_ceiling_is_told_what_one_is() {
     if !require(&NEEDS) {

@@ -158,7 +158,7 @@ fn paths_that_lead_nowhere_are_named() {
     assert!(blockyard(&["check", "-n", image]).status.success());
 }
 
-/// While one process changes an image, another is refused, and the first completes its work.
+/// While one process changes an image, a second process is refused. The first completes its work.
 #[test]
 fn two_processes_do_not_change_one_image() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ fn done(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with an exit code and one line that contains `what`.
+/// Runs a command that must fail with this exit code and one line that contains `what`.
 fn fails(arguments: &[&str], code: i32, what: &str) {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -240,7 +240,7 @@ fn pick<'a>(rng: &mut ChaCha8Rng, choices: &[&'a str]) -> &'a str {
     choices.choose(rng).expect("a choice")
 }
 
-/// A random set of parameters that makes some sense.
+/// A random set of parameters that mostly suit each other.
 fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     let profile = pick(rng, &["ext2", "ext3", "ext4", "ext4", "ext4", "ext4"]);
     let block = pick(rng, &["", "1024", "2048", "4096", "4096", "8192", "65536"]);
@@ -261,8 +261,8 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     if !block.is_empty() {
         line += &format!(" -b {block}");
     }
-    // A few sets for ext2 and ext3 have these options too, to see both programs refuse -G without
-    // flex_bg.
+    // A few sets for ext2 and ext3 have options for groups, too, to see both programs refuse -G
+    // without flex_bg.
     if profile == "ext4" || rng.random_bool(0.2) {
         line += &random_groups(rng, &features, block, has_small_groups);
     }
@@ -323,7 +323,7 @@ fn random_features(rng: &mut ChaCha8Rng, profile: &str) -> Vec<&'static str> {
     features
 }
 
-/// Clusters, flex groups and group sizes.
+/// Random options for clusters, flex groups and group sizes.
 fn random_groups(rng: &mut ChaCha8Rng, features: &[&str], block: &str, has_small_groups: bool) -> String {
     let mut line = String::new();
     let is_cluster = features.contains(&"bigalloc");
@@ -380,7 +380,8 @@ fn random_extended(rng: &mut ChaCha8Rng, line: &str, features: &[&str], mib: u64
     if chosen.is_empty() { String::new() } else { format!(" -E {}", chosen.join(",")) }
 }
 
-/// Judges cases until both programs have made `wanted` images, and reports all that differ.
+/// Judges cases until both programs have made `wanted` images. Then panics with a list of the cases
+/// that are wrong, if there are any.
 fn judge_all(cases: impl Iterator<Item = Case>, wanted: usize) {
     let directory = tempfile::tempdir().unwrap();
     let pair = Pair::new(directory.path());
@@ -434,9 +435,9 @@ fn random_sets_equal_those_of_mke2fs() {
     judge_all(std::iter::repeat_with(|| random_case(&mut rng, bytes_max)).take(wanted * 4), wanted);
 }
 
-/// mke2fs subtracts each table from the free count of the group that owns it, not of the group in
-/// which it lies. So mke2fs's image has errors. Once it has none, the exceptions in
-/// docs/format-notes.md and in the random sets can go.
+/// mke2fs subtracts each table from the free count of the group that owns the table, not of the
+/// group in which the table lies. So mke2fs's image has errors. When a later mke2fs makes none, the
+/// exceptions in docs/format-notes.md and in the random sets can go.
 #[test]
 fn packed_tables_of_single_groups_are_counted_where_they_lie() {
     if !require(&["mke2fs", "e2fsck"]) {

@@ -148,8 +148,8 @@ fn wrong_usage_is_told_before_anything_is_mounted() {
     assert_eq!(nowhere.status.code(), Some(8));
 }
 
-/// While a file is open, the kernel refuses to unmount. The server then detaches the mount, and
-/// the data written so far is kept all the same.
+/// On SIGTERM, the server unmounts and ends. While a file is open, the kernel refuses to unmount,
+/// and the server detaches the mount instead. The data written so far is kept.
 #[test]
 fn a_signal_ends_it_in_order_also_while_it_is_used() {
     if !can_mount() {

@@ -68,7 +68,8 @@ fn preening_ends_as_that_of_e2fsck() {
             let words = ["--as=4294967296", "timeout", "60", "e2fsck", "-fp", theirs.to_str().unwrap()];
             let their = run("prlimit", &words);
             let verdicts = (e2fsck_bounded(&ours).code, e2fsck_bounded(&theirs).code);
-            // e2fsck adds 4 to 8 if it found errors before it gave up.
+            // If e2fsck found errors before it gave up, it adds their exit code (4) to that of
+            // giving up (8).
             let their_code = their.status.code().map(|code| if code > 8 { 8 } else { code });
             if our.status.code() == their_code && verdicts.0 == verdicts.1 {
                 continue;
@@ -114,8 +115,8 @@ fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     }
 }
 
-/// `check -p` used to call a file system without its primary superblock clean, although it exited
-/// with 8.
+/// `check -p` used to call a file system without its primary superblock clean, although the exit
+/// code was 8.
 #[test]
 fn without_its_superblock_a_file_system_is_not_called_clean() {
     if !require(&["mke2fs"]) {

@@ -175,8 +175,8 @@ fn mapped_blocks(image: &str, path: &str) -> Vec<u64> {
     blocks
 }
 
-/// The same list from debugfs. Blocks of the mapping itself, whose labels have capitals (`ETB0`,
-/// `IND`), are left out.
+/// The same blocks as debugfs lists them. Blocks of the mapping itself, whose labels have capitals
+/// (`ETB0`, `IND`), are left out.
 fn blocks_of_debugfs(image: &str, path: &str) -> Vec<u64> {
     let output = text(&run("debugfs", &["-R", &format!("stat {path}"), image]));
     let (_, list) =

@@ -484,7 +484,7 @@ fn a_salvage_names_the_files_that_a_cut_image_left_zeroes_of() {
 }
 
 /// `salvage` copies what a repair would leave. If that repair loses nothing, the exit code is 0. If
-/// it cuts a file, the exit code is 1, even if every file that is left can be copied.
+/// that repair cuts a file, the exit code is 1, even if every file that is left can be copied.
 #[test]
 fn a_salvage_says_whether_the_repair_lost_something() {
     if !require(&["mke2fs", "debugfs"]) {
@@ -660,8 +660,8 @@ fn a_preening_that_stops_can_be_taken_back_too() {
     debugfs(&image, "unlink /a");
     let (name, undo) = (image.to_str().unwrap(), folder.path().join("undo"));
     let before = std::fs::read(&image).unwrap();
-    // The path of the undo file names no folder, so the folder to sync after the file is created is
-    // the current one.
+    // The path of the undo file names no folder. So the current folder is synced after the file is
+    // created.
     let mut stopping = Command::new(env!("CARGO_BIN_EXE_blockyard"));
     let stopped =
         stopping.current_dir(folder.path()).args(["check", "-fp", "-z", "undo", name]).status().unwrap();

@@ -274,8 +274,8 @@ fn a_partition_is_worked_on_as_an_image_is() {
 }
 
 /// A disk is in use while one of its partitions is mounted. Mounts of partitions used to be
-/// overlooked: a disk that the caller had opened before the mount was accepted, as if the caller
-/// were its only user.
+/// overlooked: if the caller had opened the disk before the mount, the disk was accepted, as if the
+/// caller were its only user.
 #[test]
 fn a_disk_with_a_mounted_partition_is_refused() {
     if !require(&["root", "losetup", "addpart", "mke2fs", "mount"]) {

@@ -144,8 +144,8 @@ fn rows_of(text: &[u8]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The bytes of the name under `key`: decoded from the hex digits of `{key}_bytes` if the row has
-/// that key, otherwise those of the text. `None` if the row has no `key`.
+/// The bytes of the name under `key`. If the row has a key `{key}_bytes`, they are decoded from its
+/// hex digits; otherwise they are the bytes of the text. `None` if the row has no `key`.
 fn bytes_at(row: &Value, key: &str) -> Option<Vec<u8>> {
     let text = row[key].as_str()?;
     let Some(hex) = row[format!("{key}_bytes")].as_str() else { return Some(text.as_bytes().to_vec()) };
@@ -310,8 +310,8 @@ fn progress_of_what_is_counted_says_of_how_many() {
         tree.as_os_str(),
         OsStr::new("/"),
     ]);
-    // Progress appears after one second. So the program is stopped for longer than that, before it
-    // can have ended.
+    // Progress appears after one second. So the program is stopped for longer than that, soon after
+    // it starts.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.05; kill -STOP $p; sleep 1.3; kill -CONT $p; wait $p")
     };

@@ -84,7 +84,7 @@ fn runner(cases: u32) -> TestRunner {
 }
 
 /// Makes random requests, claims, frees and commits, and compares the answers with a model that
-/// knows the owner of every cluster. In the end, allocates every cluster and frees everything.
+/// knows the owner of every cluster. Then allocates every cluster and frees everything.
 ///
 /// # Panics
 /// When the property does not hold.

@@ -2,9 +2,9 @@
 //! device.
 //!
 //! The whole process shares one list of the devices in use. A pointer to a device, or a wrapper
-//! that writes to it (such as a recorder), counts as that device ([`BlockDevice::identity`]).
-//! Between processes, the lock of a [`FileDevice`](crate::FileDevice) does what the list does.
-//! Every writer takes the lock; a reader takes it only on request.
+//! that writes to it (such as a recorder), counts as that device ([`BlockDevice::identity`]). The
+//! lock of a [`FileDevice`](crate::FileDevice) keeps writers of different processes apart. Every
+//! writer takes the lock; a reader takes it only on request.
 //!
 //! A second list has the files that this process has locked ([`FileClaim`]). Copies of one open
 //! file share its `flock`, so the lock alone would not keep two writers of one process apart.
@@ -154,7 +154,7 @@ impl Claim {
     /// Claims the device for writing.
     ///
     /// # Errors
-    /// [`DeviceError::Busy`] when somebody uses it.
+    /// [`DeviceError::Busy`] when the device is claimed already.
     pub fn write(device: &Arc<dyn BlockDevice>) -> Result<Self> {
         match add_writer(&mut USED.lock(), device.identity()) {
             Err(Use::Write) => Err(DeviceError::Busy("this process has it open for writing already")),

@@ -67,11 +67,10 @@ impl FileDevice {
     /// writing, the device is writable and holds the exclusive lock. Otherwise it is read-only and
     /// unlocked.
     ///
-    /// # Errors
     /// As [`FileDevice::open`], but a block device counts as in use only if the list of mounts
     /// shows a writable mount of it or of one of its partitions. [`DeviceError::Open`] also if the
-    /// file was opened for writing only, or to append. (If a file was opened to append, the kernel
-    /// moves every write to its end.)
+    /// file was opened for writing only, or to append. (The kernel moves every write to the end of
+    /// a file that was opened to append.)
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -139,8 +138,8 @@ impl FileDevice {
             let is_new = !path.exists();
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let mut device = Self::finish_open(opened, path, false)?;
-            // Try the new size before the content is dropped. If it is impossible, an old file
-            // keeps its content, and a new file is removed.
+            // Try the new size before the content is dropped. If the size is impossible, an old
+            // file keeps its content, and a new file is removed.
             let length_before = device.size;
             if let Err(error) = device.file.set_len(end) {
                 if is_new {
@@ -527,7 +526,8 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
-    /// Between fork and exec a child process has a copy of the open file.
+    /// The lock ends with the device even if a child process has a copy of the open file, as
+    /// between fork and exec.
     #[test]
     fn the_lock_ends_with_the_device_whoever_has_copies_of_the_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Location of an image: a file or block device, and the byte at which the image begins in it.
 //!
 //! The form is that of e2fsprogs: `disk.img?offset=1048576`. If a file of that very name exists,
-//! the name means that file. Every program that opens an image parses its operand here, so the form
+//! the name means that file. Every command that takes an image parses its operand here, so the form
 //! means the same everywhere.
 //!
 //! If the offset is not 0 and a partition begins there, the image ends where the partition ends.

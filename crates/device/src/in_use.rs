@@ -54,8 +54,8 @@ pub fn read_only_mount(image: &Path) -> Option<KernelMount> {
     devices_of(image).into_iter().find_map(shown_of)
 }
 
-/// The loop device that a file backs, if there is one. While there is, only the kernel may write to
-/// the file, because the kernel caches what it has read of the file.
+/// The loop device that a file backs, if there is one. While it exists, only the kernel may write
+/// to the file, because the kernel caches what it has read of the file.
 #[must_use]
 pub fn loop_device_of(image: &Path) -> Option<PathBuf> {
     let folder = loops_of(image).into_iter().next()?;

@@ -44,7 +44,7 @@ impl MemoryDevice {
         device
     }
 
-    /// A copy of a file's content, keeping its holes.
+    /// A device with the content of a file. The file's holes stay holes.
     ///
     /// # Errors
     /// [`DeviceError::Open`] and

@@ -95,7 +95,7 @@ impl ModelCounts {
     }
 }
 
-/// A device over another, with a model's times.
+/// A device with the content of another device and the times of a model.
 pub struct Modelled<D> {
     below: D,
     clock: Mutex<Clock>,

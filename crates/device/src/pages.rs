@@ -5,8 +5,8 @@
 //! costs a few KiB whatever its logical size. A page is *absent* (the owner decides what it reads
 //! as), *zero*, or holds data.
 //!
-//! The owner's duty: before it writes to a part of a page, it makes the page present, unless its
-//! absent pages read as zeroes. A whole page may be written while it is absent.
+//! The owner must make a page present before it writes to a part of the page, unless its absent
+//! pages read as zeroes. A whole page may be written while it is absent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -43,7 +43,7 @@ pub struct PartitionTable {
 }
 
 impl PartitionTable {
-    /// Reads the table of a disk: a GPT if the boot sector points to one and one of its two headers
+    /// Reads the table of a disk: a GPT if the boot sector points to one and one of its two copies
     /// is intact, else the entries of the boot sector. `Ok(None)` if there is no table.
     ///
     /// `sector_bytes` is the sector size. If it is not known, 512 is tried, and for a GPT also

@@ -94,8 +94,8 @@ impl Flash {
         page % self.parameters.units
     }
 
-    /// When all pages of a read are out of the flash. If pages are mapped (`ftl`), those that hold
-    /// nothing need no access.
+    /// The time at which all pages of a read have been read from the flash. Under `ftl`, logical
+    /// pages that are not mapped need no access.
     fn read(&mut self, request: &Request, now: Duration) -> Duration {
         let mut end = now;
         for logical in self.pages(request) {

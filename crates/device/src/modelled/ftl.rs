@@ -1,5 +1,5 @@
-//! The flash translation layer: pages are programmed once, one after the other, and erased by the
-//! block.
+//! The flash translation layer. The pages of a block are programmed one after the other, each once,
+//! until the whole block is erased.
 //!
 //! A write goes to the next page of the open block. The page that held the data before becomes
 //! garbage. When the open block is full, the least erased free block is opened.

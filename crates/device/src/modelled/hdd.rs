@@ -116,8 +116,8 @@ impl Hdd {
         Duration::from_secs_f64((shortest + root * distance.sqrt() + linear * distance).max(0.0))
     }
 
-    /// When the head is over a byte, if it starts at `begin`. It must reach the track at least
-    /// `margin` earlier.
+    /// The time at which the head is over a byte, if it starts at `begin`. It must reach the track
+    /// at least `margin` earlier.
     fn arrival(&self, byte: u64, begin: Duration, margin: Duration) -> Duration {
         let (from, to) = (self.geometry.place(self.head_byte(begin)), self.geometry.place(byte));
         let seek =
@@ -137,9 +137,9 @@ impl Hdd {
         byte.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)).min(until).max(byte)
     }
 
-    /// The time at which the head passes the end of a request, if it can serve the request without
-    /// being positioned anew; otherwise `None`. It can serve a read that begins in what it has read
-    /// since it was positioned, and a write that begins where the previous request ended.
+    /// The time at which the head passes the end of a request, if the head need not be positioned
+    /// anew; otherwise `None`. A read must begin in what the head has read since it was positioned.
+    /// A write must begin where the previous request ended.
     fn in_passing(&self, request: &Request, begin: Duration) -> Option<Duration> {
         let Head { byte, at, until, first } = self.head;
         let is_read_on = match request.kind {
@@ -242,7 +242,7 @@ impl Hdd {
     }
 
     /// Keeps in the buffer what the head has read since it was positioned, because the head leaves
-    /// at `now`. If that is more than one part of the buffer holds, only its end is kept.
+    /// at `now`. Of more bytes than a part of the buffer holds, only the last are kept.
     fn keep_read_ahead(&mut self, now: Duration) {
         let (segment, parts) = self.parameters.buffer;
         let end = self.head_byte(now);
