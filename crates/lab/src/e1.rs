@@ -190,8 +190,8 @@ fn series(rows: &[&Row]) -> Table {
     table
 }
 
-/// The change in per cent, truncated as in the published table: to one decimal below 10, to none
-/// above.
+/// The change in per cent. As in the published table, it is truncated, not rounded: to one decimal
+/// if it is below 10 %, otherwise to whole per cents.
 fn gain(base: f64, patched: f64) -> String {
     let percent = 100.0 * (patched / base - 1.0);
     if percent.abs() < 10.0 {
@@ -321,8 +321,8 @@ mod tests {
     fn after_stands_beside_before_of_the_same_scan() {
         let series = &tables(&rows())[1];
         let ours = |row: usize| series.rows[row][1..].iter().map(String::as_str).collect::<Vec<_>>();
-        // Base and patched rates. Two workers: 250 and 1500 (linear), 500 and 2000 (optimised). One
-        // worker: 1000 and 3000, 2000 and 4000.
+        // Base and patched rates with two workers: 250 and 1500 (linear), 500 and 2000 (optimised).
+        // With one worker: 1000 and 3000 (linear), 2000 and 4000 (optimised).
         assert_eq!(ours(4), ["2", "0", "250", "1500 (+500%)", "1000", "3000 (+200%)"]);
         assert_eq!(ours(5), ["2", "1", "500", "2000 (+300%)", "2000", "4000 (+100%)"]);
         assert_eq!(ours(0), ["80", "0", "2667", "20049 (+651%)", "314065", "316724 (+0.8%)"]);

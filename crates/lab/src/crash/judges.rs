@@ -1,9 +1,9 @@
 //! The programs that recover an image, and those that check the result.
 //!
-//! There are three recoveries: by our engine, by `e2fsck -fy`, and by a mount of the running
+//! An image is recovered three times: by our engine, by `e2fsck -fy`, and by a mount of the running
 //! kernel. Our checker and `e2fsck -fn` look at each result, and all three results must be the same
-//! tree. A judge that is missing (e2fsprogs, root, loop devices) is reported, and the others judge
-//! without it.
+//! tree (for the one exception see `LOST_VALUES`). e2fsck judges only if it is installed. The
+//! kernel judges only if we are root and can attach a loop device. A missing judge is reported.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -34,10 +34,11 @@ pub struct Judges {
     pub missing: Vec<String>,
 }
 
-/// Problems that `e2fsck -fy` may report on an image before recovery, because every recovery
-/// repairs them: the totals in the superblock, which neither Linux nor our engine keeps exact;
-/// orphans; and an orphan file that is marked as in use and is not empty yet. e2fsck 1.47 reports
-/// the same for images that Linux leaves.
+/// Problems that `e2fsck -fy` may report on a crash state, because every recovery repairs them:
+///
+/// - totals in the superblock, which neither Linux nor our engine keeps exact;
+/// - orphans;
+/// - an orphan file that is marked as in use and is not empty yet.
 const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x06000d"];
 
 /// Problems that e2fsck 1.47 reports if a deleted file on the orphan list has a value inode. e2fsck
@@ -83,8 +84,8 @@ impl Judges {
         Self { e2fsck, kernel, missing }
     }
 
-    /// The judges of images with this block size: Linux 6.18 mounts none with blocks larger than a
-    /// page.
+    /// The judges for images with this block size. If blocks are larger than a page, the kernel
+    /// does not judge, because Linux 6.18 cannot mount the image.
     pub(super) fn of_blocks(&self, block_size: u32) -> Self {
         let kernel = self.kernel && block_size <= PAGE;
         Self { kernel, ..self.clone() }
@@ -136,9 +137,9 @@ impl Bench {
         self.folder.join("image")
     }
 
-    /// Lets `e2fsck -fn` check our result, the device `ours`. Then lets the other judges recover
-    /// `image`, checks their results, and compares their trees with ours, `tree`. Returns the first
-    /// fault.
+    /// Lets `e2fsck -fn` check `ours`, the device that our engine recovered. Then lets e2fsck and
+    /// the kernel recover `image`, checks their results, and compares the resulting trees with
+    /// `tree`, which is that of `ours`. Returns the first fault.
     pub(super) fn compare(&self, image: &[u8], ours: &dyn BlockDevice, tree: &Tree) -> Result<Option<Fault>> {
         if let Some(e2fsck) = self.judges.e2fsck {
             self.write_device(ours)?;

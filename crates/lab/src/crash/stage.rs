@@ -81,8 +81,7 @@ pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
     OpContext { uid: u32::from(owner), ..context(cpu) }
 }
 
-/// Upper bound of [`Stage::growth`]: with blocks of more than 8 KiB, files are as large as with
-/// blocks of 8 KiB.
+/// Upper bound of [`Stage::growth`], which is reached with blocks of 8 KiB.
 const GROWTH_MAX: u64 = 8;
 
 impl Stage {
@@ -91,15 +90,15 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// How many times larger sizes in bytes are than with blocks of 1 KiB. For sizes that may be
-    /// fewer blocks if blocks are large.
+    /// Factor for sizes in bytes. It grows with the block size, from 1 with blocks of 1 KiB, but
+    /// only up to [`GROWTH_MAX`]. So a size that is multiplied by it has fewer blocks if these are
+    /// larger than 8 KiB.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// Number of blocks for something that takes `blocks` blocks of 1 KiB and grows, in bytes, by
-    /// [`Self::growth`]. The number is the same with blocks of up to 8 KiB, and smaller with larger
-    /// ones.
+    /// Number of blocks for a size that is `blocks` KiB times [`Self::growth`]: `blocks` itself
+    /// with blocks of up to 8 KiB, and fewer with larger blocks.
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }
@@ -150,8 +149,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Records the names of the whole tree. Called after each operation, by workloads with one
-    /// thread.
+    /// Records the names of the whole tree ([`Fact::Names`]). Some workloads with one thread call
+    /// this after each operation.
     pub(super) fn step(&self) -> Result<()> {
         self.note(Fact::Names(walk::names_hash(&walk::of_engine(&self.fs, walk::Files::Named)?)));
         Ok(())

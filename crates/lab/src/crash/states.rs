@@ -1,10 +1,12 @@
 //! Chooses the crash states of a recording to judge.
 //!
-//! Candidates are all states that [`WriteLog::crash_states`] enumerates, except those that tear the
-//! write of the superblock itself. Their order is fixed, so a state's number reproduces it. The
-//! sample is drawn with the seed, and its states have distinct contents. It prefers states inside
-//! *windows*: between the first log write of a commit and its commit record, and between the first
-//! home write of a checkpoint and the write of the new tail.
+//! Candidates are all states that [`WriteLog::crash_states`] enumerates, except those that tear a
+//! write of the superblock. The order of the enumeration is fixed, so the number of a state is
+//! enough to build it again. The sample is drawn with the seed, and its states have distinct
+//! contents. It prefers states inside *windows*. A window is
+//!
+//! - the time from the first log write of a commit to the commit record, or
+//! - the time from the first home write of a checkpoint to the write of the new tail.
 
 use std::collections::HashSet;
 
@@ -31,12 +33,12 @@ pub(super) struct Candidate {
     pub(super) content: u64,
 }
 
-/// The drawn states, in the order of their bases.
+/// The drawn states, in the order of [`CrashState::base`].
 pub(super) struct Sample {
     pub(super) states: Vec<Candidate>,
     /// States that were built and hashed to find distinct ones.
     pub(super) tried: usize,
-    /// States that tear the superblock's own write.
+    /// States that tear a write of the superblock.
     pub(super) left_out: usize,
 }
 
@@ -87,7 +89,7 @@ pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<
     Ok(Sample { states, tried, left_out })
 }
 
-/// Sets the content hashes, and sorts the states by their bases.
+/// Sets the content hashes, and sorts the states by [`CrashState::base`].
 fn hash_all(recording: &Recording, all: &mut [Candidate]) {
     all.sort_by_key(|candidate| (candidate.state.base, candidate.number));
     let mut image = recording.base.clone();
@@ -99,7 +101,8 @@ fn hash_all(recording: &Recording, all: &mut [Candidate]) {
     }
 }
 
-/// Chooses up to `count` candidates with distinct contents, in the order of drawing.
+/// Chooses up to `count` candidates with distinct contents. `order` has the numbers of the
+/// candidates as they were drawn; earlier ones are preferred.
 fn choose(all: Vec<Candidate>, order: &[usize], count: usize) -> Vec<Candidate> {
     let mut by_number: std::collections::HashMap<usize, Candidate> =
         all.into_iter().map(|candidate| (candidate.number, candidate)).collect();
@@ -205,8 +208,8 @@ impl Journal {
         }
     }
 
-    /// Adds the home positions of the blocks that are named by the descriptor blocks in a write to
-    /// the log.
+    /// Looks for descriptor blocks in what was written to the log, and adds the home positions that
+    /// they list to `targets`.
     fn note_targets(&self, written: &[u8], targets: &mut HashSet<u64>) {
         for block in written.chunks_exact(self.block_size) {
             if matches!(RawHeader::read(block), Some((Some(BlockKind::Descriptor), _))) {
@@ -226,7 +229,7 @@ pub(super) fn of_recovery(log: &WriteLog, count: usize, seed: u64) -> Vec<CrashS
     states
 }
 
-/// The number of bytes written.
+/// The number of bytes written or zeroed.
 pub(super) fn bytes_written(log: &WriteLog) -> u64 {
     let length = |event: &Event| match event {
         Event::Write { data, .. } => u64_from_usize(data.len()),

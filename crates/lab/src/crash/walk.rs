@@ -109,8 +109,8 @@ pub(super) fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     Some(format!("{} is only in ours", shown(extra)))
 }
 
-/// A hash of all paths with their types, permissions, link counts, owners, symbolic links' targets
-/// and attributes, but not of the content of files.
+/// A hash of all paths with their types, permissions, link counts, owners, extended attributes, and
+/// the targets of symbolic links. Sizes, times and the content of files are left out.
 pub(super) fn names_hash(tree: &Tree) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
     for (path, node) in tree {
@@ -134,9 +134,9 @@ pub(super) fn of_device(device: Arc<dyn BlockDevice>) -> Result<Tree> {
 /// How a walk treats the content of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Files {
-    /// Reads it.
+    /// Reads the content.
     Read,
-    /// Leaves it out.
+    /// Leaves the content out.
     Named,
 }
 

@@ -178,7 +178,8 @@ impl Kind {
                 open.data = data;
             }
         }
-        // With 64 KiB blocks the log alone takes 64 MiB, so the rest is smaller.
+        // With blocks of 64 KiB the log alone takes 64 MiB. So images with large blocks have fewer
+        // blocks beside the log.
         if block_size > LARGE {
             (blocks, group) = (2 * LOG_BLOCKS, group.map(|_| LOG_BLOCKS / 2));
             mkfs = mkfs.inodes(4096);

@@ -1,5 +1,5 @@
-//! The scalability series patch by patch in virtual time: the base with one patch added, the whole
-//! series with one patch left out, and what operations wait for when there are more CPUs.
+//! The scalability series patch by patch in virtual time: the base with one or a few patches added,
+//! the whole series with one or a few left out, and what operations wait for on more CPUs.
 
 use blockyard_disk::num::count_as_f64;
 

@@ -106,7 +106,7 @@ fn change_file(
 ) -> Result<()> {
     let ctx = context(0);
     let bytes = &mut file.bytes;
-    // A range may span a few units, and many if units are small.
+    // The longest range has 32,000 bytes, or two units if that is more.
     let at = random.random_range(0..12_000.max(6 * unit / 8)) * 8;
     let len = random.random_range(1..4000.max(2 * unit / 8)) * 8;
     let size_max = usize_from_u64(200_000.max(8 * unit));

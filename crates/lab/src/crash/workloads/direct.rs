@@ -129,8 +129,8 @@ pub(super) fn alone(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Three threads use direct writes. A fourth commits until thread 0 has ended or a thread has
-/// failed.
+/// Threads 0 to 2 write directly. Thread 3 commits until thread 0 has ended or one of the writing
+/// threads has failed.
 pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
     let done = AtomicBool::new(false);
     together(4, |number| {
@@ -146,7 +146,7 @@ pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
     })
 }
 
-/// Creates work for a commit, and commits it, until `done` is set, but at most 400 times.
+/// Creates a file and syncs it, again and again, until `done` is set, but at most 400 times.
 fn commit_until(stage: &Stage, done: &AtomicBool) -> Result<()> {
     let ctx = context(3);
     for round in 0..400 {

@@ -71,7 +71,8 @@ fn name_operation(stage: &Stage, random: &mut ChaCha8Rng, directories: &[InodeNr
     Ok(())
 }
 
-/// Attributes of files and directories, in the inode and in blocks of their own, some shared.
+/// Attributes of a directory and some files. Some are in the inode, others in attribute blocks, and
+/// inodes can share an attribute block.
 pub(super) fn attributes(stage: &Stage) -> Result<()> {
     let mut random = stage.random(2);
     let ctx = context(0);
@@ -107,7 +108,7 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// In each round a directory gets many names, and then three quarters of them are removed.
+/// In each round the directory gets many names, and then three quarters of these are removed.
 pub(super) fn split(stage: &Stage) -> Result<()> {
     let ctx = context(0);
     let mut random = stage.random(3);
@@ -172,8 +173,8 @@ fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: 
         tolerate(stage.fs.remove_xattr(&context(0), inode, attribute.as_bytes()))?;
         return Ok(());
     }
-    // The last three lengths do not fit in a block, the others do. Lengths above `VALUE_MAX` are
-    // cut to it. With blocks of 64 KiB, all three are cut, and still do not fit.
+    // The last three lengths do not fit in an attribute block, the others do. That is so even with
+    // blocks of 64 KiB, where these three are cut to `VALUE_MAX`: the block also has a header.
     let block = usize_from_u64(stage.block());
     let lengths = [20, 300, block + 76, 2 * block + 452, 6 * block - 144];
     let length = (*lengths.choose(random).unwrap_or(&1)).min(VALUE_MAX);

@@ -105,8 +105,8 @@ pub(super) fn tight(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Blocks go from directories to file data and back, files are replaced, truncated and deleted, and
-/// the log wraps around.
+/// Blocks go from directories to file data and back, while files grow and are truncated and
+/// deleted.
 pub(super) fn recycle(stage: &Stage) -> Result<()> {
     stage.ballast(stage.kept_back() + stage.fewer(370))?;
     let (steady, first) = stage.file(1, "steady", 0, 2000)?;
