@@ -45,8 +45,8 @@ const ARMS: [&str; 8] = [
     "yard",
 ];
 
-/// Operations of each worker on a modelled device, if no number is given. They suffice to write
-/// each file once: the file's size divided by that of an operation.
+/// Operations of each worker on a modelled device, if no number is given: enough to write each file
+/// once.
 fn operations(workload: &Workload) -> u64 {
     match workload {
         Workload::Fio(job) => (job.size / job.block).max(1),
@@ -85,9 +85,9 @@ fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> P
     setup.plan(name, arms, &workers, interleave)
 }
 
-/// The plan on a modelled device. If no number of operations is given, every file is written once.
-/// The measured time includes making the data durable. If no image is given, its size scales with
-/// the files, but is at least 2 GiB.
+/// The plan on a modelled device. If no number of operations is given, [`operations`] chooses it.
+/// If no image is given, the size of the image scales with the files, but is at least 2 GiB. The
+/// measured time includes making the data durable.
 pub(crate) fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
     let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
     let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));

@@ -4,12 +4,11 @@
 //! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes
 //! used) is copied to a file system of each kind, directory by directory as rsync does. e2fsck then
 //! reports time and reads of each of its passes. Each published column has the policy of its time.
-//! The chosen policy stands next to these columns, with and without a linear prefix.
+//! The policy that the user chose has two columns: with and without a linear prefix.
 //!
 //! A layout determines how much is read, and how far apart the reads are. The distances matter only
 //! on a device with seeks, so such a device is modelled ([`disk`]): strace records e2fsck's reads,
-//! and a modelled disk of 2009 says how long they take. It also says how long the reads of our
-//! checker take.
+//! and a modelled disk of 2009 says how long these reads take, and those of our checker.
 
 mod copy;
 pub mod directories;
@@ -127,8 +126,8 @@ pub struct PassRow {
     /// What e2fsck counts: label and figure, in its order.
     #[serde(default)]
     pub vitals: Vec<Vital>,
-    /// The five passes on a modelled disk. It is empty in all rows of a run if strace could not
-    /// record e2fsck's reads of some file system.
+    /// The five passes on a modelled disk. Empty in all rows of a run if strace could not record
+    /// e2fsck's reads for every file system.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
     /// The five passes of our checker on the same disk; empty where `disk` is, and in rows of an
@@ -446,7 +445,7 @@ mod tests {
         assert_eq!((total.real, total.read_mib, total.rate_mib_s), (7.0, 99.0, 45.07));
     }
 
-    /// All figures but those of this machine's clock are the same in every run.
+    /// Two runs give the same figures, apart from the times and rates of this machine.
     #[test]
     fn every_figure_but_the_times_of_this_machine_repeats() {
         if !require(&["e2fsck", "strace"]) {

@@ -18,8 +18,8 @@ pub enum Experiment {
     Series,
     /// E1 patch by patch, in virtual time.
     Patches,
-    /// E2: the three fio jobs of the comparison with round-robin allocation (February 2026). The
-    /// maps of that comparison are those of `lab run copy`.
+    /// E2: the three fio jobs of the comparison with round-robin allocation (February 2026). That
+    /// comparison also has allocation maps, which `lab run copy` repeats.
     Rotation,
     /// `yard` compared with other policies, by every figure that it is judged by.
     Yard,
@@ -84,8 +84,8 @@ impl Experiment {
         }
     }
 
-    /// Whether the tables have every rate of these rows. Tables and plots of each workload would
-    /// then only repeat them.
+    /// Whether the experiment's tables have every rate of these rows, so that tables and plots of
+    /// each workload would only repeat the rates.
     pub(crate) fn has_every_rate(self, rows: &[Row]) -> bool {
         self == Self::Series && e1::is_sensitivity(rows)
     }
@@ -303,9 +303,9 @@ mod tests {
     fn e2_has_each_job_with_and_without_preallocation() {
         let tables = Experiment::Rotation.tables(&rows(Experiment::Rotation));
         let [table] = &tables[..] else { panic!("one table") };
-        // Rows with one worker and with two, and one with the published number of workers where a
-        // figure is published. The six arms that were not published have no row with the published
-        // number, and the two further workloads have none under any of the eight arms.
+        // The three jobs under the two published arms have a row each with one worker, with two,
+        // and with the published number of workers. All others have only rows with one and two:
+        // the jobs without preallocation, the six other arms, and the two further workloads.
         assert_eq!(table.rows.len(), 3 * 2 * 3 + 3 * 2 * 2 + 6 * 6 * 2 + 2 * 8 * 2);
         assert_eq!(table.rows[2][..3], ["seqwrite", "regular (linux-6.18:scan=optimized)", "6"]);
         assert_eq!(cell(table, 2, "published MiB/s"), "497");

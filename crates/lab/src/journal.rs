@@ -6,8 +6,8 @@
 //!   Next to the rate stands the CPU time of an operation, which stays reliable on a busy machine.
 //! - *Locks*: how often one worker's operation takes locks of each rank. Only debug builds count
 //!   locks.
-//! - *Sharing*: threads that each create a file, write 4 KiB and fsync, again and again, on a
-//!   device whose flush takes time. The table compares commits a second with fsyncs a second.
+//! - *Sharing*: several threads create a file, write 4 KiB and fsync, again and again, on a device
+//!   whose flush takes time. The table shows how many fsyncs share a commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,7 +173,8 @@ struct Ran {
     ops_per_s: f64,
     cpu_ns: f64,
     commits: u64,
-    /// Locks that a single worker took for each operation, if they are counted.
+    /// How many locks of each rank the calling thread took for each operation; empty in release
+    /// builds. With one worker, the calling thread does all operations.
     locks: BTreeMap<&'static str, f64>,
 }
 
@@ -248,8 +249,8 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// What a lock covers. Two threads can contend for the lock only if they use the same file, group,
-/// or whatever else it covers.
+/// What a lock covers. Two threads can contend for it only if they use the same one of these: the
+/// same file, the same group, and so on.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",
@@ -444,8 +445,8 @@ mod tests {
         assert_eq!(sharing.fsyncs, 160);
         assert!(sharing.commits * 3 <= sharing.fsyncs, "{sharing:?}");
         assert!(outcome.cost.iter().all(|row| row.commits > 0 && row.ratio > 0.2), "{:?}", outcome.cost);
-        // Even with a journal, fewer than one operation in twenty takes a given lock of the whole
-        // file system. Commits take these locks.
+        // With a journal, too, a lock that covers the whole file system is taken less than once in
+        // twenty operations. Commits take these locks.
         for row in &outcome.locks {
             assert!(row.covers != "the file system" || row.on < 0.05, "{row:?}");
         }

@@ -21,8 +21,7 @@ pub const CPUS_MAX: u32 = 1024;
 const COST_NS_MAX: u64 = 1_000_000_000;
 /// The longest interval, in nanoseconds.
 const INTERVAL_NS_MAX: u64 = 1_000_000_000_000;
-/// The most cache lines that the holder of a lock moves, and the most accesses of an operation to
-/// the line that all operations share.
+/// The upper limit of [`Held::lines`] and of [`Machine::shared_accesses`].
 const LINES_MAX: u64 = 1000;
 
 const BUILT_IN: [&str; 2] =
@@ -127,8 +126,8 @@ pub struct Machine {
     pub tick_costs_ns: u64,
     /// Costs of holding locks.
     pub sections: Vec<Held>,
-    /// Computation under a group's lock while files grow side by side, in nanoseconds. In append64
-    /// it replaces the `work_ns` of the group lock's section.
+    /// Computation under a group's lock while many files grow at the same time, in nanoseconds. In
+    /// append64 it replaces the `work_ns` of the group lock's section.
     #[serde(default)]
     pub append64_group_lock_ns: Option<u64>,
     /// What surrounds an allocation (system call, handle, extent tree), in nanoseconds for each
@@ -259,8 +258,8 @@ impl Machine {
         first + index
     }
 
-    /// The machine for files that grow side by side: `append64_group_lock_ns`, if given, replaces
-    /// the work under the group lock.
+    /// The machine for workloads in which many files grow at the same time:
+    /// `append64_group_lock_ns`, if given, replaces the work under the group lock.
     #[must_use]
     pub fn appending(mut self) -> Self {
         if let Some(work_ns) = self.append64_group_lock_ns {

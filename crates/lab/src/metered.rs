@@ -5,11 +5,10 @@
 //! to a given number. A read of a page that is not cached is recorded with the kind of the page.
 //! Writes of more than a page are taken for content and are not cached.
 //!
-//! The kind of most metadata follows from its position: the superblock says where the group
-//! descriptors are, and they say where bitmaps and inode tables are. An extent block is recognised
-//! by its first bytes, and an indirect block because it holds nothing but block numbers. Everything
-//! else counts as a directory, even file content. A caller that knows where files have their
-//! content leaves those reads out.
+//! The kind of a page follows from its position, if it holds descriptors, bitmaps or inode tables.
+//! An extent block is recognised by its first bytes, and an indirect block because it holds nothing
+//! but block numbers. Everything else counts as a directory, even file content: a caller that reads
+//! content must leave out the reads of it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -163,8 +162,8 @@ impl<D: BlockDevice> Metered<D> {
 }
 
 impl<D: BlockDevice + 'static> Metered<D> {
-    /// Finds out from the image where its metadata is and how large its blocks are. Empties the
-    /// cache and the list of fetched pages.
+    /// Learns from the image where its metadata is and how large its blocks are. Empties the cache
+    /// and the list of fetched pages.
     ///
     /// # Errors
     /// Those of reading the image.

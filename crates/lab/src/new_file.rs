@@ -1,8 +1,8 @@
 //! Creates output files that a command-line option names. An existing file is never overwritten: it
 //! may be the image that the same command works on.
 //!
-//! Key decision: the name is checked before the command does its work ([`check`]), and again when
-//! the file is created ([`write()`]).
+//! The name is checked before the command does its work ([`check`]), and again when the file is
+//! created ([`write()`]).
 
 use std::fs::{self, File};
 use std::io::Write as _;

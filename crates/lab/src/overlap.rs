@@ -2,11 +2,11 @@
 //! the same time.
 //!
 //! In a round every CPU whose file is not full appends once, in CPU order. Under
-//! [`Interleave::Overlap`] all operations of a round are in flight together. Each keeps the lock of
-//! the group it allocated in until the round ends, so a policy that skips busy groups goes
-//! elsewhere. A policy that waits for busy groups does not wait here: it allocates in the group at
-//! once, as it would after the wait. Under [`Interleave::Lockstep`] the operations run one after
-//! another. One thread does everything, so a run is repeatable to the block.
+//! [`Interleave::Overlap`] all operations of a round are in flight together: each seems to keep the
+//! lock of the group it allocated in until the round ends. So a policy that skips busy groups
+//! allocates in another group. A policy that waits for busy groups does not wait here: it allocates
+//! in the group at once, as it would after the wait. Under [`Interleave::Lockstep`] the operations
+//! run one after another. One thread does everything, so a run is repeatable to the block.
 //!
 //! The workload is the published `append64` as pure allocation: each CPU appends blocks to its own
 //! file with `fallocate`, without preallocating the whole file.
@@ -184,8 +184,7 @@ mod tests {
         run(&small).unwrap().extents_per_file
     }
 
-    /// In lockstep both kernels make an extent of nearly every block: no group is busy, and the
-    /// searches of all CPUs start at group 0.
+    /// In lockstep, under both kernels' policies, nearly every block is an extent of its own.
     #[test]
     fn lockstep_interleaves_under_both_kernels() {
         for policy in ["linux-6.16", "linux-6.18"] {

@@ -176,11 +176,13 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
     refuse_twice("--workers", threads)
 }
 
-/// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time. There are
-/// `cpus` CPUs, but at most one for each thread; with `None`, one for each thread. Threads that
-/// share a CPU take turns, each for the machine's quantum. Each thread makes `pairs` pairs, after
-/// as many to warm up. A pair costs the machine's `operation_ns` in addition to its locks and
-/// lines. CPU time is the sum over all CPUs and includes the time in which they wait.
+/// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time.
+///
+/// - There are `cpus` CPUs, but at most one for each thread; with `None`, one for each thread.
+/// - Threads that share a CPU take turns, each for the machine's quantum.
+/// - Each thread makes `pairs` pairs, after a warm-up of as many pairs.
+/// - A pair costs the machine's `operation_ns`, and what its locks and cache lines cost.
+/// - CPU time is the sum over all CPUs, including the time in which they wait.
 ///
 /// # Errors
 /// As [`check_virtual`], and those of the allocator.
@@ -379,9 +381,9 @@ mod tests {
         assert!(run_virtual(&arms, &[1025], (&machine, Locks::InTurn, None), 100, |_, _| ()).is_err());
     }
 
-    /// Two threads want one group's lock under linux-6.16. The thread that releases the lock mostly
-    /// takes it again, so threads wait less often than if they were served in turn, and the rate is
-    /// higher.
+    /// Under linux-6.16 two threads want the same group's lock. With library locks, the thread that
+    /// releases the lock can take it again. So threads wait less than half as often as with locks
+    /// in turn, and the rate is higher.
     #[test]
     fn library_locks_are_waited_for_less_often_than_locks_in_turn() {
         let arms = ["linux-6.16".to_owned()];

@@ -13,13 +13,13 @@ use crate::runner::Limit;
 
 /// Operations of each worker when no number is given.
 const OPS: u64 = 1000;
-/// The machine for the ratios of the contention table and for append64, whose published figures do
-/// not name theirs. Of the built-in machines, this one has the rate of one worker that is nearest
-/// to the published rate.
+/// The machine for the ratios of the contention table, and for append64. The published figures of
+/// these two do not name a machine. Of the built-in machines, this one comes nearest to the
+/// published rate of one worker.
 const UNNAMED: &str = Machine::NAMES[0];
 
-/// The same machine with workers far from each other: it is not published on which CPUs the workers
-/// ran.
+/// The same machine with workers far from each other. Both ways are shown, because it was not
+/// published on which CPUs the workers ran.
 const SPREAD: &str = "kunpeng-920:spread";
 
 /// A plan in virtual time on a built-in machine.
@@ -223,8 +223,8 @@ fn append64(rows: &[&Row]) -> Table {
     table
 }
 
-/// Where time goes with the most workers, under each arm. The table has the same title as the
-/// workload's table for all numbers of workers, so the report leaves that other table out.
+/// Where time goes with the most workers, under each arm. The workload's own table, for all numbers
+/// of workers, has the same title, so a report leaves that table out.
 fn time(rows: &[&Row], machine: &str) -> Option<Table> {
     let is_on = |row: &&&Row| row.workload == "fallocate2" && row.machine.as_deref() == Some(machine);
     let most = rows.iter().filter(is_on).map(|row| row.workers).max()?;

@@ -24,7 +24,7 @@ const fn step(patch: &'static str, turned: &'static str, published: [Option<f64>
 }
 
 /// The published rates are those of the whole machine with one worker on each CPU. Patches 3, 6, 7
-/// and 12 to 14 change no behaviour. Patches 10, 11 and 16 have no published rates of their own.
+/// and 12 to 14 change no behaviour. Patches 2, 10 and 11 have no step of their own.
 const STEPS: [Step; 9] = [
     step("base", "", [Some(2667.0), Some(2643.0), Some(3450.0), Some(3209.0)]),
     step("1", "busy=skip", [Some(4821.0), Some(4784.0), Some(15_371.0), Some(6101.0)]),
@@ -47,7 +47,7 @@ const STEPS: [Step; 9] = [
 
 const SCANS: [&str; 2] = ["linear", "optimized"];
 
-/// The arm of a step: the base with all changes up to it.
+/// The arm of a step: the base with the changes of this step and of all steps before it.
 fn arm(scan: &str, step: usize) -> String {
     let turned = STEPS[..=step].iter().map(|step| step.turned).filter(|turned| !turned.is_empty());
     std::iter::once(format!("linux-6.16:scan={scan}"))

@@ -2,8 +2,8 @@
 //!
 //! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
-/// The bigalloc experiment (2011): a file server with direct I/O on preallocated files, after days
-/// of steady state.
+/// One column of the bigalloc experiment (2011): a file server with direct I/O on preallocated
+/// files, after days of steady state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Clusters {
     /// Name of the file system.

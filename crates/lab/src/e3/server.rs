@@ -1,11 +1,12 @@
-//! The file server: preallocated files that are created, grow, are read and written directly, and
-//! are truncated and unlinked; and what each call needs from the disk.
+//! The file server, and what each of its calls needs from the disk. The server preallocates files,
+//! reads and writes them directly, and truncates and unlinks them.
 //!
 //! The workload of the published server is not known. This one is our choice, and is the same for
 //! all cluster sizes. Some files are preallocated as a whole. The others grow by many calls,
-//! several files at a time. The memory for metadata is a parameter. It is emptied now and then, as
-//! if something else needed it. The measured reads and writes transfer no data: they look up where
-//! the data would be, and the modelled disk is asked to read or write there.
+//! several files at a time. The size of the memory for metadata is a parameter. Now and then all
+//! metadata in it is dropped, as if something else needed the memory. The measured reads and writes
+//! transfer no data: they look up where the data would be, and the modelled disk computes how long
+//! it takes to read or write there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,7 @@ const READ_BYTES: u64 = 64 * KIB;
 const WRITE_BYTES: u64 = MIB;
 /// Direct writes go to this many of the files allocated last.
 const WRITTEN: u64 = 256;
-/// How strongly direct reads prefer the files allocated last: 1 is no preference.
+/// How strongly direct reads prefer the files allocated last, as an exponent: 1 is no preference.
 const NEWEST: f64 = 4.0;
 /// Fallocates and truncates between two commits.
 const COMMIT_EVERY: u64 = 32;
@@ -181,8 +182,8 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Fills the file system, runs it to a steady state, and then measures `calls` steps. Each is a
-    /// fallocate, or a truncate and an unlink, with its reads and writes.
+    /// Fills the file system, runs it to a steady state, and then measures `calls` steps. A step is
+    /// a fallocate, or a truncate and an unlink, and then some reads and writes.
     pub(super) fn run(mut self, calls: u64, verdict: &mut Verdict, show_e2fsck: bool) -> Result<Outcome> {
         while self.taken < self.most {
             self.allocate()?;

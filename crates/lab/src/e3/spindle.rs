@@ -1,8 +1,9 @@
-//! Computes when calls that share one disk end. Each call arrives at its own time, even while
+//! Computes how long calls take that share one disk. Each call arrives at its own time, even while
 //! others wait.
 //!
 //! A call reads its metadata blocks one after the other, then reads or writes all runs of its
-//! content at once. It ends when the last of these requests ends, plus its processor time.
+//! content at once. Its time runs from its arrival to the end of its last request. Its processor
+//! time is added to that.
 //!
 //! The disk is a model of the `device` crate. When a request ends, the model chooses the next one
 //! from its queue. A call that arrives while a request is served submits its own requests when that

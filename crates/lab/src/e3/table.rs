@@ -1,4 +1,4 @@
-//! The tables of `lab run e3`: the published rows and columns next to ours, and how ours depend on
+//! The tables of `lab run e3`: the published figures next to ours, and how our figures depend on
 //! the parameters.
 
 use blockyard_disk::num::count_as_f64;
@@ -76,7 +76,7 @@ fn table(rows: &[ClusterRow]) -> Option<Table> {
 /// The name of a figure, its kind of call, and its text.
 type Metric = (&'static str, Op, fn(&ClusterRow) -> String);
 
-/// The figures with other memory, load, fill and size; `None` if there are none.
+/// The figures with other memory, load, fill and size; `None` if no row has any of these changed.
 fn sensitivity(rows: &[ClusterRow]) -> Option<Table> {
     let first = rows.first()?;
     if rows.iter().all(|row| row.variant.is_empty()) {

@@ -95,9 +95,9 @@ impl Copy<'_> {
     }
 }
 
-/// The copy as a trace, so that Linux can replay it, at `scale` of the published tree. A trace has
-/// no write-back of its own. So there is a sync after each file that brings the bytes written since
-/// the last sync to `sync_bytes` or more, and a sync at the end.
+/// The copy as a trace that Linux can replay, with a tree of `scale` times the published size. A
+/// trace has no write-back of its own. So there is a sync at the end, and one after each file that
+/// brings the bytes written since the last sync to `sync_bytes` or more.
 ///
 /// # Errors
 /// Those of [`PassPlan::check`].

@@ -11,8 +11,8 @@
 //!
 //! The published seconds of I/O are real minus user and system time. In the model, the processor
 //! works after each request for an equal share of the user and system time. If the next request
-//! begins where this one ended, the disk reads ahead meanwhile. The reads of our checker are played
-//! on the same disk with the same CPU time, so only their order and amount make a difference.
+//! begins where the last one ended, the disk reads ahead meanwhile. The reads of our checker are
+//! played on the same disk with the same CPU time for each pass, so only the reads differ.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::reads::PassReads;
 
 /// The model whose rate and positioning are calibrated.
 const DISK: &str = "notebook-5400-2009";
-/// Its positioning values: three seek times in microseconds.
+/// The seek times of that model, in microseconds.
 const SEEKS_US: [(&str, f64); 3] =
     [("shortest_seek_us", 1500.0), ("average_seek_us", 12_000.0), ("full_seek_us", 22_000.0)];
 const TURNS_PER_MINUTE: f64 = 5400.0;
@@ -138,9 +138,9 @@ pub(super) fn passes(of: &[(String, Reads)], bytes: u64, scale: f64) -> Result<V
 
 /// The calibrated values, and the cells that they reproduce.
 ///
-/// Normally, values within the bounds reproduce both cells. Otherwise our layout is not the
-/// published one. Then the disk positions as the model does, and only the rate is calibrated. If
-/// the best rate within the bounds does not reproduce its cell either, the list of cells is empty.
+/// Normally, values within the bounds reproduce both cells. Otherwise positioning takes the model's
+/// time, and only the rate is calibrated. If the best rate within the bounds does not reproduce its
+/// cell either, the list of cells is empty.
 fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str, usize)>)> {
     let seconds = |values: Values, (kind, pass): (&str, usize)| -> Result<f64> {
         let asked = asked.iter().find(|asked| asked.kind == kind);
@@ -197,10 +197,10 @@ impl Values {
 }
 
 impl Asked {
-    /// Plays the first `count` passes on one disk, one after the other. After each request, the
-    /// processor works for an equal share of the published CPU time of the pass. Before it waits
-    /// for a request, the host already asks for the next one, if that begins where this one ends.
-    /// Only the time spent waiting counts.
+    /// Plays the first `count` passes on one disk, one after the other, and counts only the time
+    /// spent waiting. After each request, the processor works for an equal share of the published
+    /// CPU time of the pass. If a request begins where the one before it ends, the host submits it
+    /// before it waits for the earlier one.
     fn played(&self, values: Values, count: usize) -> Result<Vec<DiskPass>> {
         let mut driver = Driver::new(values.model()?.model(self.bytes)?);
         let mut end = 0;

@@ -12,8 +12,8 @@ impl Published {
         self.0[1] + self.0[2]
     }
 
-    /// Seconds of waiting. Figures are rounded to hundredths, so a small difference could be
-    /// negative.
+    /// Seconds of waiting. The published times are rounded, so the difference can be slightly
+    /// negative. It then counts as 0.
     pub(super) const fn io(self) -> f64 {
         (self.0[0] - self.cpu()).max(0.0)
     }
@@ -24,7 +24,7 @@ impl Published {
 pub(super) struct Layout {
     /// Name of the file system in the heads of the table.
     pub name: &'static str,
-    /// Name of the [`super::Kind`] whose figures stand next to it.
+    /// Name of the [`super::Kind`] whose figures stand next to the published ones.
     pub kind: &'static str,
     /// Passes 1 to 5 and the whole run.
     pub passes: [Published; 6],

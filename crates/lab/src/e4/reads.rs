@@ -50,9 +50,9 @@ pub(super) fn of_our_checker(device: &Arc<dyn BlockDevice>) -> Result<PassReads>
     Ok(PassReads(costs.iter().map(|cost| reads.drain(..usize_from_u64(cost.reads)).collect()).collect()))
 }
 
-/// Parses the reads in strace's output. A pass begins where e2fsck prints its name. Threads read
-/// bitmaps in parallel and in random order. So these reads are put in disk order, as a single
-/// thread would read them.
+/// Parses the reads in strace's output. A pass begins where e2fsck prints the pass's name. Threads
+/// of e2fsck read bitmaps in parallel, in an order that changes from run to run. So their reads are
+/// put in disk order, as a single thread would read.
 fn parse(log: &str) -> Result<PassReads> {
     let mut passes: Vec<Vec<(u64, u64)>> = vec![Vec::new()];
     let mut beside: Vec<(u64, u64)> = Vec::new();
@@ -86,8 +86,8 @@ fn is_beginning(line: &str, pass: usize) -> bool {
     line.split_once("write(1, \"").is_some_and(|(_, text)| text.starts_with(&format!("Pass {pass}: Check")))
 }
 
-/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`. If strace splits a call because
-/// another thread made one meanwhile, this is the line with the call's second half.
+/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`. If another thread makes a call
+/// meanwhile, strace prints the call in two halves, on two lines. Then the second line has both.
 fn of_line(line: &str) -> Option<(u64, u64)> {
     let (call, result) = line.rsplit_once(") = ")?;
     let length: u64 = result.split(' ').next()?.parse().ok()?;

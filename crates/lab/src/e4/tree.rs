@@ -5,7 +5,7 @@
 //! kind there are, how many files are too long for an inode's direct pointers, and how many blocks
 //! directories have (mails have long names). Symbolic links, devices, pipes and sockets are grouped
 //! as packages create them, because pass 2 checks them one by one, and reads much more if they are
-//! scattered. Names are made up, and so are sizes, except their sum.
+//! scattered. The names and the sizes of files are made up, but the sum of the sizes is published.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     /// A regression: symbolic links were everywhere, and there were no long names or special files.
-    /// Pass 2 read 188 and 251 MB where both published columns have 133.
+    /// Pass 2 read 188 and 251 MB where the published columns have 133.
     #[test]
     fn the_tree_has_the_published_counts_at_full_scale() {
         let plan =

@@ -124,7 +124,8 @@ pub struct Row {
     /// Waits for each lock and cache line; only in virtual time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
-    /// Figures of the modelled device. All rates and latencies are in its time. `None` without one.
+    /// Figures of the modelled device, in whose time all rates and latencies then are; `None`
+    /// without a modelled device.
     #[serde(flatten)]
     pub modelled: Option<OnDevice>,
 }
@@ -186,8 +187,8 @@ pub struct Waits {
 }
 
 impl Row {
-    /// Names and values of the columns of measured figures in a CSV file, in order, except those of
-    /// `hits`; NaN for `None`.
+    /// Names and values of the measured figures, in the order of their columns in a CSV file. NaN
+    /// stands for `None`. The columns of `hits` are left out.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, f64)> {
         let count = count_as_f64;

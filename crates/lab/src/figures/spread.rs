@@ -1,7 +1,8 @@
 //! Medians, intervals and the order of repetitions: an honest comparison of noisy figures.
 //!
-//! Arms of a comparison run in ABBA order, so that drift of the machine affects all alike. Reports
-//! show the median with an interval from order statistics, never the mean of a few noisy runs.
+//! Arms of a comparison run in ABBA order, so that slow drift of the machine affects all arms
+//! alike. Reports show the median with an interval from order statistics, not the mean of a few
+//! noisy runs.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use rand::SeedableRng;
@@ -62,9 +63,10 @@ fn values_cut_each_side(n: usize) -> usize {
     rank.saturating_sub(1)
 }
 
-/// The order in which `arms` arms run for `repeats` repetitions. Repetitions come in pairs: the
-/// second runs the first one's order backwards (A B B A). The first pair begins with the order of
-/// the arms, each later one with an order drawn by `seed`. Each item is (repetition, arm).
+/// The order in which `arms` arms run for `repeats` repetitions, as items (repetition, arm).
+/// Repetitions come in pairs: the second of a pair runs the arms in the reverse order of the first
+/// (A B B A). The first repetition of all runs them by number. The first repetition of each later
+/// pair runs them in an order drawn with `seed`.
 pub fn abba(arms: usize, repeats: u32, seed: u64) -> impl Iterator<Item = (u32, usize)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<usize> = (0..arms).collect();

@@ -1,8 +1,8 @@
 //! Fresh and aged images next to each other: the tables of all states as columns of one table.
 //!
-//! A table is made from the rows of one state, as if there were no other, so the code that makes
-//! tables ignores states. The tables of other states are then joined to the first state's, by title
-//! and by the columns that name rows. Columns with the same content are not repeated.
+//! Each state has tables of its own at first, so the code that makes tables ignores states. The
+//! tables of the other states are then joined to those of the first state, by title and by the
+//! columns that name rows. Columns with the same content are not repeated.
 
 use super::Table;
 
@@ -18,7 +18,7 @@ pub trait Stated: Clone {
     fn as_fresh(&self) -> Self;
 }
 
-/// The state of rows that were stored by versions without aged images.
+/// [`FRESH`] as a string: the state of rows that were stored by versions without aged images.
 pub(crate) fn fresh() -> String {
     FRESH.to_owned()
 }

@@ -12,7 +12,7 @@ use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::Spread;
 use crate::figures::states;
 
-/// A column's head, its figure of a row, and how to print it.
+/// A column: its head, the figure that it shows of a row, and how that figure is printed.
 pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);
 
 /// Every table of a run: first those of modelled devices, then the others workload by workload.
@@ -26,8 +26,8 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             continue;
         }
         let runs_as = |way| rows.iter().any(|row| row.workload == first.workload && row.interleave == way);
-        // If the workload also ran in free threads, those give the rates and latencies, and overlap
-        // has no tables of them.
+        // If the workload also ran in free threads, tables of rates and latencies are made from the
+        // rows of the threads only.
         let is_beside = first.interleave == Interleave::Overlap && runs_as(Interleave::Threads);
         if !is_beside {
             tables.push(throughput(&name, &part));
@@ -50,8 +50,8 @@ const CHANCE: &str = "What free-running threads leave is chance and differs from
 const CHANCE_BESIDE: &str = "What free-running threads leave is chance and differs from run to run; the figures that repeat are those \
      of the next table of placement, where all operations of a round overlap.";
 
-/// Comparable rows with a name: those of one workload under one interleaving, on the same modelled
-/// machine or device if there is one, and on images of one state.
+/// Groups of comparable rows, each with a name. Rows are comparable if workload, interleaving and
+/// state of the image are the same, and the modelled machine or device, if there is one.
 #[must_use]
 pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut parts: Vec<(String, Vec<&Row>)> = Vec::new();
@@ -65,7 +65,7 @@ pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     parts
 }
 
-/// The name of the rows that are comparable with this one.
+/// The name of the group of comparable rows ([`by_workload`]) to which a row belongs.
 pub(crate) fn workload_name(row: &Row) -> String {
     let name = match row.interleave {
         Interleave::Threads => row.workload.clone(),

@@ -1,9 +1,11 @@
 //! A table, printable for a terminal, as Markdown for a mail, and as CSV.
 //!
-//! On a terminal a table is as wide as its content, up to a given width. Heads and names fold at
-//! blanks, names also after colons. Columns that still do not fit go to further tables below, which
-//! repeat the columns that name the rows. A column of figures that is empty in every row is left
-//! out everywhere except in CSV, whose heads are an interface.
+//! On a terminal a table is as wide as its content, up to a given width. If it would be wider,
+//! heads and names fold at blanks, and names also after colons. Columns that still do not fit go to
+//! further tables below, which repeat the columns that name the rows.
+//!
+//! A column of figures that is empty in every row is left out. Only CSV has it, because scripts
+//! depend on the heads there.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
@@ -67,13 +69,14 @@ impl Table {
     }
 
     /// Adds the columns of figures of `other`, each with `; ` and `named` at the end of its head. A
-    /// column goes after the column of this table with the same head and the columns joined to that
-    /// one, or to the end if there is none. Of several columns with the same head, the first goes
-    /// after the first, the second after the second, and so on.
+    /// column is placed after this table's column with the same head, and after the columns that
+    /// were joined to that column before. If this table has no such column, it is placed at the
+    /// end. If several columns have the same head, the first is placed after the first, the second
+    /// after the second, and so on.
     ///
     /// Rows are matched by the columns that name them; rows that only `other` has are added.
     /// Published figures are not repeated. A column is left out if each of its cells is `-` or
-    /// equals the cell under the same head.
+    /// equals this table's cell under the same head.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];
@@ -272,8 +275,8 @@ pub(crate) fn is_published(head: &str) -> bool {
     head.contains("published")
 }
 
-/// Whether the name of a row marks its figures as published. A row of ratios to published figures
-/// has the word elsewhere.
+/// Whether the name of a row marks its figures as published. The name of a row of ratios to
+/// published figures also has the word "published", but not at the beginning.
 pub(crate) fn is_published_row(name: &str) -> bool {
     name.starts_with("published")
 }

@@ -35,8 +35,8 @@ pub(crate) const MAPS_FOLDER: &str = "maps";
 /// Names of the files that hold rows, one on each line.
 const ROWS_FILES: [&str; 4] = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE];
 
-/// A file name made from a longer title is cut to this many bytes and gets a hash. With the hash
-/// and an extension it still fits into the 255 bytes that file systems allow.
+/// A file name that is made from a title is cut to this many bytes, and then gets a hash. With the
+/// hash and an extension it still fits into the 255 bytes that file systems allow.
 const NAME_MAX: usize = 200;
 
 /// Names of the files and folders that a run's folder may hold.
@@ -60,8 +60,8 @@ pub(super) fn holds_environment(folder: &Path) -> bool {
     serde_json::from_slice::<Environment>(&text).is_ok()
 }
 
-/// Removes from a run's folder everything that a run writes there, except the file `but`. Of maps,
-/// it removes only those that [`remove_maps`] finds.
+/// Removes from a run's folder everything that a run writes there, except the file `but`. Files in
+/// the folder of maps are removed only if [`remove_maps`] knows their names.
 pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     remove_maps(folder)?;
     let names = files().filter(|name| *name != but && *name != MAPS_FOLDER);
@@ -98,9 +98,9 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores,
-/// and has one hyphen in place of all other characters between two of these; so the name has no
-/// dot. If a title is too long for a file name, the name ends in the title's hash.
+/// The file name for a title, without an extension. ASCII letters, digits and underscores are kept.
+/// Any other characters between two kept ones become one hyphen, so the name has no dot. A name
+/// longer than [`NAME_MAX`] is cut and ends in the title's hash.
 pub(crate) fn file_name(title: &str) -> String {
     let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");

@@ -137,9 +137,9 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Begins the files of the run. Existing cells stay in place, so that a crash does not lose
-    /// them. The first line of `cells.jsonl` is written before all other files, so that it is
-    /// always known which run they belong to.
+    /// Begins the files of the run. The lines of `cells.jsonl` that are kept are not written again,
+    /// so that a crash does not lose them. The first line of `cells.jsonl` is written before all
+    /// other files, because it identifies the run that these belong to.
     fn begin(&mut self, environment: &Environment, head: &Head, kept: Kept) -> Result<()> {
         let Some(Place { folder, cells }) = &mut self.place else { return Ok(()) };
         cells.set_len(kept.bytes)?;
@@ -161,9 +161,9 @@ impl Ledger {
         self.known.len()
     }
 
-    /// The result of a cell: the existing one, or what `measure` returns now, which is kept.
-    /// `decided_by` is everything that determines the cell, apart from the program's version and
-    /// commit.
+    /// The result of a cell. If the ledger has none yet, `measure` is called and its result is
+    /// kept. `decided_by` is everything that determines the cell, apart from the program's version
+    /// and commit.
     pub(crate) fn cell<T: Cell>(
         &mut self,
         decided_by: Value,
@@ -300,8 +300,8 @@ mod tests {
         }
     }
 
-    /// The rows of a finished run stay even if its `cells.jsonl` is empty, because measuring them
-    /// again takes time.
+    /// The rows of a run stay even if its `cells.jsonl` is empty, because measuring them again
+    /// takes time.
     #[test]
     fn the_rows_of_a_run_without_cells_stay_unless_it_is_replaced() {
         let folder = tempfile::tempdir().unwrap();

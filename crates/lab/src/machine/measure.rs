@@ -1,15 +1,19 @@
 //! Measures what it costs on the current machine to access a cache line, to move one, to hand over
 //! a lock and to wait for a lock.
 //!
-//! Two threads on two CPUs take turns on one counter, so each turn moves the counter's line once. A
-//! turn that also changes a second contended line, the lock, takes longer. The additional time,
-//! less one move, is the hand-over. In turns of a third kind, several lines of plain data change.
-//! If this adds the time of at most one move for every two lines, moves overlap. Finally, one
-//! thread wakes the other again and again.
+//! Two threads on two CPUs take turns on one counter:
+//!
+//! - A plain turn moves the counter's line once.
+//! - A turn with a lock changes a second contended line, the lock. The additional time, less one
+//!   move, is the cost of handing over a lock.
+//! - A turn with data changes several lines of plain data. If this adds the time of at most one
+//!   move for every two lines, moves overlap.
+//!
+//! Finally, one thread wakes the other again and again.
 //!
 //! The result is the minimum over many short repetitions, because time taken by other work is not a
-//! cost of the machine. If other work took time from most repetitions, the minimum is in doubt,
-//! too. A median far above the minimum shows that. For wake-ups, the result is the median.
+//! cost of the machine. A median far above the minimum shows that other work took time from most
+//! repetitions; then the minimum is in doubt, too. For wake-ups, the result is the median.
 
 use std::fmt;
 use std::sync::Barrier;

@@ -3,7 +3,7 @@
 //! A pair is one allocation of 8 KiB and the free of its clusters. The allocation is requested as
 //! by `fallocate`, and continues a file that is past the small-file limit. So a pair is one
 //! decision, one claim, and two changes to a group. Each worker has its own file and a CPU slot.
-//! The caller provides threads and clocks.
+//! The caller starts the threads and measures the time.
 
 use blockyard_alloc::memory::MemoryBitmaps;
 use blockyard_alloc::{
