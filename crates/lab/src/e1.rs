@@ -102,8 +102,8 @@ fn contention(rows: &[&Row]) -> Table {
     table
 }
 
-/// The contention table as a chart: the rate of each worker as a share of that of one worker alone,
-/// published and ours.
+/// The contention table as a chart, published and ours. It shows the rate of each worker as a share
+/// of the rate of one worker alone.
 pub(crate) fn chart(rows: &[Row]) -> Chart {
     let rows: Vec<&Row> = rows
         .iter()

@@ -79,10 +79,10 @@ pub enum Op {
 }
 
 impl Op {
-    /// All of them, in the order of rows.
+    /// All kinds, in the order of rows.
     pub const ALL: [Self; 5] = [Self::Fallocate, Self::Truncate, Self::Unlink, Self::Read, Self::Write];
 
-    /// Its name in rows.
+    /// The name of the kind in rows.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ pub struct ClusterRow {
     pub op: String,
     /// Seed.
     pub seed: u64,
-    /// Number of files of full size at the end.
+    /// Number of files that have their full size at the end.
     pub files: u64,
     /// Number of calls.
     pub calls: u64,
@@ -296,7 +296,7 @@ impl ClusterPlan {
     }
 }
 
-/// Runs every cell. `progress` is called before each with its number (from 1) and name.
+/// Runs every cell. `progress` is called before each cell with the cell's number (from 1) and name.
 ///
 /// # Errors
 /// Those of [`ClusterPlan::check`], and of the file system.

@@ -123,7 +123,7 @@ pub struct PassRow {
     pub passes: Vec<Pass>,
     /// The whole run, as e2fsck reports it.
     pub total: Pass,
-    /// What e2fsck counts: label and figure, in its order.
+    /// What e2fsck counts: label and figure, in e2fsck's order.
     #[serde(default)]
     pub vitals: Vec<Vital>,
     /// The five passes on a modelled disk. Empty in all rows of a run if strace could not record
@@ -250,7 +250,7 @@ impl PassPlan {
     }
 }
 
-/// Runs every cell. `progress` is called before each with its number (from 1) and name.
+/// Runs every cell. `progress` is called before each cell with the cell's number (from 1) and name.
 ///
 /// # Errors
 /// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds

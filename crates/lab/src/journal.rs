@@ -81,7 +81,7 @@ pub struct LockRow {
     pub off: f64,
     /// Acquisitions for each operation with a journal.
     pub on: f64,
-    /// What the lock covers.
+    /// What a lock of this rank covers.
     pub covers: &'static str,
 }
 
@@ -249,8 +249,8 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// What a lock covers. Two threads can contend for it only if they use the same one of these: the
-/// same file, the same group, and so on.
+/// What a lock covers. Two threads can contend for the lock only if they use the same thing of this
+/// kind, as the same file or the same group.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",

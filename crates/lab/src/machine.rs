@@ -87,7 +87,7 @@ pub struct LibraryLocks {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Its name on the command line and in rows.
+    /// The name in rows. A built-in machine has the same name on the command line.
     pub name: String,
     /// A description, and what was assumed.
     pub about: String,

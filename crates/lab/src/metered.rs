@@ -7,8 +7,8 @@
 //!
 //! The kind of a page follows from its position, if it holds descriptors, bitmaps or inode tables.
 //! An extent block is recognised by its first bytes, and an indirect block because it holds nothing
-//! but block numbers. Everything else counts as a directory, even file content: a caller that reads
-//! content must leave out the reads of it.
+//! but block numbers. Everything else counts as a directory, even file content. So a caller that
+//! knows where the content of files is must leave out the reads there.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;

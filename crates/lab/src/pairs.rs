@@ -1,8 +1,8 @@
 //! `lab pairs`: allocate/free pairs in memory, by policy and number of threads.
 //!
-//! After a warm-up in each thread, the wall clock runs from the first thread's start to the last
-//! one's end. CPU time for each pair comes from the scheduler. It shows what threads cost each
-//! other even on a busy machine, where wall-clock figures do not.
+//! After a warm-up in each thread, the wall clock runs from the start of the first thread to the
+//! end of the last. CPU time for each pair comes from the scheduler. It shows even on a busy machine
+//! what threads cost each other. Wall-clock time does not.
 
 pub mod calibrate;
 pub mod worker;
@@ -77,7 +77,7 @@ pub enum Locks {
 }
 
 /// Makes pairs for about `time` under each policy with each number of threads. `progress` is called
-/// before each row with its number (from 1) and description.
+/// before each row is measured, with the number of the row (from 1) and a description.
 ///
 /// # Errors
 /// As [`check`], and those of the allocator.

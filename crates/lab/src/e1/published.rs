@@ -1,8 +1,8 @@
 //! Published figures of the scalability series (Linux 6.17, July 2025). Tables print them next to
 //! ours and mark them as published.
 //!
-//! They come from other machines. So compare ratios and the shapes of curves, never absolute
-//! numbers.
+//! Published figures come from other machines. So compare ratios and the shapes of curves, never
+//! absolute numbers.
 
 /// One column of the append test: 64 threads append 4 KiB at a time by fallocate, each to its own
 /// file, until the file has 1 GiB.

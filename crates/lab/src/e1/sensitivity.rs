@@ -157,7 +157,7 @@ pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
     of_machines.chain([assumptions(rows)]).chain(further::table(rows, &PAIR)).collect()
 }
 
-/// Whether the rows are those of [`plans`].
+/// Whether any row is of a changed machine, as [`plans`] makes them.
 pub(super) fn has_changed_machines(rows: &[Row]) -> bool {
     let is_changed =
         |machine: &str| Machine::NAMES.iter().any(|name| machine.starts_with(&format!("{name}, ")));

@@ -1,6 +1,7 @@
 //! Published figures, printed next to ours and marked as published.
 //!
-//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
+//! Published figures come from other machines. So compare ratios and the shapes of curves, never
+//! absolute numbers.
 
 /// One column of the bigalloc experiment (2011): a file server with direct I/O on preallocated
 /// files, after days of steady state.

@@ -43,7 +43,7 @@ const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
 /// Size of a grown file, and of the largest files that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
 /// A large file that is preallocated as a whole is then written at this many offsets. These writes
-/// split its extent into so many that they need an extent block outside the inode.
+/// split the file's extent into more extents than fit in the inode.
 const PLACES: u64 = 4;
 /// Files that grow at the same time.
 const GROWING: usize = 8;

@@ -1,9 +1,9 @@
-//! Computes how long calls take that share one disk. Each call arrives at its own time, even while
+//! Computes the times of calls that share one disk. Each call arrives at its own time, even while
 //! others wait.
 //!
 //! A call reads its metadata blocks one after the other, then reads or writes all runs of its
-//! content at once. Its time runs from its arrival to the end of its last request. Its processor
-//! time is added to that.
+//! content at once. The time of a call is the time from its arrival to the end of its last request,
+//! plus its processor time.
 //!
 //! The disk is a model of the `device` crate. When a request ends, the model chooses the next one
 //! from its queue. A call that arrives while a request is served submits its own requests when that
@@ -80,7 +80,7 @@ impl Spindle {
         }
     }
 
-    /// Waits for all calls. Returns the tags and times of those that ended and were not returned
+    /// Lets all calls end. Returns the tags and times of the calls that ended and were not returned
     /// before.
     pub(super) fn finish(&mut self) -> Vec<(usize, Duration)> {
         self.advance(Duration::MAX);

@@ -1,4 +1,4 @@
-//! Seconds of I/O that a disk of 2009 would need for e2fsck's reads, and for our checker's.
+//! Seconds of I/O that a disk of 2009 would need for the reads of e2fsck and of our checker.
 //!
 //! The machine of the published table is not known. Its disk is modelled as a notebook disk, with
 //! two values calibrated on two published cells:
@@ -49,9 +49,10 @@ pub struct DiskPass {
     pub reads: u64,
     /// MiB that they read.
     pub read_mb: f64,
-    /// Requests for which the arm moved or the platter turned.
+    /// Requests that had to wait until the arm had moved or the platter had turned.
     pub seeks: u64,
-    /// Runs: requests that do not begin where the previous one ended.
+    /// Runs of adjacent requests: a request that does not begin where the previous one ended begins
+    /// a run.
     pub runs: u64,
     /// Seconds of I/O.
     pub modelled_s: f64,
@@ -85,9 +86,9 @@ pub(super) struct Reads {
 /// The five passes over one file system, by each of two checkers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OnDisk {
-    /// Those of e2fsck.
+    /// The passes of e2fsck.
     pub e2fsck: Vec<DiskPass>,
-    /// Those of our checker.
+    /// The passes of our checker.
     pub our_checker: Vec<DiskPass>,
 }
 

@@ -1,6 +1,7 @@
 //! Published figures, printed next to ours and marked as published.
 //!
-//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
+//! Published figures come from other machines. So compare ratios and the shapes of curves, never
+//! absolute numbers.
 
 /// One pass of e2fsck, or its whole run: real, user and system seconds, MB read, MB a second.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -25,7 +25,7 @@ struct Column<'a> {
     row: Option<&'a PassRow>,
 }
 
-/// The published layouts next to ours, then those of ours that were not published.
+/// The published layouts next to ours, then our layouts that were not published.
 fn columns(rows: &[PassRow]) -> Vec<Column<'_>> {
     let published = LAYOUTS.iter().map(|layout| Column {
         name: layout.name.to_owned(),
@@ -69,9 +69,9 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
     Some(table)
 }
 
-/// Two tables of the seconds of I/O by pass on a modelled disk: those of e2fsck next to the
-/// published ones, and those of our checker next to e2fsck's. For rows of an earlier version there
-/// is only the first table. If e2fsck's reads were not recorded, there is none.
+/// Two tables of the seconds of I/O by pass on a modelled disk. The first has the seconds of e2fsck
+/// next to the published ones, the second those of our checker next to those of e2fsck. Rows of an
+/// earlier version have only the first table, and rows without e2fsck's reads have none.
 #[must_use]
 pub fn modelled(rows: &[PassRow]) -> Vec<Table> {
     let Some(first) = rows.first().filter(|_| rows.iter().all(|row| row.disk.len() == PASSES)) else {

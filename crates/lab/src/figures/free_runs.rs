@@ -10,7 +10,7 @@ pub struct FreeRuns {
     pub from_kb: u64,
     /// Number of these extents.
     pub extents: u64,
-    /// Share (0..=1) of the free blocks that are in these and all longer ones.
+    /// Share (0..=1) of the free blocks that are in these extents and all longer ones.
     pub share_from: f64,
 }
 

@@ -80,11 +80,11 @@ pub struct Row {
     pub lat_us_max: f64,
     /// Mean number of extents of a file; contiguous ones count as one.
     pub extents_per_file: f64,
-    /// Mean extent in KiB.
+    /// Mean length of an extent in KiB.
     pub mean_extent_kb: f64,
     /// Free extents of the image (e2freefrag).
     pub free_extents: u64,
-    /// Average free extent in KiB (e2freefrag).
+    /// Average length of a free extent in KiB (e2freefrag).
     pub avg_free_extent_kb: u64,
     /// Free extents by length; empty in virtual time.
     #[serde(default)]

@@ -23,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of some measurements; `None` if there are none or one is not a number.
+    /// The spread of some measurements; `None` if there are none, or if any of them is NaN.
     ///
     /// With at least six values the interval covers the true median with 95 % confidence (order
     /// statistics of the binomial distribution); with fewer it is the whole range.

@@ -487,7 +487,7 @@ pub(crate) mod tests {
         );
     }
 
-    /// A difference is certain if the ranges of repetitions do not touch, whichever of the two is
+    /// A difference is marked with `~` if the ranges of repetitions touch, whichever of the two is
     /// higher.
     #[test]
     fn only_spreads_that_touch_may_be_chance() {

@@ -199,7 +199,7 @@ impl Table {
         self.cells(column).chain([self.heads[column].as_str()]).map(letters).max().unwrap_or(0)
     }
 
-    /// Width that a column needs: heads fold at blanks, figures do not.
+    /// Width that a column needs if its head folds at blanks. Figures do not fold.
     fn least(&self, column: usize) -> usize {
         self.cells(column).chain(self.heads[column].split(' ')).map(letters).max().unwrap_or(0)
     }

@@ -87,7 +87,7 @@ struct Kept {
 
 /// The result of a cell.
 pub(crate) trait Cell: Serialize + DeserializeOwned {
-    /// The name of the file that its rows go to.
+    /// The name of the file that the cell's rows go to.
     const FILE: &'static str;
     /// A row.
     type Row: Serialize;
@@ -192,7 +192,7 @@ impl Ledger {
 }
 
 /// Refuses a folder that holds files with names that a run uses, unless `existing` allows an
-/// earlier run there and the files are known to belong to one.
+/// earlier run there and the files are known to belong to a run.
 fn check_existing(folder: &Path, existing: Existing) -> Result<()> {
     let shown = folder.display();
     let cells = folder.join(CELLS_FILE);

@@ -227,7 +227,8 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
                     let now = lock.0.load(Ordering::Relaxed);
                     let _ = lock.0.compare_exchange(now, now + 1, Ordering::Relaxed, Ordering::Relaxed);
                 }
-                // Plain loads and stores, so that no line waits for the previous one.
+                // A load and a store, not an atomic addition, so that no line waits for the one
+                // before.
                 Turn::Data => data.iter().for_each(|line| {
                     line.0.store(line.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 }),

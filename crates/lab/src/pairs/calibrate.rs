@@ -22,7 +22,7 @@ use crate::machine::{GROUP_LOCK, Machine};
 
 /// The policy whose pairs are measured.
 const POLICY: &str = "linux-6.18";
-/// Pairs that the virtual CPU makes, after as many to warm up.
+/// Pairs that the virtual CPU makes, after a warm-up of as many pairs.
 const PAIRS: u64 = 20_000;
 /// Repetitions on this machine, and how long each takes.
 const REPETITIONS: u32 = 51;
