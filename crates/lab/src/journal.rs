@@ -250,7 +250,7 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
 }
 
 /// What a lock covers. Two threads can contend for the lock only if they use the same thing of this
-/// kind, as the same file or the same group.
+/// kind, such as the same file or the same group.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",

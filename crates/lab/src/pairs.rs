@@ -1,8 +1,8 @@
 //! `lab pairs`: allocate/free pairs in memory, by policy and number of threads.
 //!
 //! After a warm-up in each thread, the wall clock runs from the start of the first thread to the
-//! end of the last. CPU time for each pair comes from the scheduler. It shows even on a busy machine
-//! what threads cost each other. Wall-clock time does not.
+//! end of the last. CPU time for each pair comes from the scheduler. Even on a busy machine, CPU
+//! time shows what threads cost each other; wall-clock time does not.
 
 pub mod calibrate;
 pub mod worker;
