@@ -36,10 +36,12 @@ impl Counts {
         }
     }
 
+    /// The count; `u32::MAX` stands for every larger one, too.
     pub(crate) fn get(&self, index: usize) -> u32 {
         let Some(low) = self.low.get(index) else { return 0 };
         let high = self.high.get().map_or(0, |high| high[index].load(Ordering::Relaxed));
-        u32::from(low.load(Ordering::Relaxed)) | high.wrapping_shl(u8::BITS)
+        let low = u32::from(low.load(Ordering::Relaxed));
+        high.checked_mul(1 << u8::BITS).map_or(u32::MAX, |high| high | low)
     }
 }
 
@@ -91,6 +93,14 @@ mod tests {
         (0..255).for_each(|_| counts.add_one(2));
         counts.add_one(3);
         assert_eq!([0, 1, 2, 3].map(|index| counts.get(index)), [0, 70_000, 255, 0]);
+    }
+
+    #[test]
+    fn a_count_beyond_32_bits_is_the_largest() {
+        let counts = Counts::new(2);
+        (0..256).for_each(|_| counts.add_one(1));
+        counts.high.get().unwrap()[1].store(1 << 24, Ordering::Relaxed);
+        assert_eq!([0, 1].map(|index| counts.get(index)), [0, u32::MAX]);
     }
 
     #[test]
