@@ -1,7 +1,9 @@
-//! Drains the kernel's trace buffers between the lines that are played, so that any number of lines
-//! can be played. After every 64th line, the player drains all buffers if one of them is more than
-//! half full. The player does this itself: a separate reader would run at the same time as the
-//! kernel's work on the file system.
+//! Drains the kernel's trace buffers while the lines of an operation trace are played, so that a
+//! long trace does not overflow them.
+//!
+//! Once for every 64 lines, the player drains all buffers if one of them is more than half full.
+//! The player does this itself between two lines. A separate reader would run at the same time as
+//! the kernel's work on the file system.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -38,8 +40,8 @@ impl Drain {
         Ok(Self { pipe, stats, most: u64::from(buffer_kib) * 1024 / 2, lines: 0, taken: Vec::new() })
     }
 
-    /// Called between two lines. At every 64th call, empties the buffers if one is more than half
-    /// full. Returns whether it emptied them.
+    /// Called once for each line, while no line is played. At every 64th call, empties the buffers
+    /// if one of them is more than half full. Returns whether it emptied them.
     ///
     /// # Errors
     /// Those of tracefs.
@@ -91,7 +93,7 @@ mod tests {
         folder
     }
 
-    /// Buffers are checked after each 64th line, and emptied when one is more than half full.
+    /// The buffer is checked at each 64th call, and emptied if it is more than half full.
     #[test]
     fn a_buffer_is_emptied_when_it_is_half_full() {
         for (bytes, is_emptied) in [(0, false), (4096, false), (4097, true), (8192, true)] {

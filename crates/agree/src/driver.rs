@@ -4,9 +4,10 @@
 //! Running out of space or quota is a normal result here: operations return `Ok(false)` for it, and
 //! opening returns `Ok(None)`. So a load can continue on a full file system.
 //!
-//! - Every operation that can change a file's size is followed by a `ba size` marker.
-//! - Opening for writing is followed by `ba open`, closing by `ba close`. Both markers are written
-//!   after the system call has returned.
+//! - After a write, a truncation or a call of `fallocate`, a `ba size` marker tells the file's
+//!   size.
+//! - Opening is followed by `ba open`, closing by `ba close`. Both markers are written after the
+//!   system call has returned.
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -85,7 +86,7 @@ impl Driver {
         self.mark(&format!("ba size {} {size}\n", open.ino))
     }
 
-    /// A number below `limit`.
+    /// A random number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.rng.random_range(0..limit)
     }
@@ -98,8 +99,8 @@ impl Driver {
     }
 
     /// Draws an offset and a length in bytes for an operation on a file; the length is at most
-    /// `longest`. Most ranges begin or end at an edge (of a block, of the map, of the file ...) or
-    /// one byte beside it.
+    /// `longest`. Most ranges begin or end at an edge, such as the end of a block or of the file,
+    /// or one byte beside an edge.
     pub(crate) fn range(
         &mut self,
         ranges: &mut Ranges,

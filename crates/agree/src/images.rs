@@ -15,8 +15,8 @@ pub struct ImageKind {
     pub rotational: bool,
     /// Per cent of the free space that one file takes before the load starts.
     pub filled: u32,
-    /// Whether the allocator reads groups on demand, as right after a mount. Otherwise it has read
-    /// all of them when the load starts.
+    /// Whether the allocator reads the bitmaps of groups on demand, as right after a mount.
+    /// Otherwise the allocator has read all bitmaps when the load starts.
     pub lazy: bool,
 }
 

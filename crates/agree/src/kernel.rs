@@ -71,9 +71,9 @@ pub fn missing() -> Option<String> {
 /// The image that a session starts from.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// How it is made and mounted.
+    /// How the image is made and mounted.
     pub kind: ImageKind,
-    /// How it is aged before it is mounted; `None`: it is not aged.
+    /// How the image is aged before it is mounted; `None`: it is not aged.
     pub aged: Option<&'a Ageing>,
     /// Seed of the ageing and of the load.
     pub seed: u64,
@@ -109,9 +109,11 @@ impl Session {
     /// Creates an image, ages it if asked to, mounts it, and starts to observe it.
     ///
     /// # Errors
-    /// When a program or the kernel refuses, when the image cannot be aged, when a program's output
-    /// or a file of the kernel does not look as documented, or when the free extents of the image
-    /// do not match the kernel's counts.
+    /// - A program or the kernel refuses something.
+    /// - The image cannot be aged.
+    /// - The output of a program, or a file of the kernel, does not look as documented.
+    /// - The free extents of the image do not match the kernel's counts. (This is not checked if
+    ///   groups are read on demand.)
     pub fn start(start: Start<'_>, scratch: &Path) -> anyhow::Result<Self> {
         let kind = start.kind;
         let work = WorkDirectory::new(scratch)?;
@@ -121,7 +123,7 @@ impl Session {
         session.mount()?;
         session.read_tunables()?;
         if !kind.lazy {
-            // Reading mb_groups initialises every group.
+            // The check reads mb_groups, and so the kernel initialises every group.
             session.check_start()?;
         }
         session.work.observe(&session.device, BUFFER_KIB, &EVENTS)?;
@@ -149,7 +151,7 @@ impl Session {
     /// Stops the observation and returns the trace.
     ///
     /// # Errors
-    /// When the buffer was too small: a trace with gaps is useless.
+    /// When the buffer was too small (a trace with gaps is useless), and those of tracefs.
     pub fn trace(&self) -> anyhow::Result<String> {
         self.work.recorded()
     }
@@ -270,7 +272,7 @@ fn option(options: &str, name: &str) -> Option<u32> {
     options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
-/// One more than the highest number of a CPU that the kernel considers possible.
+/// One more than the highest number of a possible CPU.
 pub(crate) fn possible_cpus() -> anyhow::Result<u32> {
     cpus_of(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
 }

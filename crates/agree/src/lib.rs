@@ -3,10 +3,11 @@
 //! [`record`](record::record) runs a load on a loop image under the running kernel's ext4. It
 //! writes down every input of the kernel's block allocator and what the kernel decided.
 //! [`replay`](replay::replay) feeds these inputs to `blockyard_alloc` and compares the placement of
-//! each request. If the kernel searched for a request, it also compares goal, criterion,
-//! candidates, groups scanned and flags. At the end it compares `mb_groups`, `mb_structs_summary`
-//! and `mb_stats`. Images can be aged before they are mounted, so that loads begin with fragmented
-//! free space.
+//! each request. For a request that the kernel searched for, `replay` also compares goal,
+//! criterion, candidates, groups scanned and flags. At the end `replay` compares `mb_groups`,
+//! `mb_structs_summary` and `mb_stats`.
+//!
+//! Images can be aged before they are mounted, so that loads begin with fragmented free space.
 //!
 //! [`operations`] is level 2: whole operations.
 //!

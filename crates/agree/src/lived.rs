@@ -1,5 +1,5 @@
-//! Makes aged images in the engine, as `lab age` does. A comparison with the kernel starts from
-//! them.
+//! Makes aged images in the engine, as `lab age` does. Comparisons with the kernel can start from
+//! these images.
 
 use std::sync::Arc;
 

@@ -15,8 +15,8 @@ pub struct Load {
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// Whether it preallocates with `fallocate`, which files mapped by indirect blocks do not
-    /// support.
+    /// Whether the load needs `fallocate`, and so cannot run on files mapped by indirect blocks.
+    /// (The load `mixed` does not need it: on such files it leaves `fallocate` out.)
     pub(super) allocates: bool,
     pub(super) run: fn(&mut Driver) -> anyhow::Result<()>,
 }

@@ -56,8 +56,8 @@ impl Plan {
         Ok(pairs)
     }
 
-    /// The recordings to make: each pair on a fresh image, and then on an aged one if the ageing
-    /// can run on the image kind.
+    /// The recordings to make: each pair on a fresh image, and then on an aged one if the plan has
+    /// an ageing that can run on the image kind.
     ///
     /// # Errors
     /// As [`Self::pairs`], and when none of the image kinds can be aged as asked.

@@ -10,15 +10,16 @@
 //!
 //! To be comparable, both sides run with the following:
 //!
-//! - no write-back except where the trace says so ([`write_back`]),
+//! - no periodic write-back ([`write_back`]),
 //! - no periodic commits (the kernel's interval is a day),
 //! - one CPU for each worker,
 //! - bitmaps loaded the same way ([`Loading`]),
 //! - a device that reports the same about seek times ([`Plan::rotational`]).
 //!
-//! The engine is told what it cannot know: the number of possible CPUs and, as [`Given`], the
-//! colour of the player's thread, the time of each line, the commits that the kernel made of its
-//! own accord, and when the I/O of its write-back ended ([`io_ends`]).
+//! The engine is told what it cannot know. One such input is the number of possible CPUs. The
+//! others come from the kernel's run ([`Given`]): the colour of the player's thread, the time of
+//! each line, the commits that no line asked for, and when the I/O of the kernel's write-back ended
+//! ([`io_ends`]).
 
 pub mod compare;
 pub mod conversions;
@@ -66,7 +67,7 @@ use super::{kernel, lived, mke2fs};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Loading {
-    /// All after each mount.
+    /// All bitmaps, right after each mount.
     All,
     /// On demand.
     Lazy,

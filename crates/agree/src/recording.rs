@@ -21,8 +21,8 @@
 //!
 //! - Length, logical block, goal, neighbours, flags, inode and CPU: from the tracepoints.
 //! - Transaction of a free: from the handle that the same thread started or restarted last.
-//! - File size: from the write-end tracepoints, and from the load generator, which reports it after
-//!   each operation that can change it.
+//! - File size: from the write-end tracepoints, and from the load generator, which reports the size
+//!   after each operation that can change it.
 //! - Whether a writer has the file open: from the load generator's opens and closes.
 //!
 //! No input is derived from the outcome.
@@ -67,8 +67,8 @@ pub struct Image {
     pub load: String,
     /// Name of the image kind.
     pub image: String,
-    /// State at the start: `fresh`, or the ageing of the image. Recordings of earlier versions are
-    /// all of fresh images.
+    /// State at the start: `fresh`, or the ageing of the image. A recording without this field was
+    /// made on a fresh image.
     #[serde(default = "fresh")]
     pub state: String,
     /// Seed of the ageing and of the load.
@@ -99,7 +99,7 @@ pub struct Image {
     pub root_blocks: u64,
     /// `reserved_clusters` of sysfs.
     pub reserved_clusters: u64,
-    /// One more than the highest number of a CPU that the kernel considers possible.
+    /// One more than the highest number of a possible CPU.
     pub possible_cpus: u32,
     /// `mb_optimize_scan` as the kernel reports it.
     pub optimize_scan: bool,

@@ -31,7 +31,7 @@ pub struct Agreement {
     pub load: String,
     /// Name of the image kind.
     pub image: String,
-    /// State of the image at the start: `fresh`, or its ageing.
+    /// State of the image at the start: `fresh`, or the ageing of the image.
     pub state: String,
     /// Whether the kernel's scan mode was the optimised one (`mb_optimize_scan`).
     pub optimize_scan: bool,
@@ -50,7 +50,8 @@ pub struct Agreement {
     pub candidates: u64,
     /// Searches with an equal number of groups scanned.
     pub groups: u64,
-    /// Searches with equal request after admission, final goal, found extent and final flags.
+    /// Searches in which all of these are equal: the request after admission, the final goal, the
+    /// extent found, and the final flags.
     pub decisions: u64,
     /// Whether `mb_groups` is equal at the end.
     pub mb_groups: bool,

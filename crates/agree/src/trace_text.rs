@@ -2,8 +2,8 @@
 //!
 //! A trace line is `COMM-PID [CPU] FLAGS COUNTER: EVENT: FIELDS`. The trace clock is `counter`, so
 //! the order of lines is the order of events on all CPUs. A request opens with
-//! `ext4_request_blocks` and closes with `ext4_allocate_blocks` of the same thread; when the thread
-//! opens another one first, the earlier one failed.
+//! `ext4_request_blocks` and closes with `ext4_allocate_blocks` of the same thread. If the thread
+//! opens another request first, the earlier request has failed.
 //!
 //! Our own markers (`tracing_mark_write: ba ...`) carry what no tracepoint shows: `ba size INO
 //! BYTES` after an operation, `ba open INO` and `ba close INO` for descriptors that can write.
@@ -151,7 +151,7 @@ struct Parser {
     sizes: HashMap<u32, u64>,
     /// Number of descriptors open for writing, by inode.
     writers: HashMap<u32, u32>,
-    /// By thread: the transaction of the handle that it started last.
+    /// By thread: the transaction of the handle that it started or restarted last.
     handles: HashMap<u32, u32>,
     /// By thread: the position in `events` of its open request.
     open: HashMap<u32, usize>,

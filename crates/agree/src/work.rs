@@ -2,7 +2,8 @@
 //! and a private trace instance named like the directory.
 //!
 //! Only devices and instances made here are touched. A [`Scratch`] unmounts, detaches and removes
-//! them when it is dropped. If a run was killed, the next run does the same for what it left.
+//! them when it is dropped. If a run was killed, the next run does the same for what the killed run
+//! left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ impl WorkDirectory {
     }
 
     /// Creates the mount points of the image and of tracefs. Attaches the image to a loop device,
-    /// which then reports itself as rotational if asked to. Returns the device's name, without
+    /// and makes the device report itself as rotational or not. Returns the device's name, without
     /// `/dev/`.
     pub(super) fn attach(&self, rotational: bool) -> Result<String> {
         for name in ["mnt", "trace"] {

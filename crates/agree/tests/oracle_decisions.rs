@@ -1,5 +1,5 @@
-//! Level 1 on the running kernel: every placement and every count is equal, on a sample of loads
-//! and image kinds (all of them with `BLOCKYARD_FULL=1`).
+//! Level 1 on the running kernel: everything that a replay compares is equal, on a sample of loads
+//! and image kinds. With `BLOCKYARD_FULL=1`, every load runs on every image kind that it fits.
 
 #![allow(clippy::unwrap_used)]
 

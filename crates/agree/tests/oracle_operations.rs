@@ -23,7 +23,8 @@ struct Image<'a> {
     rotational: bool,
 }
 
-/// Compares a trace on both sides. `None` when root or a program is missing.
+/// Compares a trace on both sides, and asserts that the outcomes of all lines are equal. Returns
+/// `None` when root or a program is missing.
 fn agree_on(
     kind: &str,
     Image { mke2fs, life, rotational }: Image<'_>,
@@ -163,8 +164,8 @@ fn assert_same_places(lines: &str, mke2fs: &str, mount: &str) {
     assert_eq!(placements.equal, placements.of, "{what}");
 }
 
-/// A file is written and deleted, then another is written. The second file gets the blocks of the
-/// first unless they wait for a commit.
+/// A file is written and deleted, then another is written. The second file can get blocks of the
+/// first only if these blocks do not wait for a commit.
 const WRITTEN_AGAIN: &str = concat!(
     "{\"op\":\"open\",\"fd\":1,\"path\":\"/a\",\"flags\":\"rw,create\"}\n",
     "{\"op\":\"pwrite\",\"fd\":1,\"off\":0,\"len\":40960}\n",

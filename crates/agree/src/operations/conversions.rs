@@ -13,7 +13,8 @@ pub struct Conversion {
     /// Number of ranges that write-back had mapped in that line; a range may need no decision.
     pub pieces: usize,
     /// Number of blocks that a write had allocated immediately in that line, or had failed to
-    /// allocate. Most of them lie in a cluster that is already allocated, and need no decision.
+    /// allocate. With bigalloc, most of these blocks lie in a cluster that is already allocated,
+    /// and need no decision.
     pub allocated: usize,
     /// Earlier commits and restarted walks of that line.
     pub again: Again,
@@ -25,11 +26,11 @@ pub struct Conversion {
     pub cpu: u32,
 }
 
-/// What the kernel has done in a line so far to try again after it found no space.
+/// Commits and restarted walks in a line so far. After the kernel found no space, it makes both to
+/// try again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Transactions that were closed, to get space or for another reason. Later changes belong to
-    /// the next transaction.
+    /// Transactions that were closed, to get space or for another reason.
     pub commits: usize,
     /// Walks over a file's folios that write-back restarted.
     pub walks: usize,

@@ -1,9 +1,9 @@
 //! Decisions of both sides, line by line of the trace.
 //!
 //! The kernel's decisions come from its tracepoints, with a marker before each line; ours are the
-//! allocator's events. Within a line they are paired in order when they answer the same request
-//! (inode, logical block, length). A request that only one side made counts as different, and
-//! pairing resumes at the next request that both sides made (as `diff` does).
+//! allocator's events. Within a line, decisions of both sides that answer the same request (inode,
+//! logical block, length) are paired, in order. A request that only one side made counts as
+//! different, and pairing resumes at the next request that both sides made (as `diff` does).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -236,7 +236,7 @@ fn has_flag(record: &Record<'_>, name: &str) -> bool {
     record.word("flags").is_ok_and(|flags| flags.split('|').any(|flag| flag == name))
 }
 
-/// Collects our events.
+/// Collects the events of our allocator as decisions.
 #[derive(Debug, Default)]
 pub struct Collector {
     inside: Mutex<Collected>,
@@ -399,8 +399,8 @@ fn add_pair(shares: &mut DecisionShares, a: &Decision, b: &Decision) -> bool {
     same_place
 }
 
-/// Adds decisions that have no partner on the other side, as unequal ones. Their number is that of
-/// the longer list.
+/// Adds decisions that have no partner on the other side, as unequal ones: as many as the longer
+/// of the two lists has.
 fn add_unpaired(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) {
     let missing = |a: usize, b: usize| Share { equal: 0, of: u64_from_usize(a.max(b)) };
     let searches = |list: &[Decision]| list.iter().filter(|decision| decision.searched).count();

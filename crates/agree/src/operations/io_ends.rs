@@ -9,8 +9,9 @@
 //! Each conversion is recorded with its CPU, with the line of the trace (the operation) during
 //! which it came, and with how many decisions, mapped ranges, allocated blocks and retries of the
 //! kernel came before it in that line. The engine gets the conversion when the engine's counts for
-//! that line have reached these numbers. If the counts never match, the engine gets the conversion
-//! after one more decision in that line, or in a later line.
+//! that line have reached these numbers. The counts of the engine may never match. Then the engine
+//! gets the conversion once it has made more decisions in that line than the kernel had, or when it
+//! is in a later line.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,7 +140,8 @@ mod tests {
         assert_eq!((next(), next()), (Some((12, 0)), None));
         schedule.mapped();
         assert_eq!((next(), next()), (Some((12, 2)), None));
-        // Conversions of an earlier line are due, however many decisions the engine made in it.
+        // A conversion of an earlier line is due, however many decisions the engine made in that
+        // line.
         ours.begin_line(4);
         assert_eq!((next(), next(), next()), (Some((12, 4)), Some((12, 6)), None));
     }

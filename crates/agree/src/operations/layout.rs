@@ -25,16 +25,16 @@ pub struct Piece {
 /// Which blocks an inode occupies on the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileLayout {
-    /// Its number.
+    /// The inode's number.
     pub inode: u32,
-    /// Whether it is a directory.
+    /// Whether the inode is a directory.
     pub is_directory: bool,
-    /// Its extents, ascending.
+    /// The extents, ascending.
     pub extents: Vec<Piece>,
-    /// Blocks of its extent tree, or its indirect blocks, in depth-first order: each block before
-    /// those that it points to.
+    /// The blocks of the extent tree, or the indirect blocks, in depth-first order: each block
+    /// comes before the blocks that it points to.
     pub tree: Vec<u64>,
-    /// Its attribute block.
+    /// The attribute block.
     pub attributes: Option<u64>,
 }
 
@@ -141,8 +141,9 @@ fn file_layout(reader: &Reader, inode: &Inode) -> Result<FileLayout> {
     })
 }
 
-/// The blocks of an extent tree. The parent's bounds say which depth a node must have, so the walk
-/// ends even if the tree is damaged.
+/// The blocks of an extent tree. The walk parses each child with the bounds from the parent's
+/// entry, which say what depth the child must have. The walk ends even if the tree is damaged,
+/// because the depth falls at each step.
 fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let root = ExtentNode::parse_root(geometry, inode.block_field())?;

@@ -2,8 +2,8 @@
 //! kind and mount options.
 //!
 //! A cell sums up the runs with all seeds. An aged image is made once for each kind of image and
-//! seed, under the mount options of its first cell. Traces of the kind `near-full` use smaller
-//! images, which are made anew for each cell.
+//! seed, under the mount options of the first cell that needs it. Traces of the kind `near-full`
+//! use smaller images, which are made anew for each cell.
 
 mod table;
 
@@ -139,8 +139,8 @@ impl Stated for Cell {
 }
 
 impl Matrix {
-    /// The state of its images: `fresh`, the ageing in the engine, or the number of operations that
-    /// aged them.
+    /// The state of the images: `fresh`, the ageing in the engine, or the number of operations of
+    /// the ageing trace.
     #[must_use]
     pub fn state(&self) -> String {
         match (self.aged, &self.lived) {
@@ -310,7 +310,7 @@ impl Runs<'_> {
         })
     }
 
-    /// The start image. An aged one is kept for later cells, except the small one of `near-full`.
+    /// The start image. An aged image is kept for later cells, unless the trace is `near-full`.
     fn start(&mut self, session: &Session, kind: &str, plan: &Plan) -> Result<Arc<MemoryDevice>> {
         if plan.ageing.is_none() && plan.lived.is_none() || kind == "near-full" {
             return session.start_image(plan);

@@ -1,8 +1,8 @@
 //! The kernel's side: a copy of the start image on a loop device, which is mounted, observed, and
 //! played on.
 //!
-//! Device, mount and trace instance belong to a [`WorkDirectory`], as at level 1. So the next run
-//! cleans up after one that was killed.
+//! Device, mount and trace instance belong to a [`WorkDirectory`], as at level 1. If a run is
+//! killed, the next run removes what the killed run left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ const EVENTS: [&str; 8] = [
 ];
 
 /// With delayed allocation, this replaces the event of the same name in [`EVENTS`], to record also
-/// blocks that a write allocates immediately (flags 3). Without delayed allocation it would match
-/// every block that is written, and these events would fill the buffer.
+/// single blocks that a write allocates immediately (flags 3). Without delayed allocation, writes
+/// allocate all blocks immediately, and so many events would fill the buffer.
 const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)";
 
 /// KiB of trace buffer for each CPU.

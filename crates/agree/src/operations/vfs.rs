@@ -1,6 +1,6 @@
-//! What Linux does in the layers above ext4. The engine takes the place of ext4, so it does not do
-//! this. Those layers follow symbolic links in paths, and allow `user.` attributes only on regular
-//! files and directories (xattr(7)).
+//! What Linux does in the layers above ext4 (the VFS). They follow symbolic links in paths, and
+//! allow `user.` attributes only on regular files and directories (xattr(7)). The engine takes the
+//! place of ext4, so this module does both for the engine.
 
 use anyhow::{Result, anyhow};
 use blockyard_disk::InodeNr;
@@ -15,9 +15,9 @@ const ELOOP: i32 = 40;
 
 /// What the layers above ext4 do with a line.
 pub(super) enum Passed {
-    /// They pass it on to ext4 in this form.
+    /// They pass the line on to ext4, in this form.
     On(Line),
-    /// They refuse it with this outcome, and ext4 does not see it.
+    /// They refuse the line with this outcome, and ext4 does not see it.
     Answered(Outcome),
 }
 

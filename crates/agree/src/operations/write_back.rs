@@ -16,11 +16,13 @@ use blockyard_lab::scratch::settings_note;
 /// The keeper's script. `$1` is the file in which the keeper notes the old settings, so that the
 /// next keeper can restore them if this one is killed.
 ///
-/// The lock is on `/proc/sys/vm`, not on the note. Processes with different directories for
-/// temporary files have different notes, and the second one must not save the changed settings as
-/// the ones to restore. If the process that started the keeper ends while the keeper waits for the
-/// lock, the keeper writes "ready" to a closed pipe. The keeper must survive that write, so that it
-/// restores everything.
+/// The lock is on `/proc/sys/vm`, not on the note, because processes with different directories for
+/// temporary files have different notes. Without a common lock, the second process would save the
+/// changed settings as the ones to restore.
+///
+/// If the process that started the keeper ends while the keeper waits for the lock, the keeper
+/// writes "ready" to a closed pipe. The keeper must survive that write, so that it restores
+/// everything.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 exec 9< /proc/sys/vm || exit 1

@@ -61,7 +61,7 @@ impl Rows {
         if self.waiting.len() == SCAN_MODES { self.rest() } else { before }
     }
 
-    /// The unfinished row, for when no more cells come; `None` if there is none.
+    /// Takes out the unfinished row; `None` if there is none. Called when no more cells come.
     pub fn rest(&mut self) -> Option<Vec<String>> {
         let cells = std::mem::take(&mut self.waiting);
         let figures: Vec<Figures> =
