@@ -1,8 +1,8 @@
 //! Admission: whether the free space, minus what others reserved, has room for a request.
 //!
-//! Free and reserved clusters are counted by lagging per-CPU counters. While space is plentiful
-//! their cheap values decide. Their exact sums are read when a decision could depend on the lag.
-//! Preallocated and pending clusters count as free here, as in `statfs`.
+//! Free and reserved clusters are counted by lagging per-CPU counters. While space is plentiful,
+//! the cheap values of the counters decide. The exact sums are read when a decision could depend on
+//! the lag. Preallocated and pending clusters count as free in these counters, as in `statfs`.
 //!
 //! A request without a reservation takes its clusters from the free count when it is admitted,
 //! before the search. A request that passes a first check is counted and then checked again, and
@@ -63,8 +63,8 @@ impl Room {
 pub(crate) struct Admission<B: Backend> {
     free: LaggedCounter<B>,
     dirty: LaggedCounter<B>,
-    /// Held for an exact look near the limit. Of several concurrent callers, the last one sees the
-    /// requests of all others.
+    /// Held for an exact look near the limit. A caller that gets the lock sees the requests of all
+    /// callers that held it before.
     exact: Mutex<(), B>,
     /// The file system's own reserve, in clusters. Accessed relaxed: it may change during a check,
     /// which then uses the old value or the new one.
@@ -202,7 +202,7 @@ impl<B: Backend> Admission<B> {
         self.reserved.store(clusters, Ordering::Relaxed);
     }
 
-    /// The sums of the counters: exact if nobody changes them meanwhile.
+    /// The sums of the counters, exact if nobody changes the counters meanwhile.
     pub(crate) fn figures(&self) -> FreeClusters {
         FreeClusters {
             free: self.free.sum().max(0).unsigned_abs(),

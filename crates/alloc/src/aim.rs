@@ -14,7 +14,7 @@ use crate::policy::slots::{Lanes, MergeGoal, Neighbour, Normalise};
 use crate::prealloc::inode::OwnBorders;
 use crate::request::RequestFlags;
 
-/// What a search looks for, and where it begins.
+/// What a search looks for, and where the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aim {
     pub(crate) goal: Extent,
@@ -84,7 +84,7 @@ impl Aim {
 }
 
 /// The block right after the extent that a data request continues. `None` if the request continues
-/// none, or if that block lies outside the file system.
+/// no extent, or if that block lies outside the file system.
 fn continued<B: Backend>(geometry: &Geometry, asked: &Asked<'_, B>) -> Option<BlockNr> {
     let left = asked.request.left.filter(|_| asked.is_data())?;
     let next = BlockNr::new(left.physical.raw() + 1);

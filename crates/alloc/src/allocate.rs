@@ -1,5 +1,5 @@
 //! One allocation from request to claim, top-down: [`Allocator::allocate`] is the entry, and its
-//! helpers follow in the order in which they are called.
+//! helpers follow roughly in the order in which they are called.
 
 use std::sync::Arc;
 
@@ -34,8 +34,9 @@ const DISCARD_PASSES: u32 = 3;
 /// for a preallocation in the locality group, and holds it until the request has been served.
 type Locality<'a, B> = Option<MutexGuard<'a, LocalityGroup<B>, B>>;
 
-/// A served request: the clusters, and the extent that they were cut from.
+/// A served request.
 struct Served {
+    /// The clusters for the caller, cut from `found` or from a preallocation.
     part: Extent,
     /// The whole extent found; `None` for a preallocation hit.
     found: Option<Extent>,
@@ -45,12 +46,13 @@ impl<B: Backend> Allocator<B> {
     /// Allocates clusters for one inode. The claim may be shorter than asked; it is never empty.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] when this request may have none of the free clusters, or when the
-    /// search found nothing even after preallocations were dropped. (A request that takes only its
-    /// goal is searched for once.) [`AllocError::Load`] when nothing was found and a group could
-    /// not be read, or when the group of a preallocation could not be read.
-    /// [`AllocError::Corrupt`] when nothing was found and a group is corrupt.
-    /// [`AllocError::BadRequest`] when the request is for no clusters.
+    /// - [`AllocError::NoSpace`] when this request may have none of the free clusters, or when the
+    ///   search found nothing even after preallocations were dropped. (A request that takes only
+    ///   its goal is searched for once, and drops no preallocations.)
+    /// - [`AllocError::Load`] when nothing was found and a group could not be read, or when the
+    ///   group of a preallocation could not be read.
+    /// - [`AllocError::Corrupt`] when nothing was found and a group is corrupt.
+    /// - [`AllocError::BadRequest`] when the request is for no clusters.
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
         if request.clusters == 0 {
             return Err(AllocError::BadRequest("no clusters asked for"));
@@ -199,9 +201,9 @@ impl<B: Backend> Allocator<B> {
         view.aim(asked)
     }
 
-    /// Searches. If that finds nothing, and clusters were held for trimming meanwhile, takes the
-    /// trimming lock, so that none are held, and searches again. A request that takes only its goal
-    /// is searched for once.
+    /// Searches. A search can find nothing because a trim holds clusters meanwhile. Then takes the
+    /// trimming lock, so that no clusters are held, and searches again. A request that takes only
+    /// its goal is searched for once.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
         let trims = self.trims.begun();
         self.search_with_retries(context)?;
@@ -216,14 +218,16 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Searches. If that finds nothing, drops preallocations and searches again. If dropping gave
-    /// back no clusters, searches again with strict checks instead. There are at most two retries
-    /// in all, unless `space_retries` sets no limit. Without a limit, the search is repeated as
-    /// long as dropping gives back clusters, and at most twice with strict checks. A request that
-    /// takes only its goal is searched for once.
+    /// back no clusters, searches again with strict checks instead.
+    ///
+    /// There are at most two retries in all, unless `space_retries` sets no limit. Without a limit,
+    /// the search is repeated as long as dropping gives back clusters, and at most twice with
+    /// strict checks. A request that takes only its goal is searched for once.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
-        // must not read every CPU's count. So the first strict search needs no change, and the
-        // second one runs only after a change.
+        // must not read every CPU's count. Before the first strict search there is no earlier count
+        // to compare with, so that search needs no change. The second strict search runs only if
+        // the count has changed since.
         let mut changes = None;
         let (mut retries, mut strict_retries) = (0, 0);
         loop {
@@ -342,9 +346,9 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Drops all preallocations of an inode, and its window. Callers do this when the inode is
-    /// closed for the last time, before it is truncated or punched, and when it is evicted.
-    /// During the call, the caller keeps other threads from allocating for this inode.
+    /// Drops all preallocations of an inode, and its window. Callers do this when the last writer
+    /// has closed the file, when the inode is truncated or punched, and when it is evicted. During
+    /// the call, the caller keeps other threads from allocating for this inode.
     pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: CpuSlot) {
         self.drop_window(inode);
         for prealloc in inode.take_all() {

@@ -1,7 +1,8 @@
 //! The allocator: its parts, how it is opened, and what it reports about itself.
 //!
-//! No lock here is taken by every allocation: groups, locality groups, counters and goals each have
-//! their own lock or none. [`crate::allocate`] is the path of one request through these parts.
+//! No lock is taken by every allocation, unless the policy asks for one (such as the lock of a
+//! global cursor): groups and locality groups have a lock each, and most counters and goals have
+//! none. [`crate::allocate`] is the path of one request through these parts.
 
 use core::fmt;
 use std::sync::Arc;
@@ -68,8 +69,9 @@ impl<B: Backend> Allocator<B> {
     /// Opens the allocator of a file system whose group descriptors say `facts`.
     ///
     /// # Errors
-    /// [`AllocError::BadConfig`]; [`AllocError::BadTunable`] when the policy sets a tunable out of
-    /// range; [`AllocError::Load`] when groups are loaded at open and one of them cannot be read.
+    /// - [`AllocError::BadConfig`] when the configuration or its policy is impossible.
+    /// - [`AllocError::BadTunable`] when the policy sets a tunable out of range.
+    /// - [`AllocError::Load`] when groups are loaded at open and one of them cannot be read.
     pub fn open(config: &AllocConfig, source: Arc<dyn GroupSource>, facts: &[GroupFacts]) -> Result<Self> {
         let groups = config.geometry.groups();
         if facts.len() != usize_from_u32(groups) {
@@ -187,8 +189,8 @@ impl<B: Backend> Allocator<B> {
         self.admission.room()
     }
 
-    /// Free clusters as decisions see them. The count is cheap to read, but lags by up to two
-    /// batches per CPU slot.
+    /// Free clusters as the lagging counter shows them. The count is cheap to read, but lags by up
+    /// to two batches per CPU slot.
     #[must_use]
     pub fn free_clusters_approximate(&self) -> u64 {
         self.admission.free_approximate()
@@ -295,9 +297,8 @@ impl<B: Backend> Allocator<B> {
         self.table.is_busy(group)
     }
 
-    /// Runs `f` while the group is locked. `f` must take no lock. Linux marks a claim in the
-    /// on-disk bitmap under the group's lock. Models of the engine around the allocator call this
-    /// to do the same.
+    /// Runs `f` while the group is locked. `f` must take no lock. For models of an engine, which
+    /// imitate that Linux marks a claim in the on-disk bitmap under the group's lock.
     #[doc(hidden)]
     pub fn with_group_locked(&self, group: GroupNr, cpu: CpuSlot, f: impl FnOnce()) {
         let guard = self.table.lock(group, cpu);

@@ -83,7 +83,7 @@ impl<'a, B: Backend> Asked<'a, B> {
         self.kind.contains(RequestFlags::DATA)
     }
 
-    /// Whether the file has a block before or after the ones asked for.
+    /// Whether the request names a mapped block of the file before or after the blocks asked for.
     pub(crate) fn has_neighbour(&self) -> bool {
         self.request.left.is_some() || self.request.right.is_some()
     }

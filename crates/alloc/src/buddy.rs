@@ -258,9 +258,9 @@ impl Buddy {
         end
     }
 
-    /// Length of the free run from `at` as the search sees it: up to the end of the chunk that
-    /// holds `at`, and then whole chunks that follow, while the sum is below `want`. So it may
-    /// exceed `want`. It is 0 when `at` is used.
+    /// Length of the free run from `at` as the search sees it. The run reaches to the end of the
+    /// chunk that holds `at`. While it is shorter than `want` and another free chunk follows, this
+    /// whole chunk is added. So the length may exceed `want`. It is 0 when `at` is used.
     #[inline]
     #[must_use]
     pub(crate) fn run(&self, at: u32, want: u32) -> u32 {

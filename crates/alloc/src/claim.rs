@@ -2,8 +2,9 @@
 //! them.
 //!
 //! A claim pins its group, so that the group is not reloaded from a bitmap that does not show the
-//! clusters yet. The caller must commit it once the clusters are in the on-disk bitmap and the
-//! descriptor, or release it. Dropping it releases it, so no error path can leak clusters.
+//! clusters yet. The caller must commit the claim once the clusters are in the on-disk bitmap and
+//! the descriptor, or release it. A claim that is dropped is released, so no error path can leak
+//! clusters.
 
 use core::fmt;
 

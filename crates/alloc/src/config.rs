@@ -51,8 +51,8 @@ pub struct AllocConfig {
     pub geometry: Geometry,
     /// The policy.
     pub policy: Policy,
-    /// Number of CPU slots (the kernel's possible CPUs), at least 1. The numbers of locality
-    /// groups, stream goals, zones and counters follow from it.
+    /// Number of CPU slots (the kernel's possible CPUs), at least 1. How many locality groups,
+    /// stream goals, zones and shards of counters there are depends on this number.
     pub cpus: u32,
     /// Whether the device has seek times. If so, the default linear prefix is 4 groups, otherwise
     /// 0.

@@ -1,12 +1,18 @@
 //! The cursor search (`search=cursor`): round robin by group, as published (presets `rotalloc-v1`,
 //! `rralloc-v2`) and in variants of our own (`rralloc`).
 //!
-//! A cursor is the group where a search begins. The inode's own cursor, which some policies keep,
-//! is the group where the inode last found space. It is used instead of the cursor of the CPU or of
-//! the file system. The slot `accept` decides what a search takes from there on: any run; a run of
-//! a minimum length, for a bounded number of groups; or what the ladder finds. Without the ladder,
-//! the last lap waits for busy groups and takes any run. So a search fails for want of space
-//! exactly when the ladder would.
+//! A cursor is the group where a search begins. The policy says whether each CPU has a cursor or
+//! the file system has a single one. Some policies also keep a cursor for each inode: the group
+//! where the inode last found space. An inode's own cursor is used instead of the others.
+//!
+//! The slot `accept` decides what a search takes:
+//!
+//! - any run,
+//! - first only runs of a minimum length, for a bounded number of groups; then any run, or
+//! - what the ladder finds.
+//!
+//! The lap that takes any run waits for busy groups. So a cursor search finds space whenever the
+//! ladder would.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u64_from_u32;

@@ -34,11 +34,13 @@ pub enum AllocError {
         /// The error that the [`GroupSource`](crate::GroupSource) returned.
         source: SourceError,
     },
-    /// One of the following. (The bitmap of a corrupt group contradicts its descriptor.)
+    /// One of the following:
     ///
     /// - A free of no blocks, or of blocks outside the file system.
     /// - A free of blocks that are free already, wait for a commit, or lie in a corrupt group.
     /// - An allocation that found nothing while some group is corrupt.
+    ///
+    /// A group is corrupt if its bitmap contradicts its descriptor.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.

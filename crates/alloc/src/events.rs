@@ -59,9 +59,9 @@ pub struct AllocEvent {
     pub flags: u16,
     /// Criterion at the end:
     ///
-    /// - with the ladder 0 to 4, or 5 when all criteria were exhausted (`visit=scan`),
-    /// - without the ladder 4,
-    /// - for exact goals and preallocations 0.
+    /// - with the ladder, 0 to 4; under `visit=scan` also 5, when all criteria were exhausted,
+    /// - without the ladder, 4,
+    /// - for exact goals and preallocations, 0.
     pub criterion: u8,
     /// How the request ended.
     pub kind: EventKind,
@@ -71,8 +71,8 @@ pub struct AllocEvent {
 
 const _: () = assert!(size_of::<AllocEvent>() == 64);
 
-/// Receives events. It is called after the request has dropped its locks. It must be cheap and must
-/// not call the allocator.
+/// Receives events. The allocator calls the sink at the end of a request, when it holds no lock.
+/// The sink must be cheap and must not call the allocator.
 pub trait EventSink: Send + Sync {
     /// One decision made on `cpu`.
     fn emit(&self, cpu: CpuSlot, event: &AllocEvent);

@@ -46,8 +46,8 @@ impl<B: Backend> Allocator<B> {
     ///
     /// The bits of the on-disk bitmap must still be set while this runs. With a transaction, the
     /// caller clears them afterwards in that transaction, and the group stays pinned until the
-    /// transaction commits. Without one, the clusters may be handed out again before this returns,
-    /// so a caller that has to clear their bits uses [`Self::free_with`] instead.
+    /// transaction commits. Without a transaction, the clusters may be handed out again before this
+    /// function returns. So a caller that has to clear their bits uses [`Self::free_with`] instead.
     ///
     /// # Errors
     /// [`AllocError::Corrupt`] if `blocks` is 0, if blocks are outside the file system, free

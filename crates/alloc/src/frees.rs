@@ -2,10 +2,12 @@
 //!
 //! Clusters that a transaction freed stay used in core until the commit record of the transaction
 //! is durable, so that a crash never leaves them in two files. The free count that `statfs` shows
-//! rises at once. Each group keeps its pending records ordered by position. A commit finds the
-//! records of a transaction through lists of the whole file system, which the `md` lock guards as
-//! in Linux. With `freed_merge=by-group`, it finds them through a set of the groups that have
-//! records, which needs no shared lock.
+//! rises at once.
+//!
+//! Each group keeps its pending records ordered by position. A commit finds the records of a
+//! transaction through lists of the whole file system, which the `md` lock guards as in Linux. With
+//! `freed_merge=by-group`, a commit finds the groups that have records in a set instead, which
+//! needs no shared lock.
 
 use std::sync::Arc;
 
@@ -158,7 +160,7 @@ impl<B: Backend> Frees<B> {
         };
         for _ in 0..unlinked {
             // A record is unlinked by setting its count to 0, which was done under the group's
-            // lock. The `md` lock is taken here only to imitate its cost.
+            // lock. The `md` lock is taken here only to imitate the cost in Linux.
             drop(self.md.lock(cpu));
         }
         if let Added::Linked { record, .. } = added {
@@ -191,7 +193,7 @@ impl<B: Backend> Frees<B> {
 
 impl<B: Backend> GroupGuard<'_, B> {
     /// Finishes a pending record whose transaction has committed. Returns the extent that became
-    /// free; its count is 0 if nothing is pending in the group.
+    /// free; the extent's count is 0 if nothing is pending in the group.
     pub(crate) fn finish_pending(&mut self, record: &Arc<Record<B>>) -> FreedExtent {
         assert_eq!(record.group, self.nr, "a record of another group");
         let mut range = (0, 0);

@@ -158,7 +158,7 @@ impl<B: Backend> Group<B> {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Notes that a prefetch has dealt with the group. True for the first caller.
+    /// Notes that a prefetch has dealt with the group. Returns true to the first caller only.
     pub(crate) fn note_prefetch(&self) -> bool {
         self.shape.fetch_or(PREFETCHED, Ordering::Relaxed) & PREFETCHED == 0
     }
@@ -239,7 +239,7 @@ impl<B: Backend> GroupGuard<'_, B> {
     /// Bitmap and buddy of a group that the caller loaded under this guard, or had pinned.
     ///
     /// # Panics
-    /// When it is not loaded.
+    /// When the group is not loaded.
     #[inline]
     fn buddy_mut(&mut self) -> &mut Buddy {
         self.state

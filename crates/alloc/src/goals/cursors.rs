@@ -82,8 +82,8 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// Counts `bytes` found through the caller's cursor. True when the sum reaches `most`; the sum
-    /// then starts again from 0.
+    /// Counts `bytes` found through the caller's cursor. Returns true when the sum reaches `most`;
+    /// then the sum starts again from 0.
     pub(crate) fn spend(&self, cpu: CpuSlot, bytes: u64, most: u64) -> bool {
         let cursor = if self.rotation == Rotation::Global { CpuSlot::ZERO } else { cpu };
         let spent = &self.spent[cursor.index(self.spent.len())];
@@ -109,7 +109,7 @@ impl<B: Backend> Cursors<B> {
     }
 }
 
-/// Where the cursor of a CPU stands at open.
+/// Where the cursor of a CPU stands at open, unless its position was remembered.
 fn first_group(policy: &Cursor, cpu: u32, cpus: u32, groups: u32, seed: u64) -> u32 {
     if policy.start == CursorStart::Seeded {
         return u32_from_u64(mix(seed ^ u64_from_u32(cpu)) % u64_from_u32(groups));

@@ -53,8 +53,11 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
 /// all others.
 ///
 /// With a `colour`, the goal is the start of the colour's sixteenth of the group. (Linux gives a
-/// colour only without delayed allocation.) If the last flex group has only one group, the goal may
-/// lie past the end of the file system. A request then starts at the first data block.
+/// colour only without delayed allocation.)
+///
+/// If the last flex group has only one group, its second group does not exist, and the goal of a
+/// regular file may lie past the end of the file system. A request with such a goal starts at the
+/// first data block.
 #[must_use]
 pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colour: Option<u32>) -> BlockNr {
     let mut group = u64_from_u32(inode_group.raw());

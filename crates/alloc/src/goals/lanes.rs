@@ -17,8 +17,8 @@ use blockyard_sync::CpuSlot;
 const FLEX_MIN: u32 = 4;
 
 /// The group where a file near `goal` starts when it is written on `cpu`. This is `goal` itself if
-/// the flex group of `goal` has no lanes, because flex groups are small, or because it is a short
-/// last one.
+/// flex groups are too small for lanes, or if `goal` lies in a short last flex group, which has no
+/// lanes.
 pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -33,14 +33,16 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 }
 
 /// The next group of the lane that `group` belongs to: the same position in a flex group further
-/// on. Near one goal, the lanes of all `cpus` slots begin in `stride` consecutive flex groups. So a
-/// lane advances by `stride` flex groups, which keeps it clear of the lanes of the other slots.
-/// After the last whole flex group it wraps. Repeated calls visit every group of the lane once
-/// before they return to the first.
+/// on.
+///
+/// Near one goal, the lanes of all `cpus` slots begin in one flex group, or in several consecutive
+/// ones if there are many slots. A lane advances by that number of flex groups, to stay clear of
+/// the lanes of the other slots. After the last whole flex group it wraps. Repeated calls visit
+/// every group of the lane once before they return to the first.
 ///
 /// Returns `group` itself if flex groups have no lanes, if `group` lies in a short last flex group,
-/// or if the lane has no other group. The first group of a flex group is in no lane; it is followed
-/// by the first group of another flex group.
+/// or if the lane has no other group. For the first group of a flex group, which is in no lane,
+/// returns the first group of a flex group further on.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;

@@ -127,7 +127,7 @@ impl<B: Backend> StreamGoals<B> {
     }
 }
 
-/// The group where the streams of each of `count` zones start. Zones have equal width.
+/// The group where the streams of each of `count` zones start. The zones have about equal width.
 ///
 /// Streams start in the first group of their zone that is not kept for metadata. If that group is
 /// full, for example because the journal fills it, they start in the middle of a zone instead: the

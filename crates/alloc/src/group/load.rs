@@ -1,8 +1,8 @@
 //! Loading groups from the source, and evicting them.
 //!
-//! No group is locked while the source reads. What was read is installed only if nobody loaded the
-//! group meanwhile. In that case no cluster of the group changed in core since the read, because
-//! every change needs the group loaded.
+//! A load holds no group's lock while the source reads. What was read is installed only if nobody
+//! else has loaded the group meanwhile. Then no cluster of the group has changed in core since the
+//! read began, because only clusters of a loaded group change.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -128,8 +128,8 @@ impl<B: Backend> GroupTable<B> {
 
 impl<B: Backend> GroupGuard<'_, B> {
     /// Adds the group's preallocations to the bitmap from the source, and installs the result as
-    /// the in-core bitmap. If its count of free clusters differs from that of the group's summary,
-    /// the group is marked corrupt.
+    /// the in-core bitmap. If this bitmap and the group's summary differ in the number of free
+    /// clusters, the group is marked corrupt.
     fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
         assert!(self.state.loaded.is_none(), "group {} is loaded already", self.nr);
         debug_assert!(self.state.pending.is_none(), "group {} was evicted while frees waited in it", self.nr);
