@@ -11,8 +11,8 @@
 //!
 //! [`operations`] is level 2: whole operations.
 //!
-//! The kernel is observed through its tracepoints, `/proc` and `/sys`. docs/behaviour says what
-//! they showed.
+//! The kernel is observed through its tracepoints, `/proc` and `/sys`. docs/behaviour says what the
+//! observations showed.
 
 #![forbid(unsafe_code)]
 

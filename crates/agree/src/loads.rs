@@ -2,7 +2,7 @@
 //!
 //! The driver's seed, its operation count and the image determine what a load does. Sizes are
 //! chosen so that an operation makes one block request or a few. With 300 operations, a load writes
-//! at most about 140 MiB, not counting what it allocates with `fallocate`.
+//! about 140 MiB or less, not counting what it allocates with `fallocate`.
 
 use blockyard_ranges::Ranges;
 

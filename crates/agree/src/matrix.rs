@@ -248,7 +248,7 @@ fn row(names: [&str; 3], one: &Agreement) -> Vec<String> {
     names.map(str::to_owned).into_iter().chain(figures).collect()
 }
 
-/// The sum of all results. Its `first` is the first difference in any of them.
+/// The sum of all results. The sum's `first` is the first difference in any of the results.
 #[must_use]
 pub fn total(results: &[Agreement]) -> Agreement {
     let mut all = Agreement { mb_groups: true, summary: true, stats: true, ..Agreement::default() };

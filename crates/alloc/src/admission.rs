@@ -52,7 +52,7 @@ impl Room {
     }
 
     /// Whether new data should be allocated at once: Linux does so when more than two thirds of the
-    /// free clusters are reserved, or when the lag of the counters could hide that none are left.
+    /// free clusters are reserved, or when the lag of the counters could hide that all of them are.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         2 * self.free < 3 * self.delayed || self.free < self.delayed + self.watermark
@@ -105,9 +105,9 @@ impl<B: Backend> Admission<B> {
     fn fits(&self, n: u64, flags: RequestFlags) -> bool {
         let (root, reserved) = self.reserves();
         // The reserved count is read first. Write-back takes free clusters before it ends their
-        // reservation, so what it takes meanwhile counts twice rather than not at all. The free
-        // count may be below zero for a moment: requests that will not fit have already taken their
-        // clusters from it.
+        // reservation. So clusters that it takes between the two reads count twice rather than not
+        // at all. The free count may be below zero for a moment: requests that will not fit have
+        // already taken their clusters from it.
         let wanted = n + self.dirty.sum().max(0).unsigned_abs();
         let free = self.free.sum();
         let suffice_for = |wanted: u64| u64::try_from(free).is_ok_and(|free| free >= wanted);
@@ -147,7 +147,8 @@ impl<B: Backend> Admission<B> {
         fits
     }
 
-    /// Reserves clusters for delayed allocation; false when they do not fit.
+    /// Reserves clusters for delayed allocation. Returns false, and reserves nothing, if they do
+    /// not fit.
     pub(crate) fn reserve(&self, n: u64, flags: RequestFlags, cpu: CpuSlot) -> bool {
         self.promise(n, flags, || self.add_dirty(cpu, n), || self.take_dirty(cpu, n))
     }
@@ -217,8 +218,8 @@ impl<B: Backend> Admission<B> {
         Room { free: self.free.approximate(), delayed: self.dirty.approximate(), watermark: self.watermark }
     }
 
-    /// Free clusters as the lagging counter shows them. It lags by less than two batches per CPU
-    /// slot.
+    /// Free clusters as the lagging counter shows them. The counter lags by less than two batches
+    /// per CPU slot.
     pub(crate) fn free_approximate(&self) -> u64 {
         self.free.approximate()
     }

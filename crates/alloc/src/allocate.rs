@@ -27,7 +27,8 @@ use crate::tunables::Tunable;
 /// How many searches may follow a first one that failed. If the policy sets no limit, this bounds
 /// only the searches with strict checks.
 const RETRIES: u32 = 2;
-/// How many passes may drop preallocations. Another pass follows only if some were in use.
+/// How many passes may drop preallocations. Another pass follows only if some preallocations were
+/// in use.
 const DISCARD_PASSES: u32 = 3;
 
 /// The locked locality group of the caller. A request for a small file takes the lock when it looks
@@ -201,9 +202,9 @@ impl<B: Backend> Allocator<B> {
         view.aim(asked)
     }
 
-    /// Searches. A search can find nothing because a trim holds clusters meanwhile. Then takes the
-    /// trimming lock, so that no clusters are held, and searches again. A request that takes only
-    /// its goal is searched for once.
+    /// Searches. If that finds nothing, but a trim held clusters at some time during the search,
+    /// takes the trimming lock and searches again: under this lock no clusters are held. A request
+    /// that takes only its goal is searched for once.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
         let trims = self.trims.begun();
         self.search_with_retries(context)?;

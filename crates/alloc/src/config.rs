@@ -21,9 +21,9 @@ pub struct GroupFacts {
 /// Provides the on-disk block bitmap of a group (1 = used). Any thread may call it. The caller
 /// holds no group's lock, but it may hold the lock of a locality group or the trimming lock.
 pub trait GroupSource: Send + Sync {
-    /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`: the synthesised one for a
-    /// `BLOCK_UNINIT` group. It must show the claims that were committed, and the frees that had no
-    /// transaction or whose transaction has committed.
+    /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`. For a `BLOCK_UNINIT` group,
+    /// this is a synthesised bitmap. The bitmap must show the claims that were committed, and the
+    /// frees that had no transaction or whose transaction has committed.
     ///
     /// # Errors
     /// When the device fails, or a checksum is wrong.

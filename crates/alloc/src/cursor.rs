@@ -87,9 +87,9 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Takes the first run that is at least as long as the floor (or the goal, if that is shorter),
-    /// in one lap over the groups of [`Self::next_with_space`]. Gives up after `patience` groups
-    /// without such a run.
+    /// Takes the first run that is at least as long as the floor, or as the goal if the goal is
+    /// shorter, in one lap over the groups of [`Self::next_with_space`]. Gives up after `patience`
+    /// groups without such a run.
     fn lap_above_floor(&self, context: &mut Context<'_, B>) -> Result<()> {
         let policy = self.policy.cursor;
         let start = context.search.goal.group.raw().min(context.asked.groups - 1);

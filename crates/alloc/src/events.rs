@@ -15,7 +15,7 @@ use blockyard_sync::{Backend, CachePadded, CpuSlot, Mutex, Native, Rank, rank};
 pub struct EventExtent {
     /// Group.
     pub group: u32,
-    /// Cluster offset in the group; `u32::MAX` when the goal has none.
+    /// Cluster offset in the group; `u32::MAX` for a goal that names only a group.
     pub start: u32,
     /// Clusters.
     pub len: u32,

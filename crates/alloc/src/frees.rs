@@ -6,7 +6,7 @@
 //!
 //! Each group keeps its pending records ordered by position. A commit finds the records of a
 //! transaction through lists of the whole file system, which the `md` lock guards as in Linux. With
-//! `freed_merge=by-group`, a commit finds the groups that have records in a set instead, which
+//! `freed_merge=by-group`, a commit instead asks a set of the groups that have records. This set
 //! needs no shared lock.
 
 use std::sync::Arc;

@@ -22,15 +22,15 @@ pub struct Conversion {
     pub inode: u32,
     /// Logical blocks.
     pub blocks: Range<u32>,
-    /// CPU that converted it.
+    /// CPU that converted the range.
     pub cpu: u32,
 }
 
-/// Commits and restarted walks in a line so far. After the kernel found no space, it makes both to
-/// try again.
+/// Commits and restarted walks in a line so far. After a search found no space, the kernel does
+/// both to try again. It also commits for other reasons, which are counted too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Transactions that were closed, to get space or for another reason.
+    /// Transactions that were closed.
     pub commits: usize,
     /// Walks over a file's folios that write-back restarted.
     pub walks: usize,

@@ -141,8 +141,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Plays the lines in a thread of its own, with a marker in the kernel's trace before each
-    /// line.
+    /// Plays the lines in a thread of its own. If the mount is observed, each line has a marker
+    /// before it in the kernel's trace.
     ///
     /// # Errors
     /// When the trace cannot be played.
@@ -189,8 +189,8 @@ impl Mounted {
     }
 }
 
-/// Writes a marker into the kernel's trace before each line, and drains the trace buffer so that it
-/// does not overflow.
+/// What the player needs to write a marker into the kernel's trace before each line, and to drain
+/// the trace buffer so that it does not overflow.
 struct Observer {
     marker: fs::File,
     drain: Drain,

@@ -69,7 +69,7 @@ fn paths(op: &mut Op) -> Result<Vec<(&mut String, LastLink)>> {
 }
 
 /// The image, for the walk of one path. A node is the list of inodes and names on the path from the
-/// root to it.
+/// root to the node.
 struct Walk<'a>(&'a FileSystem);
 
 /// Why a path leads nowhere.

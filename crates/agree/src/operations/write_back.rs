@@ -1,9 +1,9 @@
-//! Restricts write-back to where a trace asks for it. The kernel's flusher no longer runs
-//! periodically. If an operation of the trace starts the flusher, it runs on the first CPU.
+//! Stops the kernel's periodic write-back, so that data is written back where a trace asks for it.
+//! If an operation of the trace starts the kernel's flusher, the flusher runs on the first CPU.
 //!
 //! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn
-//! (one comparison at a time on a machine) and ignores the terminal's signals. It restores
-//! everything when its input ends: after the comparison, after an error or a panic, and when this
+//! (one comparison at a time on a machine) and ignores the terminal's signals. The keeper restores
+//! all settings when its input ends: after the comparison, after an error or a panic, and when this
 //! process is killed, because then the pipe closes, too.
 
 use std::io::{BufRead, BufReader};
