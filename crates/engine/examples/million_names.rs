@@ -15,8 +15,9 @@
 //! names (1,000,000 by default, at least 40,000), and the ratio of the two.
 //!
 //! - Creates: twenty small directories grow from 10,000 names to 20,000. In the large directory,
-//!   the creation of the last fifth of the names is measured. If NAMES is 1,000,000, both rates are
-//!   thus measured over 200,000 names. Commits that fall into this time are included.
+//!   the creation of the last fifth of the names (at least 10,000) is measured. If NAMES is
+//!   1,000,000, both rates are thus measured over 200,000 names. Commits during the measured time
+//!   are included.
 //! - Lookups: measured in one small directory with 20,000 names and in the large one, with names
 //!   from all over the directory. Their rate is the median of 20 rounds.
 //!
@@ -26,8 +27,8 @@
 //! calls (mknodat and statat), with one small directory. Our rates are then also printed as
 //! multiples of the rates of that file system.
 //!
-//! Lookups in a `HashMap` in memory with the same names are measured, too. The ratio of their rates
-//! hints at how much of our ratio is due to the machine's caches.
+//! Lookups in a small and in a large `HashMap` with the same names are measured, too. The ratio of
+//! these two rates hints at how much of our ratio is due to the machine's caches.
 
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;

@@ -1,4 +1,4 @@
-//! The cache of metadata blocks, bounded and sharded. Each block has a lock, held only briefly.
+//! The cache of metadata blocks, bounded and sharded. Each block in it has a lock of its own.
 //!
 //! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
 //! lock is held only while bytes are loaded, read, copied or changed, so owners that share a block
@@ -6,7 +6,7 @@
 //! when a commit writes the block, not when the block changes, so bytes in the cache may have a
 //! stale checksum.
 //!
-//! Bound: a full shard evicts buffers that are clean, unreferenced and not used since the hand of
+//! A full shard evicts buffers that are clean, unreferenced and not used since the hand of
 //! its clock (second-chance eviction) last passed them. Dirty buffers stay; the credits of a
 //! transaction bound their number ([`crate::txn`]).
 

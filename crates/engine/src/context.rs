@@ -1,7 +1,7 @@
 //! What the caller passes to an operation besides its arguments: user, CPU slot, and time.
 //!
 //! No operation reads a clock, a thread number or a random source by itself: the same operations
-//! with the same contexts, in the same order, yield the same image, byte for byte.
+//! with the same contexts and options, in the same order, yield the same image, byte for byte.
 
 use blockyard_disk::Timestamp;
 use blockyard_sync::CpuSlot;
@@ -11,8 +11,8 @@ use blockyard_sync::CpuSlot;
 pub struct OpContext {
     /// The CPU slot: chooses shards, locality groups and per-CPU cursors.
     pub cpu: CpuSlot,
-    /// The colour, a number from the thread id. That many sixteenths of a group (modulo 16) are
-    /// added to a goal block. Without effect on files under delayed allocation.
+    /// The colour, which Linux derives from the thread id. `colour % 16` sixteenths of a group are
+    /// added to a goal block, except for files under delayed allocation.
     pub colour: u32,
     /// The time that the operation stores in inodes.
     pub now: Timestamp,

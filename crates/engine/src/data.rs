@@ -1,6 +1,6 @@
 //! File data that is not on the device yet, and the space reserved for it.
 //!
-//! A dirty block stays here until write-back has allocated, written and mapped it. Clean data is
+//! A dirty block stays here until write-back has written and mapped it. Clean data is
 //! read from the device, unless the options ask to keep it ([`DataStore`]): the operating system
 //! caches image files, and images in memory need no cache.
 //!
@@ -27,7 +27,7 @@ use std::ops::{Deref, DerefMut, Range};
 /// What is remembered about one file's data, and what is reserved for it. Guarded by the inode's
 /// content lock.
 ///
-/// Few inodes in memory have reservations, so memory for them is allocated at the first change.
+/// Few inodes in memory have reservations, so [`Reservations`] are allocated at their first change.
 pub(crate) struct FileData {
     /// What is remembered about the file's pages and holes, where Linux's page cache is imitated.
     pub(crate) pages: Pages,
@@ -96,7 +96,7 @@ impl Waiting {
         Self { dirty: DirtyBlocks::new(), unconverted: Unconverted::new() }
     }
 
-    /// Whether there is no such data.
+    /// Whether no data waits to be written or mapped.
     pub(crate) fn is_empty(&self) -> bool {
         self.dirty.is_empty() && self.unconverted.is_empty()
     }
@@ -110,11 +110,11 @@ pub(crate) struct Reservations {
     reserved_len: usize,
     /// Clusters for tree or indirect blocks that write-back may have to add.
     for_mapping: u64,
-    /// An upper bound of the mapping entries that write-back may insert between existing ones, plus
-    /// those that it may append besides the one for each reserved cluster.
+    /// An upper bound of the mapping entries that write-back may insert between existing entries or
+    /// append. One entry for each reserved cluster is not counted.
     inserts: usize,
     /// Whether the mapping changed while data was dirty. Then a reserved cluster may lie before a
-    /// mapped one, so its entry may have to be inserted, not appended.
+    /// mapped one, so the entry of the reserved cluster may have to be inserted, not appended.
     amid: bool,
 }
 

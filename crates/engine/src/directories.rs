@@ -1,4 +1,5 @@
-//! Directories of an open file system: gives the algorithms of [`crate::directory`] their blocks.
+//! Directories of an open file system. [`crate::directory`] has the algorithms; this module gives
+//! them the blocks of a directory.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::directory::{Directory, DirectoryRules, DirectoryStore, ListingDamage, Names, Role};
@@ -290,8 +291,8 @@ impl Directories {
         Ok(known)
     }
 
-    /// Whether a search of the blocks finds what the dentry cache says of a name: `known`. True if
-    /// the blocks cannot be read.
+    /// Whether a search of the blocks for a name finds `known`, the answer of the dentry cache. True
+    /// if the blocks cannot be read.
     pub(super) fn is_in_blocks(
         &self,
         inode: &Arc<Inode>,
@@ -337,9 +338,9 @@ impl Directories {
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
     /// false.
     ///
-    /// A damaged block hides only its own names, but a call that reads on to the end of the
-    /// directory returns the error of the block. If the call began behind the block, it returns
-    /// that error only if an earlier call met the damage.
+    /// Damaged blocks are passed over. A call that gets to the end of the directory then returns the
+    /// first error that it met. If it met none, but an earlier call did, it reads the whole
+    /// directory again and returns the first error of that.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,
@@ -475,9 +476,9 @@ impl Directories {
         Ok(BlockNr::new(physical))
     }
 
-    /// Changes a directory that lies in its inode, in a synthesised block with room for one more
-    /// name of any length. Returns `None`, with nothing changed, if the result does not fit into
-    /// the inode.
+    /// Changes a directory that lies in its inode. `f` runs on a synthesised block, which has room
+    /// for one more name of any length. Returns `None`, with nothing changed, if the result does
+    /// not fit into the inode.
     fn change_in_inode<R>(
         &self,
         change: (&OpContext, &Handle<'_>),
@@ -562,8 +563,8 @@ fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: Di
     }
     let Some(PackedDir { head, tail }) = packed else { return Ok(false) };
     if tail.is_empty() {
-        // The attribute is not stored: it may be missing, and the inode may have no room for it,
-        // not even for an empty one.
+        // The attribute is not stored. It may be missing, and the inode may lack room even for an
+        // empty one.
         *core.root_mut() = head;
     } else {
         core.store_inline(inode.number(), &head, &tail)?;

@@ -61,8 +61,8 @@ pub(crate) trait DirectoryStore {
     /// Length of the directory in blocks; at least 1.
     fn blocks(&self) -> u32;
 
-    /// Reads a logical block. Its checksum must be right for the role, and so must the entries of
-    /// an index block.
+    /// Reads a logical block. A block that comes from the device is verified for its role: the
+    /// checksum, and in an index block the entries.
     fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
 
     /// Joins a block to the transaction. Must be called before the block is changed.

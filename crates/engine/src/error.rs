@@ -1,6 +1,6 @@
 //! The engine's error and its only mapping to errno.
 //!
-//! Every public operation returns [`Error`]. Only [`Error::errno`] chooses a number for it, so the
+//! Public operations fail with [`Error`]. Only [`Error::errno`] chooses a number for it, so the
 //! mount, the library and the tests agree.
 
 use crate::Refusal;

@@ -54,8 +54,9 @@ impl BlockKind {
 }
 
 /// A cached block. [`crate::cache`] says who may change it, and when.
-// The fields that a reader needs are in the first 64 bytes after the `Arc`'s reference counts. When
-// thousands of buffers are read in turn, none is in the CPU's cache, and each line read is a miss.
+// The fields that a reader needs are in the first 64 bytes after the `Arc`'s reference counts, so
+// that a read touches few cache lines. When thousands of buffers are read in turn, each line that
+// is touched is a cache miss.
 #[repr(C)]
 pub(crate) struct Buffer<B: Backend = Native> {
     /// The [`Epoch`] in which the block changed. Set under the lock of `content`, with release,
@@ -249,7 +250,8 @@ impl<B: Backend> Buffer<B> {
     }
 
     pub(crate) fn touch(&self) {
-        // A load first, so that the cache line of a hot buffer stays shared between CPUs.
+        // Stores only if the value changes, so that the cache line of a hot buffer stays shared
+        // between CPUs.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }

@@ -1,5 +1,5 @@
-//! One shard of the cache: a map of buffers, and a ring of their block numbers. The hand of the
-//! clock is the front of the ring; it evicts buffers.
+//! One shard of the cache: a map of buffers, and a ring of their block numbers. Buffers are evicted
+//! by second chance: the hand of the clock is the front of the ring.
 
 use super::Buffer;
 use blockyard_disk::BlockNr;

@@ -29,8 +29,8 @@ struct Piece {
     skipped: u32,
     /// Number of dirty blocks, which follow the skipped ones.
     len: u32,
-    /// Capacity, in blocks, of the contiguous row of buffers that ended with this one when it was
-    /// taken. Later changes of the row do not lower it.
+    /// Capacity, in blocks, of the contiguous row of buffers that ended with this one when this one
+    /// was taken. Later changes of the row do not lower the number.
     in_row: u32,
 }
 
@@ -396,9 +396,9 @@ mod tests {
         }
     }
 
-    /// Appends blocks one by one, then drops them from the front on. They form few pieces. The
-    /// buffers take at most twice the memory of the dirty data while it grows, and at most about
-    /// four times that while it shrinks.
+    /// Appends blocks one by one, then drops them from the front on. They form few pieces. While
+    /// the dirty data grows, the buffers take at most twice the data's size. While it shrinks, they
+    /// take at most about four times the data's size.
     #[test]
     fn appending_takes_few_pieces_and_at_most_twice_the_memory() {
         let pool = BufferPool::new(12, 0);

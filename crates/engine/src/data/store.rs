@@ -64,9 +64,10 @@ impl DataStore {
     /// Fills the beginning of `buf` from the device, and keeps the blocks that were read. Returns
     /// the number of bytes filled.
     ///
-    /// The block of `place` is not kept yet. The read begins there and may go `ahead` blocks beyond
-    /// `buf`, but ends before the next block that is kept already, and after at most [`READ_MAX`]
-    /// bytes. If it fails, fills all of `buf` without reading ahead and keeps nothing.
+    /// The block of `place` is not kept yet. The read begins with this block and may go `ahead`
+    /// blocks beyond `buf`. But it ends before the next block that is kept already, and after at
+    /// most [`READ_MAX`] bytes. If the read fails, a second one fills all of `buf` without reading
+    /// ahead, and nothing is kept.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
         let last = (place + u64_from_usize(buf.len()) - 1) >> self.block_bits;

@@ -1,7 +1,7 @@
 //! What is remembered of damage that the listings of one directory found.
 //!
-//! A listing reads entries in batches, in the order of their positions: the hashes of their names.
-//! A damaged index no longer leads to all leaves, so a listing must search the directory for them.
+//! A listing reads entries in batches, in the order of their names' hashes (their positions). A
+//! damaged index no longer leads to all leaves, so a listing must search the directory for them.
 //! The first batch that needs the leaves does this, and keeps them here for the batches that
 //! follow. So most listings search once.
 //!
@@ -75,7 +75,7 @@ pub(super) struct Leaf {
 
 /// The leaves of a directory that have names, in the order of their first names.
 pub(super) struct Leaves {
-    /// The `last` of each is the greatest position in this leaf and all leaves before it.
+    /// The `last` of each leaf is the greatest position in this leaf and all leaves before it.
     leaves: Box<[Leaf]>,
     /// How many blocks the directory had when the leaves were found.
     blocks: u32,

@@ -1,13 +1,13 @@
 //! The dentry cache: names of large directories and their inodes, beside the blocks.
 //!
-//! The blocks are authoritative. Whoever changes names in them also changes the cache
-//! ([`super::Directory`]), and holds the directory's lock exclusively. A lookup that found a name
-//! in the blocks enters it here, under the shared lock. So the cache never contradicts the blocks.
+//! The blocks are authoritative. [`super::Directory`] changes names in the blocks and in the cache
+//! while the caller holds the directory's content lock exclusively. A lookup that found a name in
+//! the blocks may enter it here under the shared lock. So the cache never contradicts the blocks.
 //! Only directories of more than one block keep names here.
 //!
-//! Names of at most 57 bytes are kept whole, in parts [by their hash](hashed); longer ones are not
-//! kept. A part is *complete* if it has every such name of the directory that hashes to it. If a
-//! name is missing from a complete part, the directory does not have it. Only a cache that was
+//! Only *short names*, of at most 57 bytes, are kept, in parts [by their hash](hashed). A part is
+//! *complete* if it has every short name of the directory that hashes to it. If a short name is
+//! missing from its complete part, the directory does not have the name. Only a cache that was
 //! started when the directory outgrew its first block has complete parts.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
@@ -116,7 +116,7 @@ impl Names<'_> {
             if known.ask(name) == Dentry::Absent {
                 known.set(self.cache, name, inode);
             } else {
-                // The name occurs twice, so the blocks are damaged; or memory is short.
+                // Either the name occurs twice (then the blocks are damaged), or memory is short.
                 known.doubt(name);
             }
         }
@@ -285,8 +285,8 @@ mod tests {
         }
     }
 
-    /// Enters many names: all of them stay known, and so do absent ones. Returns the bytes per
-    /// name.
+    /// Enters many names. Asserts that all of them are known, and that absent names are known to be
+    /// absent. Returns the bytes per name, and the world.
     fn enter_many(name: impl Fn(u32) -> String, absent: impl Fn(u32) -> String) -> (f64, World) {
         let world = World::new(64 << 20);
         let names = world.names();
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(cache.taken(), 0);
     }
 
-    /// Names come and go, but only 500 are in the cache at a time. Removed names do not fill it.
+    /// Names come and go, but only 500 are in the cache at a time. So the cache stays small.
     #[test]
     fn churn_does_not_fill_a_segment() {
         let world = World::new(1 << 20);
@@ -337,8 +337,8 @@ mod tests {
         assert!(world.cache.taken() <= 128 << 10, "{} bytes for 500 names", world.cache.taken());
     }
 
-    /// A directory that needs memory gets that of a directory whose names nobody looks up. A
-    /// directory whose names are looked up keeps its memory.
+    /// A directory that needs memory takes it from a directory whose names nobody looks up. A
+    /// directory of which a name is looked up keeps its names.
     #[test]
     fn memory_goes_to_who_is_asked() {
         let world = World::new(120 << 10);
@@ -361,8 +361,8 @@ mod tests {
         assert!(world.cache.taken() <= 120 << 10);
     }
 
-    /// The same name twice in the blocks: removing one must not make the cache say that none is
-    /// left.
+    /// A name is twice in the blocks, and one of the two entries is removed. The cache must not say
+    /// that the name is absent.
     #[test]
     fn a_name_that_is_there_twice_is_never_absent() {
         let world = World::new(1 << 20);
@@ -406,8 +406,8 @@ mod tests {
         }
     }
 
-    /// Threads take memory from one another's directories. None ever gets an answer that
-    /// contradicts the blocks.
+    /// Threads take memory from one another's directories. No thread gets an answer that contradicts
+    /// the blocks.
     #[test]
     fn directories_that_share_too_little_memory_say_nothing_wrong() {
         let seed = blockyard_testkit::seed(61);

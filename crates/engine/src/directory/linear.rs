@@ -9,8 +9,8 @@ use blockyard_disk::htree::{self, HtreeDefect, IndexEntry, IndexKind, IndexMut};
 
 impl<S: DirectoryStore> Directory<'_, S> {
     /// Searches the blocks for a name. Passes over damaged blocks, at most [`DAMAGED_MAX`] in a
-    /// row. If no sound block has the name, it may be in a damaged one, so the result is the first
-    /// of these errors.
+    /// row. If no sound block has the name, a damaged block may have it, so the result is then the
+    /// error of the first damaged block.
     pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
         let (mut damage, mut damaged) = (None, 0);
         for logical in 0..self.store.blocks() {
@@ -98,8 +98,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2. Returns
-    /// the bytes of these two.
+    /// Rewrites the bytes of a linear block as an index root over two leaves, logical blocks 1 and
+    /// 2. Returns the bytes of the leaves.
     fn indexed_form(&self, root: &mut [u8]) -> std::result::Result<[Vec<u8>; 2], HtreeDefect> {
         let layout = &self.rules.layout;
         let (mut lower, mut upper) = (vec![0; layout.block_size], vec![0; layout.block_size]);

@@ -1,5 +1,5 @@
-//! Compares directories with a map of names, and lists damaged directories. The blocks of most
-//! directories are in memory, and space can run out.
+//! Compares directories with a map of names, and lists damaged directories. Most tests keep the
+//! blocks of a directory in a vector ([`Store`]), with a limit on how many more may be appended.
 
 #![allow(clippy::as_conversions)]
 
@@ -78,8 +78,8 @@ impl DirectoryStore for Store {
         self.loads.set(self.loads.get() + 1);
         let block = self.blocks.borrow()[logical as usize].clone();
         let stored = block.0.borrow().1;
-        // If the index is damaged, nodes are read as leaves, too. On a device with checksums this
-        // fails, because nodes and leaves have their checksums at different offsets.
+        // If the index is damaged, the code under test reads nodes as leaves, too. It must get an
+        // error, as with checksums on disk, which lie at different offsets in nodes and leaves.
         if role == Role::Leaf && stored == Role::Index(IndexKind::Node) {
             return Err(Error::Corrupt(Corruption::new(CorruptionKind::BlockTwoKinds)));
         }
@@ -286,7 +286,7 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
 }
 
 /// Asserts that the directory holds these names and no others: by lookups, by the cached names, and
-/// by a walk. Also tests the change of its parent.
+/// by a walk. Also changes the directory's parent and reads it back.
 fn assert_holds(
     store: &Store,
     rules: &DirectoryRules,
@@ -450,8 +450,8 @@ fn a_directory_with_a_damaged_index_is_searched_once() {
             names += batch.entries.iter().filter(|entry| entry.name.starts_with(b"name-")).count();
         }
         assert_eq!(names, 8000);
-        // Each block once in the search and once in the listing. Each batch also loads the root
-        // and the leaf where it continues.
+        // Each block is loaded once in the search and once in the listing. Each batch also loads
+        // the root and the leaf where it continues.
         let most = 2 * blocks + 3 * batches;
         assert!(store.loads.get() <= most, "{} loads of {blocks} blocks", store.loads.get());
     }
@@ -479,9 +479,9 @@ fn a_listing_in_several_calls_searches_once() {
     fs.close(&ctx).unwrap();
     let mut image = vec![0; 16 << 20];
     device.read_at(0, &mut image).unwrap();
-    // A node begins with an unused directory entry that spans the block. Then come the number of
-    // index entries that fit (126) and their count. When nodes are sorted by the keys of their
-    // second entries, the middle node leads to neither the first name nor the last.
+    // A node begins with an unused directory entry that spans the block. Then come two numbers: how
+    // many index entries fit (126), and how many there are. When nodes are sorted by the keys of
+    // their second entries, the middle node leads to neither the first name nor the last.
     let is_node = |block: &[u8]| block[..9] == [0, 0, 0, 0, 0, 4, 0, 0, 126] && block[10] > 1;
     let key = |block: &[u8]| u32::from_le_bytes(block[16..20].try_into().unwrap());
     let mut nodes: Vec<_> = image.chunks(1024).enumerate().filter(|(_, block)| is_node(block)).collect();
@@ -553,8 +553,8 @@ fn cookies_survive_changes_beside_a_damaged_node() {
     assert_eq!((count, seen.len()), (8000, 8000));
 }
 
-/// A regression test: two leaves may have names with the same hash. If such a name was added to the
-/// first leaf during a listing, the one in the second leaf was never listed.
+/// A regression test: two leaves may have names with the same hash. If one such name was added to
+/// the first leaf during a listing, the other, in the second leaf, was never listed.
 #[test]
 fn a_new_name_hides_none_with_the_same_hash() {
     let rules = DirectoryRules { hash_version: HashVersion::Legacy, ..rules(1024, true, true, false) };
@@ -614,9 +614,10 @@ fn a_new_name_hides_none_with_the_same_hash() {
     }
 }
 
-/// A damaged index of two levels hides no name, whichever node is damaged. The root may name
-/// another hash function than the one for new roots. When listings always used the one for new
-/// roots, some names were listed twice and others not at all.
+/// A damaged index of two levels hides no name, whichever node is damaged. This must also hold if
+/// the root names another hash function (here TEA) than new roots do. A regression test: listings
+/// without the index always used the function of new roots, so some names were listed twice and
+/// others not at all.
 #[test]
 fn a_damaged_node_of_an_index_hides_no_name() {
     for hash_version in [HashVersion::HalfMd4, HashVersion::Tea] {

@@ -181,10 +181,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let mut groups = leaves.groups_from(from).peekable();
         let mut start = from;
         while let Some(group) = groups.next() {
-            // Names of this group with positions outside `start..end` were added after the search.
-            // They are left out. If the cookie of such a name were returned, reading would continue
-            // behind `end` and miss names of the next group, or continue before `start` and repeat
-            // names of the group before.
+            // Only names with positions in `start..end` are returned. Names before `from` were
+            // listed earlier. Others outside were added after the search. After the cookie of such a
+            // name, reading would continue behind `end` and miss names of the next group, or
+            // continue before `start` and repeat names of the group before.
             let end = groups.peek().map_or(u64::MAX, |next| next[0].first);
             let mut found = Vec::new();
             let group_read = group.iter().try_for_each(|leaf| {
@@ -289,8 +289,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 }
 
-/// Moves entries to `out` in order of position until there are enough. Those of one position stay
-/// together.
+/// Moves entries to `out` in order of position until there are enough. Entries with the same
+/// position stay together.
 fn give(found: &mut Vec<DirectoryEntry>, at_least: usize, out: &mut Vec<DirectoryEntry>) {
     found.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
     for entry in found.drain(..) {

@@ -1,8 +1,8 @@
 //! The hash index: the path from the root to the leaf of a name, and its growth.
 //!
-//! The path of a hash has at most three index blocks and the leaf. A name is in that leaf. If names
-//! of one hash fill more than one leaf, it may be in a leaf to the right instead. The key of such a
-//! leaf says that the hash continues there.
+//! The path of a hash has at most three index blocks and a leaf. A name is in the leaf to which the
+//! path of its hash leads. But if names with the same hash fill more than one leaf, the name may be
+//! in a leaf to the right. The key of such a leaf says that the hash continues there.
 
 use super::{Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
@@ -50,7 +50,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok((root, info, hasher))
     }
 
-    /// The hash function that the root names; that of new indexes if the root cannot be read.
+    /// The hash function that the root names. If the root cannot be read, the function of new
+    /// indexes.
     pub(super) fn likely_hasher(&self) -> DirHasher {
         self.root().map_or_else(|_| self.rules.default_hasher(), |(_, _, hasher)| hasher)
     }

@@ -117,7 +117,7 @@ impl Hashed {
 
     #[inline]
     fn part_of(&self, hash: u64) -> usize {
-        // In two steps: a shift by 64 bits is not allowed.
+        // Shifts in two steps, because one shift by 64 bits is not allowed.
         usize::from(self.index[usize_from_u64(hash >> 1 >> (63 - self.bits))])
     }
 

@@ -1,7 +1,7 @@
 //! Memory in CPU cache lines. From 2 MiB on, the memory is in huge pages if the kernel has them.
 //!
 //! A lookup in a large directory reads one line out of tens of megabytes. With pages of 4 KiB such
-//! a read also misses the TLB, which under nested paging costs as much again as the line.
+//! a read usually misses the TLB, too. Under nested paging that can cost as much as the cache miss.
 
 use memmap2::{Advice, MmapMut};
 
