@@ -291,8 +291,8 @@ impl Directories {
         Ok(known)
     }
 
-    /// Whether a search of the blocks for a name finds `known`, the answer of the dentry cache. True
-    /// if the blocks cannot be read.
+    /// Whether a search of the blocks for a name finds `known`, the answer of the dentry cache.
+    /// True if the blocks cannot be read.
     pub(super) fn is_in_blocks(
         &self,
         inode: &Arc<Inode>,
@@ -338,9 +338,9 @@ impl Directories {
     /// Calls `visit` with the entries of a directory from a position on until `visit` returns
     /// false.
     ///
-    /// Damaged blocks are passed over. A call that gets to the end of the directory then returns the
-    /// first error that it met. If it met none, but an earlier call did, it reads the whole
-    /// directory again and returns the first error of that.
+    /// Damaged blocks are passed over. A call that gets to the end of the directory then returns
+    /// the first error that it met. If it met none, but an earlier call did, it reads the whole
+    /// directory and returns the first error of this reading, if any.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,

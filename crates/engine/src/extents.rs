@@ -5,7 +5,8 @@
 //! kept in step. For a small file, whose extents (at most four) lie in the root, no block is read.
 //!
 //! Invariants, after every public call, even if it failed:
-//! * leaf entries are sorted and disjoint; a node's first key equals its parent's key for it;
+//! * leaf entries are sorted and disjoint;
+//! * the first key of a node equals the key of the parent's entry that leads to the node;
 //! * a node other than the root is never empty; the root of an empty tree has depth 0;
 //! * `len <= 32768` when written, `<= 32767` when unwritten.
 //!
@@ -84,7 +85,7 @@ impl Extent {
     }
 }
 
-/// A tree block that stays in memory while this value lives.
+/// A block of a tree or a directory that stays in memory while this value lives.
 pub(crate) trait NodeBlock: Clone {
     /// Runs `f` on the block's bytes.
     fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
@@ -96,7 +97,7 @@ pub(crate) trait NodeBlock: Clone {
 pub(crate) trait TreeStore {
     /// One tree block.
     type Node: NodeBlock;
-    /// Reads a node. It must have the stated depth and pass [`check_node`].
+    /// Reads a node. Fails unless the node has the stated depth and passes [`check_node`].
     fn load(&self, block: BlockNr, depth: u16) -> Result<Self::Node>;
     /// Joins a node to the transaction. Must be called before the node is changed.
     fn prepare(&self, node: &Self::Node) -> Result<()>;
@@ -178,8 +179,8 @@ pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std:
         .filter(|gap| !gap.is_empty())
 }
 
-/// Nodes of a tree that stay in memory while this value lives, so that changing all of them reads
-/// none.
+/// Nodes of a tree that stay in memory while this value lives, so that they can be changed without
+/// reading a block.
 #[must_use = "the nodes may leave memory when this is dropped"]
 pub(crate) struct HeldNodes<N> {
     /// One path for each leaf.
@@ -263,7 +264,7 @@ impl<'a, S: TreeStore> Tree<'a, S> {
             .try_for_each(|block| self.store.prepare_free(block))
     }
 
-    /// Joins every node of a path to the transaction: keys may change up to the root.
+    /// Joins every node of a path to the transaction, because keys may change up to the root.
     fn prepare_path(&self, path: &Path<S::Node>) -> Result<()> {
         path.levels().try_for_each(|level| self.prepare(&level.at))
     }

@@ -7,7 +7,7 @@
 //!
 //! [`Files`] is the entry point: it finds the inode and takes its content lock. It also has the
 //! operations that need no such lock. [`LockedFile`] is a file whose content lock is held. Each
-//! source file of this folder has at most one `impl` block of each.
+//! source file of this folder has at most one `impl` block for each of the two types.
 
 mod convert;
 mod direct;

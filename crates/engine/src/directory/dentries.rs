@@ -406,8 +406,8 @@ mod tests {
         }
     }
 
-    /// Threads take memory from one another's directories. No thread gets an answer that contradicts
-    /// the blocks.
+    /// Threads take memory from one another's directories. No thread gets an answer that
+    /// contradicts the blocks.
     #[test]
     fn directories_that_share_too_little_memory_say_nothing_wrong() {
         let seed = blockyard_testkit::seed(61);

@@ -182,9 +182,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let mut start = from;
         while let Some(group) = groups.next() {
             // Only names with positions in `start..end` are returned. Names before `from` were
-            // listed earlier. Others outside were added after the search. After the cookie of such a
-            // name, reading would continue behind `end` and miss names of the next group, or
-            // continue before `start` and repeat names of the group before.
+            // listed earlier. Other names outside the range were added after the search. After the
+            // cookie of such a name, reading would continue behind `end` and miss names of the next
+            // group, or continue before `start` and repeat names of the group before.
             let end = groups.peek().map_or(u64::MAX, |next| next[0].first);
             let mut found = Vec::new();
             let group_read = group.iter().try_for_each(|leaf| {

@@ -5,13 +5,13 @@
 use super::{DEPTH_MAX, ROOT_BYTES, ROOT_ENTRIES, node};
 use blockyard_disk::num::u64_from_usize;
 
-/// Blocks of `block_size` bytes that a tree with this root may gain when `appended` entries are
-/// added behind all others, in ascending order, and `inserts` more anywhere.
+/// The most blocks of `block_size` bytes that a tree with this root may gain when `appended`
+/// entries are added behind all others, in ascending order, and `inserts` entries anywhere.
 ///
 /// Appended entries fill one leaf after the other. An inserted entry may split a node on each
-/// level. The next one may do so again, because a split moves only what lies right of the inserted
-/// entry. A new level of the tree begins with a node that has only the entries of a root. The node
-/// must fill up before it can split.
+/// level. The next inserted entry may do so again, because a split moves only what lies right of
+/// the inserted entry. A new level of the tree begins with a node that has only the entries of a
+/// root. This node must fill up before it can split.
 pub(crate) fn blocks_for_entries(
     root: &[u8; ROOT_BYTES],
     block_size: usize,

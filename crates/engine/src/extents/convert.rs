@@ -11,7 +11,7 @@ use std::ops::Range;
 enum Borders {
     /// Whenever the neighbour can take the piece.
     Move,
-    /// Only if, in addition, splitting would leave the same tree.
+    /// Only if the neighbour can take the piece and splitting first would lead to the same tree.
     MoveInRoomyLeaves,
 }
 
@@ -63,11 +63,12 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Converts the part `piece` of `extent`. If `borders` allows it and the converted piece can
-    /// join a neighbour, moves the boundary between the two. Otherwise splits the extent.
+    /// join a neighbour, moves the boundary between the extent and this neighbour. Otherwise splits
+    /// the extent.
     ///
     /// Then pulls the only leaf into the root if it fits there. As in Linux (observed on 6.18),
     /// this happens after each extent, even if the tree must grow again for the next one. It does
-    /// not happen if a boundary moved at write time.
+    /// not happen if a boundary moved under [`Borders::Move`].
     fn convert_piece(
         &mut self,
         extent: &Extent,

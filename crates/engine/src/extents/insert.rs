@@ -89,8 +89,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     fn insert_entry(&mut self, mut path: Path<S::Node>, new: Extent) -> Result<()> {
-        // Each unsuccessful round made the tree one level deeper or emptied part of the leaf. Two
-        // rounds of splitting per level are always enough.
+        // A round that places nothing makes the tree one level deeper or empties part of the leaf.
+        // So two rounds per level are enough.
         for _ in 0..2 * (DEPTH_MAX + 1) {
             let leaf = path.leaf();
             if leaf.count < leaf.max {
@@ -109,9 +109,9 @@ impl<S: TreeStore> Tree<'_, S> {
     /// Extends the entry before `new`, or else the entry after it, to cover `new`. Returns whether
     /// that was possible.
     ///
-    /// An entry before `new` that has grown also joins its own neighbours on both sides. As in
-    /// Linux (observed on 6.18), that includes the left one, from which a write-back may have
-    /// separated it.
+    /// If the entry before `new` grows, it then joins its own neighbours on both sides if possible.
+    /// As in Linux (observed on 6.18), that includes the left neighbour, from which a write-back
+    /// may have separated the entry.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);
@@ -159,8 +159,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// The leaf's first key became `key`. Sets it in the nodes above too, as long as the changed
-    /// entry is the first of its node.
+    /// The leaf's first key became `key`. Sets the key of the leaf in its parent. If the changed
+    /// entry is the first of the parent, goes on in the node above, and so on.
     pub(super) fn set_first_key(&mut self, path: &Path<S::Node>, key: u32) {
         self.set_first_key_below(path, path.depth(), key);
     }
@@ -212,7 +212,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// Copies the root to a block of its own; the root becomes an index with one entry.
+    /// Moves the root's entries to a new block. The root becomes an index with one entry, which
+    /// leads to this block.
     fn grow(&mut self, path: &Path<S::Node>) -> Result<()> {
         let depth = path.depth();
         if depth >= DEPTH_MAX {
@@ -301,8 +302,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(fresh)
     }
 
-    /// Moves the entries right of the position to the new leaf. If `only` is given, starts the leaf
-    /// with it instead.
+    /// Moves the entries right of the position to the new leaf. If `only` is given, starts the new
+    /// leaf with `only` instead.
     fn split_leaf(
         &mut self,
         path: &Path<S::Node>,
@@ -324,9 +325,9 @@ impl<S: TreeStore> Tree<'_, S> {
         *block
     }
 
-    /// Appends entry `index` and all behind it to another node. Works on copies and never locks
-    /// both nodes: buffers must be locked in ascending order of blocks, and either node may have
-    /// the smaller number.
+    /// Moves entry `index` and all behind it to the end of another node. Works on copies and never
+    /// locks both nodes: buffers must be locked in ascending order of blocks, and either node may
+    /// have the smaller number.
     fn move_tail(&mut self, from: &At<S::Node>, index: usize, to: &S::Node) {
         let mut source = self.read(from, <[u8]>::to_vec);
         let mut target = to.read(<[u8]>::to_vec);

@@ -325,8 +325,8 @@ fn sequential_appends_fill_their_leaves() {
     assert_eq!(world.store.nodes.borrow().len(), 20);
 }
 
-/// Inserts entries in an order that leaves nodes half empty, until the tree has the greatest depth
-/// that the format allows and has no more room.
+/// Inserts entries in an order that leaves nodes half empty. The tree gets the greatest depth that
+/// the format allows, and then refuses some entries.
 #[test]
 fn a_tree_grows_to_depth_five_and_no_further() {
     let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
@@ -359,9 +359,9 @@ fn a_full_written_extent_becomes_unwritten_in_two_pieces() {
     assert_eq!(read_all(&world.root, &world.store), world.model);
 }
 
-/// If one block of an unwritten extent is written at write time, a short remainder of the extent on
-/// either side becomes written, too. Observed on Linux 6.18 with 4 KiB blocks, where a remainder of
-/// up to about 8 blocks is short.
+/// If one block of an unwritten extent becomes written at write time, a short remainder of the
+/// extent on either side becomes written, too. Observed on Linux 6.18 with 4 KiB blocks, where a
+/// remainder of up to about 8 blocks is short.
 #[test]
 fn short_rests_of_unwritten_extents_are_initialised_too() {
     let written = |len: u32, at: u32, end_of_file: u32| {
@@ -380,7 +380,8 @@ fn short_rests_of_unwritten_extents_are_initialised_too() {
     assert_eq!(written(7, 6, 7), 6..7);
 }
 
-/// Converts the first block of an unwritten extent that follows a written one. The root is full.
+/// The root is full, and an unwritten extent follows a written one. If the first unwritten block is
+/// initialised, the written extent takes it over. If it is separated, the tree gets deeper.
 #[test]
 fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     let made = || {

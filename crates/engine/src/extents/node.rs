@@ -87,7 +87,8 @@ pub(crate) fn empty_root() -> [u8; super::ROOT_BYTES] {
     root
 }
 
-/// Logical block at which entry `index` starts: same offset in leaf and index entries.
+/// Logical block at which entry `index` starts. It lies at the same offset in leaf and index
+/// entries.
 #[inline]
 pub(super) fn key(bytes: &[u8], index: usize) -> u32 {
     get32(bytes, HEADER + index * ENTRY)
@@ -192,8 +193,9 @@ pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
     low.checked_sub(1)
 }
 
-/// Checks a node read from the image. The check protects every index and every sum of this module.
-/// The caller has verified the checksum, and adds the location to an error.
+/// Checks a node read from the image, so that the other functions of this module do not read
+/// outside the node or overflow. The caller has verified the checksum, and adds the location to an
+/// error.
 ///
 /// `depth_wanted` is `None` for a root, which may have any depth. `zones` says which blocks a
 /// mapping may name.

@@ -1,6 +1,6 @@
 //! The path from the root to a leaf: one level per node, with the entry that was followed.
 //!
-//! A path pins its nodes, so what was found stays in memory until the change is applied.
+//! A path pins its nodes, so they stay in memory until a change that uses the path is applied.
 
 use super::{DEPTH_MAX, Extent, NodeBlock, ROOT_BYTES, TreeStore, node};
 use crate::Result;

@@ -35,7 +35,7 @@ impl<S: TreeStore> Tree<'_, S> {
         }
         if leaf.count == leaf.max {
             match self.split_at(range.end) {
-                // The split is not required: dropping the head below does instead.
+                // The split is not required: it is enough to drop the head, as below.
                 Err(Error::NoSpace | Error::FileTooLarge) => {}
                 other => return other,
             }

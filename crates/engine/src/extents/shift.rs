@@ -88,8 +88,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// Position of the path's first leaf entry that starts at or after `start`; the number of entries
-/// if none does. The path must lead to a block at or after `start`.
+/// Position of the first entry in the path's leaf that starts at or after `start`; the number of
+/// entries if none does. The path must lead to a block at or after `start`.
 fn first_at_or_after<S: TreeStore>(tree: &Tree<'_, S>, path: &Path<S::Node>, start: u32) -> usize {
     tree.read(&path.leaf().at, |bytes| {
         start.checked_sub(1).and_then(|before| node::position(bytes, before)).map_or(0, |index| index + 1)

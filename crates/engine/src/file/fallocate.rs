@@ -246,9 +246,9 @@ impl LockedFile<'_> {
     }
 
     /// Makes a hole, as Linux does (observed on 6.18). A hole that goes beyond the end of the file
-    /// reaches to the end of the page that holds that end, so the last block is freed as a whole. A
-    /// hole that starts at or behind the end of the file frees nothing: blocks preallocated there
-    /// stay.
+    /// ends with the page that holds the last byte of the file, so the last block is freed as a
+    /// whole. A hole that starts at or behind the end of the file frees nothing: blocks
+    /// preallocated there stay.
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;
         let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));

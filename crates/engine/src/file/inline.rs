@@ -1,8 +1,10 @@
 //! Files whose content lies in the inode (`inline_data`). As in Linux (docs/format-notes.md,
 //! "Inline data"), the first write to a new file decides: if the end of the write fits into the
-//! inode, the content goes there. It stays there as long as writes fit, and as long as truncations
-//! set no size above the room that the content has already. Otherwise the content moves to a block,
-//! and never comes back into the inode.
+//! inode, the content goes there. The content moves to a block, and never comes back into the
+//! inode, when
+//! - a write does not fit into the inode,
+//! - a truncation sets a size above the room that the content has already,
+//! - or the file gets a `fallocate` or a direct write.
 
 use crate::cache::BlockKind;
 use crate::file::Files;

@@ -1,5 +1,5 @@
-//! Imitates Linux's page cache: writes go folio by folio, write-back is cut at folios, and pieces
-//! are converted when their I/O has ended, as an observer of a kernel reports it ([`IoEnds`]).
+//! Imitates Linux's page cache: writes go folio by folio, and write-back is cut at folios. If an
+//! observer of a kernel reports the ends of I/O ([`IoEnds`]), pieces are converted then.
 
 mod by_folio;
 mod io_ends;
@@ -65,8 +65,8 @@ impl Writing for PageCache {
         end..file.data.pages.around(end - 1, file.files.volume.geometry().block_bits()).end
     }
 
-    /// If the last block of a file of `size` bytes is allocated and written, Linux raises the size
-    /// on disk with the write (observed on 6.18). Then write-back has nothing to commit.
+    /// If the last block of a file of `size` bytes is already mapped as written, Linux raises the
+    /// size on disk with the write (observed on 6.18). Then write-back has nothing to commit.
     fn raises_disk_size(&self, files: &Files, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
         if !self.delays || size == core.slot.raw().size() {
             return Ok(false);
