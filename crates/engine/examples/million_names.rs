@@ -19,7 +19,7 @@
 //!   1,000,000, both rates are thus measured over 200,000 names. Commits during the measured time
 //!   are included.
 //! - Lookups: measured in one small directory with 20,000 names and in the large one, with names
-//!   from all over the directory. Their rate is the median of 20 rounds.
+//!   from all over the directory. The rate of lookups is the median of 20 rounds.
 //!
 //! Times are CPU time of this thread, so that other work on the machine has little influence.
 //!

@@ -1,13 +1,13 @@
 //! The cache of metadata blocks, bounded and sharded. Each block in it has a lock of its own.
 //!
-//! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
-//! lock is held only while bytes are loaded, read, copied or changed, so owners that share a block
-//! (such as the inodes of a table block) do not wait for each other's work. A checksum is stored
-//! when a commit writes the block, not when the block changes, so bytes in the cache may have a
-//! stale checksum.
+//! A block's bytes change under the lock of the block's owner (an inode, a group, a directory). The
+//! buffer's own lock is held only while bytes are loaded, read, copied or changed, so owners that
+//! share a block (such as the inodes of a table block) do not wait for each other's work. A
+//! checksum is stored when a commit writes the block, not when the block changes, so bytes in the
+//! cache may have a stale checksum.
 //!
-//! A full shard evicts buffers that are clean, unreferenced and not used since the hand of
-//! its clock (second-chance eviction) last passed them. Dirty buffers stay; the credits of a
+//! A full shard evicts buffers that are clean, unreferenced and not used since the hand of its
+//! clock (second-chance eviction) last passed them. Dirty buffers stay; the credits of a
 //! transaction bound their number ([`crate::txn`]).
 
 mod buffer;

@@ -1,8 +1,8 @@
 //! File data that is not on the device yet, and the space reserved for it.
 //!
-//! A dirty block stays here until write-back has written and mapped it. Clean data is
-//! read from the device, unless the options ask to keep it ([`DataStore`]): the operating system
-//! caches image files, and images in memory need no cache.
+//! A dirty block stays here until write-back has written and mapped it. Clean data is read from the
+//! device, unless the options ask to keep it ([`DataStore`]): the operating system caches image
+//! files, and images in memory need no cache.
 //!
 //! Reservations are recorded here; `file/reservations.rs` makes them and uses them up.
 

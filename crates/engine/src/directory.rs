@@ -162,8 +162,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there is no space or the index is full; [`Error::NotSupported`] for
-    /// a hash that is not implemented; errors of the store. The names are unchanged then. But after
-    /// [`Error::Corrupt`], a part of the change may have been made.
+    /// a hash that is not implemented. After these two, the names are unchanged. After
+    /// [`Error::Corrupt`] and other errors of the store, the change may have been made in part.
     pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");

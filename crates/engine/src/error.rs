@@ -80,7 +80,7 @@ pub enum Error {
     /// The inode would get more than 65,000 links.
     #[error("too many links")]
     TooManyLinks,
-    /// A file would exceed the size, or its extent tree the depth, that the format allows.
+    /// A file would become larger, or its extent tree deeper, than the format allows.
     #[error("file too large")]
     FileTooLarge,
     /// Refused by the inode's flags, such as immutable and append-only, or a hard link to a

@@ -2,8 +2,9 @@
 //! recently.
 //!
 //! A reader notes which blocks it will read before it reads them from the device
-//! ([`CleanBlocks::begin_read`]). A writer cancels such notes after its write. Blocks whose note
-//! was cancelled are not kept when their read ends, since they may be older than the write.
+//! ([`CleanBlocks::begin_read`]). A writer cancels such notes after its write. If the note of a
+//! block was cancelled, the bytes that were read are not kept, since they may be older than the
+//! write.
 
 use crate::numbers::NumberHasher;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -28,7 +29,7 @@ pub(crate) struct CleanBlocks {
     shards: Box<[CachePadded<RwLock<Shard>>]>,
 }
 
-/// The note of a device read in progress. It is needed to keep what the read returns.
+/// The note of a device read in progress, for [`CleanBlocks::end_read`].
 #[derive(Debug)]
 pub(crate) struct ReadNote {
     number: u64,

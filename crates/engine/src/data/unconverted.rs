@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 /// The written pieces that are still mapped as unwritten, in the order of their writes. Usually
-/// there are few, those of one write-back. If an observer reports the ends of I/O
-/// ([`crate::instruments`]), a piece stays until the observer has reported the end of its write.
+/// there are few, those of one write-back. There may be more if conversions wait for an observer
+/// that reports the ends of I/O ([`crate::instruments`]).
 #[derive(Debug, Default)]
 pub(crate) struct Unconverted(Vec<Range<u32>>);
 

@@ -324,7 +324,8 @@ proptest! {
 }
 
 /// 250-byte names in 1 KiB blocks fill two levels of index long before 60,000 names. The third
-/// level needs `large_dir`; without it the directory reports that it is full and stays unchanged.
+/// level needs `large_dir`. Without `large_dir` the directory reports that it is full, and keeps
+/// the names that it has.
 #[test]
 fn three_levels_need_large_directories() {
     for large in [true, false] {

@@ -32,8 +32,8 @@ pub(super) struct Path<B> {
     major: u32,
 }
 
-/// How often the insertion of a name may split a leaf before the directory counts as damaged. One
-/// split is enough for any sound leaf.
+/// How often the insertion of a name may split a leaf before the directory counts as damaged. A
+/// sound leaf needs fewer splits.
 const SPLITS_MAX: usize = 4;
 
 impl<S: DirectoryStore> Directory<'_, S> {

@@ -381,7 +381,8 @@ fn short_rests_of_unwritten_extents_are_initialised_too() {
 }
 
 /// The root is full, and an unwritten extent follows a written one. If the first unwritten block is
-/// initialised, the written extent takes it over. If it is separated, the tree gets deeper.
+/// initialised, the written extent takes it over. If the block is separated instead, the tree gets
+/// deeper.
 #[test]
 fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     let made = || {

@@ -2,8 +2,8 @@
 //! device.
 //!
 //! A piece is a run of blocks that write-back maps at once. As in Linux, each piece stays in an
-//! extent of its own until it is converted. If its entry splits a full leaf of the extent tree, the
-//! leaf stays split after the conversion.
+//! extent of its own until it is converted. If the entry of such an extent splits a full leaf of
+//! the extent tree, the leaf stays split after the conversion.
 //!
 //! In the engine, the device has the data when a write returns. So a write-back converts all its
 //! pieces once it has mapped the last.

@@ -8,8 +8,8 @@
 //! is written as by an ordinary write.
 //!
 //! When the device has the data of some blocks, one handle makes the blocks written and raises the
-//! size over them. So this write makes no blocks written behind the end of the file, in any commit.
-//! If the size covers blocks whose data is not there yet, these blocks read as zeroes.
+//! size over them. So even after a crash, this write leaves no written blocks behind the end of the
+//! file. If the size covers blocks whose data is not there yet, these blocks read as zeroes.
 
 use super::limits::RUN_CREDITS;
 use super::part::Part;

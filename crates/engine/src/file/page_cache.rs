@@ -15,7 +15,7 @@ use crate::{OpContext, Result};
 use blockyard_disk::num::u32_from_u64;
 use std::ops::Range;
 
-/// Linux's page cache.
+/// The imitation of Linux's page cache.
 pub(super) struct PageCache {
     /// Reports the ends of I/O. It is asked for reports only with delayed allocation.
     io_ends: Option<IoEnds>,

@@ -2,9 +2,9 @@
 //!
 //! Names are in [segments](super::segment). A full segment is doubled until it fills one huge page.
 //! From then on it is split in two by one more bit of the hash, so entering a name moves a bounded
-//! number of others, whatever the directory's size. If there is no memory for this, the full
-//! segment takes names until one finds no room, and is then emptied. If many names were chosen so
-//! that their hashes collide, some are not kept.
+//! number of others, whatever the directory's size. If there is no memory for this, or the table
+//! has its greatest size, the full segment takes names until a name finds no room, and is then
+//! emptied. If many names were chosen so that their hashes collide, some are not kept.
 
 use super::budget::Reserved;
 use super::lines::{HUGE, LINE};
@@ -69,7 +69,7 @@ impl Hashed {
         self.parts[part].complete = false;
     }
 
-    /// Enters a name or changes its inode, if room can be made.
+    /// Enters a name or changes its inode, if room can be made. Otherwise forgets the name.
     pub(super) fn set(&mut self, cache: &DentryCache, name: &[u8], inode: InodeNr) {
         let hash = hash(name);
         for _ in 0..TRIES {

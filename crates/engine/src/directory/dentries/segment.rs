@@ -8,10 +8,10 @@
 //! entry  length of the name: u8, inode: u32, name
 //! ```
 //!
-//! The hash of a name chooses its home line. The name goes to the first line with room among the
-//! [`REACH`] lines from there on. `passed` counts the names that found no room in the line and are
-//! in a line behind it. Once it is 255, it stays 255. A search ends at a line whose `passed` is 0.
-//! Names are unique within a segment.
+//! The hash of a name chooses its home line. The name goes to the first line with room among
+//! [`REACH`] lines, beginning with the home line. `passed` counts the names that found no room in
+//! the line and are in a line behind it. Once the count is 255, it stays 255. A search ends at a
+//! line whose `passed` is 0. Names are unique within a segment.
 
 use super::lines::{LINE, Lines};
 use blockyard_disk::num::{low8, u32_from_usize, u64_from_usize, usize_from_u64};
