@@ -370,9 +370,9 @@ impl Directories {
         }
     }
 
-    /// Called at the end of a listing that met no error. If earlier listings met damage, reads
-    /// the whole directory and returns the first error. If there is none, the damage is gone, and
-    /// later listings need not look for it.
+    /// For a call of [`Self::each_entry`] that got to the end and met no error. If earlier calls
+    /// met damage, reads the whole directory and returns the first error. If there is none, the
+    /// damage is gone, and later calls need not look for it.
     fn check_listed(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<()> {
         let met = inode.damage.met();
         if met == 0 {

@@ -12,9 +12,9 @@
 //! lookups need none of its blocks. If a listing finds damage, the directory remembers that
 //! ([`damage`]).
 //!
-//! Failure discipline: blocks are read and appended before the first change of a name, and several
-//! blocks are appended together or not at all. So running out of space leaves the directory as it
-//! was.
+//! Failure discipline: blocks that change are read, and new blocks are appended, before the first
+//! change of a name. Several blocks are appended together or not at all. So running out of space
+//! leaves the directory as it was.
 
 mod damage;
 mod dentries;

@@ -156,8 +156,8 @@ impl<B: Backend> Buffer<B> {
         f(&mut self.content.write_ordered(self.block.raw()).bytes)
     }
 
-    /// Sets what the block holds from now on. Only directory blocks change their kind: a leaf may
-    /// become an index block.
+    /// Sets what the block holds from now on. While a block is in use, its kind changes only in a
+    /// directory, where a leaf may become an index block.
     pub(crate) fn set_kind(&self, kind: BlockKind) {
         debug_assert!(
             matches!(kind, BlockKind::DirectoryLeaf(_) | BlockKind::DirectoryIndex(..)),

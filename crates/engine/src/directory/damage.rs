@@ -1,9 +1,9 @@
 //! What is remembered of damage that the listings of one directory found.
 //!
-//! A listing reads entries in batches, in the order of their names' hashes (their positions). A
-//! damaged index no longer leads to all leaves, so a listing must search the directory for them.
-//! The first batch that needs the leaves does this, and keeps them here for the batches that
-//! follow. So most listings search once.
+//! A listing of an indexed directory reads entries in batches, in the order of their positions. The
+//! position of an entry is the hash of its name. A damaged index no longer leads to all leaves, so
+//! a listing must search the directory for them. The first batch that needs the leaves does this,
+//! and keeps them here for the batches that follow. So most listings search once.
 //!
 //! Names may change between batches. A name that stays during the whole listing is found
 //! nevertheless:

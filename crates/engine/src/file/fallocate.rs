@@ -166,7 +166,7 @@ impl LockedFile<'_> {
     }
 
     /// Handles the first piece of a range. If the piece is a hole, maps it. Returns where the piece
-    /// ends, or `None`, with nothing changed, if the file's delayed data must be written back
+    /// ends, or `None`, with the mapping unchanged, if the file's delayed data must be written back
     /// first.
     fn allocate_piece(
         &mut self,
