@@ -2,8 +2,8 @@
 //!
 //! Data goes first, metadata second: a delayed block gets a claim, its data is written to the
 //! claimed clusters, and only then a handle marks the clusters as used, maps them and raises the
-//! size on disk. So nobody can ever read what the clusters held before, and no handle is open during
-//! this I/O. But inline content that moves to a block is written inside a handle.
+//! size on disk. So nobody can ever read what the clusters held before, and no handle is open
+//! during this I/O. But inline content that moves to a block is written inside a handle.
 //!
 //! [`Files`] is the entry point: it finds the inode and takes its content lock. It also has the
 //! operations that need no such lock. [`LockedFile`] is a file whose content lock is held. Each

@@ -98,8 +98,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Rewrites the bytes of a linear block as an index root over two leaves (logical blocks 1 and
-    /// 2), and returns the bytes of the leaves.
+    /// Rewrites the bytes of a linear block as an index root over two leaves, which will be logical
+    /// blocks 1 and 2. Returns the bytes of the leaves.
     fn indexed_form(&self, root: &mut [u8]) -> std::result::Result<[Vec<u8>; 2], HtreeDefect> {
         let layout = &self.rules.layout;
         let (mut lower, mut upper) = (vec![0; layout.block_size], vec![0; layout.block_size]);
