@@ -1,5 +1,5 @@
-//! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block
-//! count.
+//! Pass 1, one inode: finds out whether it is in use, and checks its flags, fields, map, size and
+//! block count.
 //!
 //! If the map is damaged, size and block count are not checked, because nothing is known about what
 //! they should be.
@@ -90,8 +90,8 @@ pub(crate) enum Role {
 fn role(scan: &Scan<'_, '_>, inode: InodeNr) -> Role {
     let volume = scan.volume;
     let sb = &volume.sb;
-    // Even without the feature, the inode in `s_journal_inum` counts as the journal. The check of
-    // the journal reports the contradiction.
+    // Even without the feature `has_journal`, the inode in `s_journal_inum` counts as the journal.
+    // The check of the journal reports the contradiction.
     let journal = sb.s_journal_inum.get() == inode.raw();
     let orphan_file =
         volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == inode.raw();
@@ -157,8 +157,8 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     facts.kinds[index] = examine_used(cx, &slot, role, facts).with_orphan(orphan);
 }
 
-/// Whether the superblock names this inode as the orphan file although the feature is off, and the
-/// inode has a mode. Never true of the bad-blocks inode or the journal.
+/// Whether the superblock names this inode as the orphan file although the feature `orphan_file` is
+/// off, and the inode has a mode. Never true of the bad-blocks inode or the journal.
 fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role) -> bool {
     let volume = cx.scan.volume;
     !volume.compat.contains(Compat::ORPHAN_FILE)
@@ -167,8 +167,8 @@ fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role
         && raw.i_mode.get() != 0
 }
 
-/// Verifies the inode's checksum, unless the inode is all zeroes: then it was never written. Like
-/// e2fsck, this looks for zeroes in the first 128 bytes only.
+/// Verifies the inode's checksum, unless the inode's first 128 bytes are zero. Like e2fsck, this
+/// takes such an inode for one that was never written.
 fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     let was_written = slot.bytes()[..RawInode::SIZE] != [0; RawInode::SIZE];
     if was_written && cx.scan.volume.checksums.verify_inode(cx.inode, slot).is_err() {
@@ -177,8 +177,8 @@ fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     }
 }
 
-/// Whether an inode is a file, directory or symbolic link that has links, and its extent tree has
-/// blocks of its own (by the extent header in `i_block`).
+/// Whether the extent tree of a file, directory or symbolic link has blocks of its own, by the
+/// depth in `i_block`. False if the inode's link count is 0.
 pub(crate) fn has_extent_blocks(raw: &RawInode) -> bool {
     let is_mapped =
         matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
@@ -198,9 +198,9 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     check_low_deletion_time(cx, raw);
 }
 
-/// An inode in use has no deletion time, unless it is an orphan. For the inode of the orphan file,
-/// and for reserved inodes other than the root, a deletion time is reported only if it looks like a
-/// link of the orphan list.
+/// An inode in use must have no deletion time, unless it is an orphan. For the inode of the orphan
+/// file, and for reserved inodes other than the root, a deletion time is reported only if it looks
+/// like a link of the orphan list.
 fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let ordinary = cx.inode.raw() >= cx.scan.volume.first_inode() && role != Role::OrphanFile;
     let is_asked = role == Role::Root || ordinary;
@@ -271,7 +271,8 @@ fn examine_used(
     if kind == Some(FileType::Directory) && !is_deleted {
         facts.directories.push(directory(cx, raw, content.runs, &attributes));
     }
-    // Recorded even without the feature `ea_inode`, because attributes may refer to the inode.
+    // A value inode is recorded even without the feature `ea_inode`, because attributes may refer
+    // to it.
     let is_value = raw.flags().contains(InodeFlags::EA_INODE);
     if is_value {
         facts.value_inodes.push(value_inode(cx.inode, raw));
@@ -322,9 +323,9 @@ fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attri
         let tail = attributes.inline_tail.clone().unwrap_or_default();
         DirBody::Inline(Box::new(InlineBody { head: raw.i_block, tail }))
     } else {
-        // Copied into an allocation of the exact size, because every directory has such a list.
-        // Shrinking the long vector in place would leave a gap in the heap that is too short for
-        // the next long vector.
+        // The runs are copied into an allocation of the exact size, because the lists of all
+        // directories stay in memory. Shrinking the walk's vector in place would leave a gap in the
+        // heap that is too short for the vector of the next walk.
         DirBody::Blocks { runs: runs.as_slice().into() }
     };
     DirFact {

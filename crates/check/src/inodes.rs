@@ -37,8 +37,8 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
     let in_use = |group: GroupNr| u64_from_u32(scan.volume.group_of(group).inodes_used);
     let all: u64 = groups.iter().map(|&group| in_use(group)).sum();
-    // This step is told before the walk begins. It tells how many bytes were read so far, so that a
-    // watch that estimates the time left can leave them out.
+    // The watch is told before the walk begins, and so learns how many bytes were read until now.
+    // It can leave them out when it estimates the time left.
     scan.volume.watch.tell(Part::Inodes, 0, all);
     let gather_group = |group: GroupNr| {
         let gathered = gather_group(scan, group);

@@ -1,6 +1,6 @@
 //! The map of an inode: extent trees and indirect blocks, walked without recursion.
 //!
-//! A walk reports faults to the sink, claims every cluster through [`Claims`], and sums up what the
+//! A walk reports faults to the sink, claims clusters through [`Claims`], and sums up what the
 //! rules about size and `i_blocks` need. It is bounded: it descends at most five levels of an
 //! extent tree, it enters no block of a map twice (except for the resize inode), and a [`Budget`]
 //! limits the map blocks that are read for all inodes of one group.
@@ -92,7 +92,7 @@ pub(crate) struct Walk<'a, 'v> {
     /// Whether the blocks are not contiguous on the device, taken in the file's order. Indirect
     /// blocks count, each before the blocks that it maps; nodes of an extent tree do not.
     pub(crate) split: bool,
-    /// The last block so far, in the same order.
+    /// The last block so far, in the order of [`Walk::split`].
     last_block: Option<u64>,
     visited: HashSet<u64>,
     ahead: Ahead,
@@ -156,14 +156,15 @@ impl<'a, 'v> Walk<'a, 'v> {
         self.sink.add(code, site, detail);
     }
 
-    /// Enters a block of the map: claims and reads it. `None` when it must not be used or cannot be
-    /// read.
+    /// Enters a block of the map: claims and reads it. `None` if the block was entered before, if
+    /// the budget is spent, or if the block cannot be read.
     ///
     /// The walk is about to enter the next `more` blocks of the device, too.
     fn enter(&mut self, block: BlockNr, more: u64) -> Option<Vec<u8>> {
         assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);
-        // A block may occur twice in the resize inode: `check_resize_inode` checks its map.
+        // For the resize inode, a block that occurs twice is no fault of this walk, because
+        // `check_resize_inode` checks the map.
         if !self.visited.insert(block.raw()) && !self.owns_metadata {
             self.fault(Code::MAP_LOOP, site, "");
             return None;
@@ -177,7 +178,8 @@ impl<'a, 'v> Walk<'a, 'v> {
             self.fault(Code::MAP_IN_METADATA, site, "");
         }
         self.blocks += u64_from_u32(self.volume.geometry.cluster_ratio());
-        // For the resize inode, only the double-indirect block is claimed. It is entered first.
+        // Of the resize inode, only the block that is entered first is claimed: the double-indirect
+        // block.
         if !self.owns_metadata || (self.visited.len() == 1 && !metadata) {
             let cluster = self.volume.geometry.cluster_of(block).raw();
             self.claims.claim(cluster, 1);

@@ -25,10 +25,11 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     orphans
 }
 
-/// Reports an orphan; returns whether it is in use. Unless the journal was replayed, an orphan
-/// makes the file system unclean if it has no links but is in use, or has links and an `i_dtime`.
-/// (In the orphan list, `i_dtime` is the number of the next orphan. It is 0 in the last one, which
-/// is therefore no error if it has links.)
+/// Reports an orphan, and returns whether it is in use. Unless the journal was replayed, an orphan
+/// makes the file system unclean in two cases:
+/// - It has no links, but is in use.
+/// - It has links, and its `i_dtime` is not 0. In the orphan list, `i_dtime` is the number of the
+///   next orphan. So the last orphan of the list, with 0, is no error if it has links.
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);

@@ -39,7 +39,7 @@ pub(crate) fn check(scan: &Scan<'_, '_>, facts: &Facts, ledger: &mut Ledger) {
     ledger.absorb(sink);
 }
 
-/// The quota files that the superblock names, with their types; none without the feature.
+/// The quota files that the superblock names, with their types. None without the feature `quota`.
 pub(crate) fn files(scan: &Scan<'_, '_>) -> Vec<(QuotaType, InodeNr)> {
     let volume = scan.volume;
     if !volume.ro_compat.contains(RoCompat::QUOTA) {

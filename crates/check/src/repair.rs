@@ -74,12 +74,11 @@ use log::Log;
 use redo::Redo;
 use round::Round;
 
-/// Rounds after which a repair gives up. A crowded round is one that finds more errors than are
-/// kept. It counts only if the round before it was crowded, too, and found fewer than [`STRIDE`]
-/// errors more. All other rounds count.
+/// Rounds after which a repair gives up. Every round counts, except some rounds that find more
+/// errors than are kept (see [`STRIDE`]).
 const ROUNDS_MAX: usize = 60;
-/// A crowded round that finds so many errors fewer than the crowded round before it does not count
-/// for [`ROUNDS_MAX`].
+/// A round that finds more errors than are kept counts for [`ROUNDS_MAX`] only if the round before
+/// it was such a round, too, and the number of errors has fallen by less than this.
 const STRIDE: u64 = 1024;
 
 /// What a repair would change, and what would be left.
@@ -205,9 +204,10 @@ pub struct RepairOptions {
     pub cut_at: Option<u64>,
 }
 
-/// Size of the file system on a device in bytes. The superblock says it. If the device is too short
-/// for that, but not for what a backup says, the backup counts. If the superblock is unusable, the
-/// backups count, provided that they agree. `None` if nothing says a size.
+/// Size in bytes of the file system on a device. Normally, the superblock says it. If the device is
+/// shorter than this, but long enough for the size in a backup, the backup counts. If the
+/// superblock is unusable, the backups count, provided that they agree. `None` if nothing says a
+/// size.
 ///
 /// If this size is more than the device has, the image was cut short
 /// ([`DEVICE_SHORT`](crate::Code::DEVICE_SHORT)). A repair needs the whole length. So make the file
@@ -268,10 +268,12 @@ struct Pair<'a> {
     journal: Option<&'a dyn BlockDevice>,
 }
 
-/// Whether the repair must be left to somebody else, for one of three reasons. The journal, which
-/// may hold part of the file system, is on another device that is missing or unusable. The log
-/// holds what this recovery cannot replay: fast commits, or a superblock that is not supported. MMP
-/// says that the file system is in use or was not closed.
+/// Whether the repair must be left to somebody else, for one of three reasons:
+/// - The journal, which may hold part of the file system, is on another device, and that device is
+///   missing or unusable.
+/// - This recovery cannot replay the log, because of fast commits or an unsupported journal
+///   superblock.
+/// - MMP says that the file system is in use or was not closed.
 fn is_for_others(device: &dyn BlockDevice, before: &Report) -> bool {
     let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
     let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);
@@ -360,9 +362,9 @@ struct Begun<'a> {
     findings: Vec<Finding>,
 }
 
-/// Puts the head in order and replays the journal. `None` if the device ends before the file system
-/// does, unless the head was corrected: the blocks behind the end of the device can be neither read
-/// nor written.
+/// Puts the head in order and replays the journal. `None` if the device is shorter than the file
+/// system, because the blocks behind its end can be neither read nor written. But if the block
+/// count in the superblock was wrong, and is corrected, the repair goes on.
 fn begin<'a>(
     Pair { device, journal }: Pair<'a>,
     redo: Option<&Redo>,
@@ -380,7 +382,7 @@ fn begin<'a>(
         replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, log_device.as_ref(), &mut sink);
     if !is_replayed {
         log_device = journal.map(OverlayDevice::new);
-        // Drop what was replayed before the replay failed.
+        // If a replay failed, drop what it wrote before.
         log.actions.clear();
         overlay = head::overlay(device, redo, before, log)?;
     }

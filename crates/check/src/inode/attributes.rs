@@ -28,7 +28,7 @@ pub(super) struct InInode {
     pub(super) count: usize,
     /// How many attributes have their values in value inodes.
     pub(super) values: u64,
-    /// Blocks that these values add to this inode's `i_blocks`.
+    /// Blocks that the values in value inodes add to the `i_blocks` of this inode.
     pub(super) value_blocks: u64,
 }
 
@@ -153,7 +153,8 @@ pub(crate) fn stored_offset(area: &[u8], entry: &RawEntry<'_>) -> usize {
     usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]))
 }
 
-/// Reports faults of names that [`xattr::parse`] rejects but e2fsck accepts.
+/// Reports the first fault of a name, if it is one that [`xattr::parse`] rejects but e2fsck
+/// accepts.
 fn report_names(cx: &mut Examination<'_, '_, '_>, area: &[u8]) {
     let (code, at) = match xattr::parse(area, Home::Inode) {
         Err(XattrDefect::Name { at }) => (Code::XATTR_NAME_NUL, at),
@@ -243,8 +244,8 @@ pub(super) fn check_block_field(
     if !volume.incompat.contains(Incompat::EA_INODE) {
         return own;
     }
-    // The block is checked elsewhere, once for all inodes that share it. Only the sizes of its
-    // values are needed here. As in e2fsck, values with faulty names count, too.
+    // The attribute block is checked elsewhere, once for all inodes that share it. Only the sizes
+    // of its values matter for `i_blocks`. As in e2fsck, values with faulty names count, too.
     let bytes = volume.block(block).unwrap_or_default();
     let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default();
     own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()

@@ -1,4 +1,5 @@
-//! Pass 1, the content of one inode: checks its map, and whether size, block count and type fit it.
+//! Pass 1, the content of one inode: checks the inode's map, and whether its size, block count and
+//! type fit the map.
 
 use blockyard_disk::extent;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
@@ -179,8 +180,9 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
         cx.add(Code::EXTENT_BEYOND_PARENT, detail);
     } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
-        // Without tree blocks, a written block that begins exactly at the end is tolerated: a crash
-        // between the allocation and the update of the size leaves such a block.
+        // If the extent tree has no blocks of its own, a written block that begins exactly at the
+        // end of the file is tolerated. A crash between the allocation and the update of the size
+        // leaves such a block.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
     check_size_limit(cx, raw);
@@ -206,7 +208,8 @@ fn has_tree_blocks(raw: &RawInode) -> bool {
     raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)
 }
 
-/// Blocks that the map of an inode can address. The extents flag counts only with the feature.
+/// Blocks that the map of an inode can address. The flag EXTENTS counts only with the feature
+/// `extents`.
 fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
     if raw.flags().contains(InodeFlags::EXTENTS) && volume.incompat.contains(Incompat::EXTENTS) {
         return u64_from_u32(u32::MAX);
@@ -216,8 +219,10 @@ fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
 }
 
 /// Whether a symbolic link's target is in `i_block`: it is short enough, and `i_blocks` counts no
-/// block except an attribute block. As observed, e2fsck ignores `i_blocks` of a link without the
-/// extents flag if it has an attribute block, and word 0 of `i_block` is no possible block number.
+/// block except an attribute block. As observed, e2fsck ignores `i_blocks` if all of this holds:
+/// - The link has an attribute block.
+/// - The link has no extents flag.
+/// - Word 0 of `i_block` is no possible block number.
 fn is_fast_symlink(raw: &RawInode, file_acl: u64, cx: &Examination<'_, '_, '_>) -> bool {
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
@@ -330,8 +335,8 @@ pub(super) fn check_inline(
     let room = u64_from_usize(60 + tail.len());
     let size = raw.size();
     cx.expected.size = Some(room);
-    // e2fsck calls the size of an inline file wrong only if not even a mapped file could be as
-    // large. A smaller size beyond the room is only a note.
+    // e2fsck calls the size of a regular file with inline data wrong only if not even a file in
+    // blocks could be as large. A smaller size that exceeds the room in the inode is only a note.
     let largest = blocks_max(cx.scan.volume, raw) << cx.scan.volume.geometry.block_bits();
     if (directory && size != room) || size > largest {
         cx.add(Code::SIZE_WRONG, format!("{size}, there is room for {room}"));
@@ -358,8 +363,9 @@ pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawIn
 }
 
 /// Claims the blocks that the bad-blocks inode maps, and returns their runs. Like e2fsck, this
-/// accepts two oddities: blocks of metadata, which are not claimed, and the extents flag without an
-/// extent header, which makes the list empty.
+/// accepts two oddities:
+/// - The list may have blocks of metadata. They are not claimed.
+/// - The inode may have the extents flag, but no extent header. The list is then empty.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
     let volume = cx.scan.volume;
     let seed = tree_seed(cx, raw);

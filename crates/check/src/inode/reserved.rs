@@ -1,6 +1,6 @@
 //! Pass 1: reserved inodes that this file system does not use, and the list of bad blocks.
 //!
-//! As observed, e2fsck looks at these inodes whatever their link counts say, but checks little of
+//! As observed, e2fsck looks at these inodes even if their link counts are 0, but checks little of
 //! them.
 
 use std::collections::BTreeSet;
@@ -58,8 +58,8 @@ pub(super) fn check(
     Kind::RESERVED
 }
 
-/// Whether the flags keep e2fsck from reading a map in `i_block`: inline data, with or without the
-/// feature, or extents on a file system without the feature.
+/// Whether the flags keep e2fsck from reading a map in `i_block`. The flag INLINE_DATA does, even
+/// without the feature `inline_data`. The flag EXTENTS does only without the feature `extents`.
 fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let extents = cx.scan.volume.incompat.contains(Incompat::EXTENTS);
     let flags = raw.flags();
@@ -67,14 +67,15 @@ fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
 }
 
 /// Whether e2fsck reads the map of a symbolic link. It does so only if the link has an attribute
-/// block: then it takes the target to be in a block.
+/// block, because it then takes the target to be in a block.
 fn is_mapped_link(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let has_attributes = cx.scan.volume.file_acl(raw) != BlockNr::ZERO;
     has_attributes && raw.size() != 0 && !is_unmapped(cx, raw)
 }
 
-/// Checks a symbolic link without a map. If it has inline data and an attribute block, e2fsck
-/// reports the inline data, or the attribute block if that is outside the file system.
+/// Checks a symbolic link without a map. If a link that is not empty has the inline-data flag and
+/// an attribute block, e2fsck reports the flag. But if the attribute block is outside the file
+/// system, e2fsck reports that block instead.
 fn check_inline_link(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let attributes = cx.scan.volume.file_acl(raw);
     let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
@@ -97,7 +98,7 @@ fn check_purposeless(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     }
 }
 
-/// Checks the few flags that e2fsck looks at here.
+/// Checks the few flags that e2fsck looks at in reserved inodes.
 fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let flags = raw.flags();
     let volume = cx.scan.volume;

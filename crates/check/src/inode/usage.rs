@@ -1,9 +1,9 @@
 //! Pass 1, what an inode adds to the usage of its owner, group and project.
 //!
-//! As observed, e2fsck counts each inode that a directory may name, once and with its `i_blocks`,
-//! except a symbolic link whose target is inline data. A value inode does not count by itself.
-//! Instead, each reference to it adds one inode to the counts of the referring inode's owner, group
-//! and project. The value's blocks are part of the referring inode's `i_blocks`.
+//! As observed, e2fsck counts an inode once, with its `i_blocks`, if a directory may name it.
+//! Symbolic links with inline data do not count. A value inode does not count by itself. Instead,
+//! each reference to it adds one inode to the counts of the referring inode's owner, group and
+//! project. The value's blocks are part of the referring inode's `i_blocks`.
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::u64_from_usize;

@@ -42,7 +42,8 @@ impl Node<'_> {
         self.place.map_or_else(|| walk.site(), |block| walk.site().at_block(block))
     }
 
-    /// The key of the entry after entry `index`. After the last entry: the end of the node.
+    /// The end of the range of entry `index`: the key of the next entry, or the end of the node if
+    /// there is no next entry or its key is larger.
     fn following(&self, index: usize) -> u64 {
         if index + 1 < self.entries {
             let [a, b, c, d, ..] = *self.entry(index + 1) else { return self.end };
@@ -104,10 +105,10 @@ impl Levels {
         }
     }
 
-    /// Whether e2fsck would rebuild a tree. As observed, it does so in two cases: the entries of
-    /// the nodes right below the root fit into the root with room to spare, or a level of E entries
-    /// has more than E / `capacity` + 1 nodes (the quotient rounded down). Here, `capacity` is two
-    /// less than a node can hold.
+    /// Whether e2fsck would rebuild a tree. As observed, e2fsck does so in two cases:
+    /// - The entries of the nodes right below the root fit into the root with room to spare.
+    /// - A level of E entries has more than E / `capacity` + 1 nodes, where the quotient is rounded
+    ///   down, and `capacity` is two less than a node can hold.
     fn are_loose(&self, depth: u16, capacity: usize) -> bool {
         let Some(levels) = self.0.get(..usize::from(depth)) else { return false };
         let is_short = levels.last().is_some_and(|(_, entries)| *entries < usize::from(ROOT_CAPACITY));
@@ -116,9 +117,9 @@ impl Levels {
     }
 }
 
-/// Salvages a tree whose keys contradict one another: keeps the longest series of extents in
-/// logical order, and ignores the keys in index nodes. So one extent that is out of order is
-/// dropped, but the extents after it are not. No run that is kept ends past `end`.
+/// Salvages a tree whose keys contradict one another: keeps as many extents as possible that are in
+/// logical order, and ignores the keys in index nodes. So one extent out of order does not cost the
+/// extents after it. No run that is kept ends past `end`.
 pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60], end: u64) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, end) else { return };
     let mut runs = Vec::new();
@@ -159,7 +160,7 @@ fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent, end: u64) -> Option<Run
     Some(run).filter(|_| inside && logical + length <= end)
 }
 
-/// The longest series of runs, in the list's order, that follow one another without overlapping.
+/// As many of the runs as possible, in the list's order, so that they ascend without overlapping.
 fn most_in_order(runs: &[Run]) -> Vec<Run> {
     // `ends[n]`: the last run of the best chain of n + 1 runs so far. The best is the one that ends
     // at the lowest logical block. `before[i]`: the run before run i in the chain that ends with i.

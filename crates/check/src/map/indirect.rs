@@ -9,7 +9,7 @@ use crate::code::Code;
 
 /// Direct pointers in the inode.
 const DIRECT: usize = 12;
-/// The most indirect blocks that are read in the same request as the one before them.
+/// The most indirect blocks that one request reads in addition to the first.
 const FOLLOWERS_MAX: usize = 255;
 /// The most illegal pointers that are tolerated in a map. At one more, the map is given up.
 const ILLEGAL_MAX: u32 = 12;
@@ -49,7 +49,7 @@ impl Joiner {
         }
     }
 
-    /// Reports a pointer outside of the file system; false when there were too many.
+    /// Reports a pointer outside of the file system. Returns false if there were too many.
     fn illegal(&mut self, walk: &mut Walk<'_, '_>, logical: u64, block: u64) -> bool {
         self.illegal += 1;
         let site = walk.site().at_logical(logical);
@@ -66,7 +66,7 @@ pub(crate) fn walk_indirect(walk: &mut Walk<'_, '_>, words: &[u32; 15]) {
     joiner.flush(walk);
 }
 
-/// Walks the words; false when the map is given up.
+/// Walks the words of `i_block`. Returns false if the map is given up.
 fn walk_words(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, words: &[u32; 15]) -> bool {
     let per_table = u64_from_usize(walk.volume.block_size() / 4);
     for (logical, &word) in words[..DIRECT].iter().enumerate() {
@@ -84,7 +84,7 @@ fn walk_words(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, words: &[u32; 15]) -
     true
 }
 
-/// Adds the data block that a pointer names, if any; false when the map is given up.
+/// Adds the data block that a pointer names, if any. Returns false if the map is given up.
 fn data_pointer(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, logical: u64, word: u32) -> bool {
     let block = u64::from(word);
     if block == 0 {
@@ -97,7 +97,7 @@ fn data_pointer(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, logical: u64, word
     true
 }
 
-/// Walks one tree of indirect blocks; false when the map is given up.
+/// Walks one tree of indirect blocks. Returns false if the map is given up.
 fn walk_table(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, word: u32, level: u32, logical: u64) -> bool {
     let per_table = u64_from_usize(walk.volume.block_size() / 4);
     let mut stack: Vec<Table> = Vec::with_capacity(3);
@@ -132,8 +132,9 @@ fn walk_table(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, word: u32, level: u3
     }
 }
 
-/// How many pointers after the first one name, in order, the blocks right after the first one's
-/// block; at most [`FOLLOWERS_MAX`].
+/// How many blocks can be read in one request with the block that the first pointer names: the
+/// pointers after the first are counted as long as each names the next block of the device. At most
+/// [`FOLLOWERS_MAX`].
 fn followers(pointers: &[u8]) -> u64 {
     let mut words =
         pointers.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));

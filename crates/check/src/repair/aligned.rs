@@ -21,8 +21,8 @@ pub(super) struct Aligned {
 }
 
 /// Copies misaligned blocks to where they must be. If a block would go into a cluster that is
-/// claimed twice, its whole logical cluster is copied to a new cluster instead, because the other
-/// blocks of the claimed one may belong to another file or another part of this one.
+/// claimed twice, its whole logical cluster is copied to a new cluster instead, because the cluster
+/// that is claimed twice may hold blocks of another file or of another part of this file.
 ///
 /// A block that needs a new cluster is dropped if there is no space, or if the user wants no
 /// copies. A block that would have to be outside of the file system is dropped, too.
@@ -82,7 +82,8 @@ fn place_for(ed: &mut Editor<'_, '_>, block: &Run, done: &mut Vec<Run>) -> Optio
     if ed.scan.map.shared_in(cluster, 1) == 0 {
         return Some((place.raw() - block.logical % ratio(ed), Vec::new()));
     }
-    // Nothing was copied into this shared cluster, so the runs of `done` in it were never moved.
+    // Nothing is copied into a shared cluster. So the runs of `done` that lie in it have not been
+    // moved, and their blocks can be read there.
     let first = place_of_copy(ed)?;
     let start = block.logical - block.logical % ratio(ed);
     Some((first.raw(), take_from(done, start)))

@@ -8,13 +8,13 @@
 //! 4. Write all other blocks, and then an external journal.
 //! 5. Write the superblock. It marks the file system clean, unless the plan leaves errors.
 //!
-//! If the power is cut before the log is named, a second repair finds what the first one found. If
-//! it is cut later, the second repair finishes what the first one began.
+//! If the power is cut before the superblock names the redo log, a second repair finds what the
+//! first one found. If the power is cut later, the second repair finishes what the first one began.
 //!
 //! If a redo log would be too large, if there is too little free space for it, or if the plan
-//! leaves errors, the blocks are written without a log. Blocks that refer to fresh blocks are then
-//! written after them. If the power is cut in between, a second repair still finds an inode that
-//! lost its name. But contents that the repair swaps can be lost.
+//! leaves errors, the blocks are written without a log. Fresh blocks are still written before the
+//! blocks that refer to them. So after a power cut, a second repair can still find an inode that
+//! lost its name. But if the repair swaps the contents of blocks, a power cut can destroy them.
 
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
@@ -49,9 +49,9 @@ pub struct Applied {
 
 impl Plan<'_> {
     /// The numbers of the blocks that [`apply`](Self::apply) would change on `device`, in ascending
-    /// order, without those of the redo log. There are none if there is nothing to do
-    /// ([`is_empty`](Self::is_empty)), and so none on a device without a file system:
-    /// [`Plan::before`] tells the two apart.
+    /// order, without those of the redo log. The list is empty if there is nothing to do
+    /// ([`is_empty`](Self::is_empty)), and also if the device has no file system. [`Plan::before`]
+    /// tells which of the two it is.
     ///
     /// # Errors
     /// Those of the devices.
@@ -79,7 +79,8 @@ impl Plan<'_> {
     /// Carries out the plan on the device that it was made for.
     ///
     /// # Errors
-    /// Those of the device. It may then hold a part of the repair, and has to be repaired again.
+    /// Those of the device. After an error, the device may hold a part of the repair, and has to be
+    /// repaired again.
     ///
     /// # Panics
     /// When the plan has something to do and was made with an external journal.
@@ -185,8 +186,8 @@ impl Plan<'_> {
             Some(journal) => Session::open_with_journal(device, journal),
             None => Session::open(device),
         };
-        // What worked in memory should work here. If it does not, the journal still needs recovery,
-        // and the blocks of the plan include what the replay would have written.
+        // A replay that worked in memory should work on the device. If it fails, the journal still
+        // needs recovery, and the blocks of the plan include what the replay would have written.
         let _ = session.and_then(|session| session.replay(&options));
     }
 
@@ -245,7 +246,7 @@ impl Plan<'_> {
 
 /// Whether nothing has to be checked. The superblock must say that the file system was closed
 /// cleanly, without errors, without a journal to replay, without orphans, and that no periodic
-/// check is due. What e2fsck checks all the same must be sound: the fields of the superblock, the
+/// check is due. What e2fsck checks even then must be sound: the fields of the superblock, the
 /// descriptors and their counts, the features of the backup in group 1, the MMP block and the head
 /// of an internal journal.
 #[must_use]
@@ -270,8 +271,8 @@ fn is_check_due(sb: &RawSuperblock) -> bool {
         || interval > 0 && since.is_none_or(|since| since >= interval)
 }
 
-/// Whether nothing has to be checked once the journal is replayed: then [`is_marked_clean`] holds.
-/// The replay is tried in memory. False if there is nothing to replay, or if the log is damaged.
+/// Whether [`is_marked_clean`] will hold once the journal is replayed. The replay is tried in
+/// memory. Returns false if there is nothing to replay, or if the log is damaged.
 #[must_use]
 pub fn is_clean_once_replayed(device: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) -> bool {
     if !asks_for_recovery(device) {

@@ -186,8 +186,8 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
 }
 
 /// Whether the attribute that a finding calls missing is in the inode after all. If a bad entry
-/// hides it, the attributes are rewritten. Otherwise a correction of `i_extra_isize` has already
-/// brought it back.
+/// hides the attribute, the attributes are rewritten. If they need no change, an earlier remedy,
+/// such as a correction of `i_extra_isize`, has uncovered the attribute.
 pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let (index, name) = match code {
         Code::INLINE_NO_ATTRIBUTE => (XATTR_INDEX, XATTR_NAME),

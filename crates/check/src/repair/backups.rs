@@ -1,6 +1,7 @@
-//! Rewrites wrong copies of the superblock, and copies of descriptors that name other places of
-//! bitmaps or tables than the primary descriptors do. This is done after the last repair, if
-//! superblock and descriptors are sound. e2fsck leaves such copies alone until it needs them.
+//! Rewrites wrong backups: copies of the superblock, and copies of descriptors that contradict the
+//! primary descriptors about the places of bitmaps or inode tables. This is done after the last
+//! repair, if superblock and descriptors are sound. e2fsck leaves such copies alone until it needs
+//! them.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -14,8 +15,8 @@ use crate::descriptors;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Rewrites the copies of the superblock that the check finds wrong, and copies of descriptors that
-/// name other places of bitmaps or tables than the primary descriptors do.
+/// Rewrites the copies of the superblock that the check finds wrong, and the copies of descriptor
+/// blocks that `refresh_descriptors` finds wrong.
 pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceError> {
     let mut sink = Sink::default();
     descriptors::check_backups(volume, &mut sink);
@@ -49,8 +50,8 @@ fn write_superblock(volume: &Volume<'_>, group: GroupNr) -> Result<(), DeviceErr
     volume.device.write_at(first << volume.geometry.block_bits(), sb.as_bytes())
 }
 
-/// Rewrites a copy of a block of descriptors if it names other places of bitmaps or tables than the
-/// primary block does.
+/// Rewrites a copy of a descriptor block if the primary block names other places for bitmaps or
+/// inode tables.
 fn refresh_descriptors(
     volume: &Volume<'_>,
     index: u32,

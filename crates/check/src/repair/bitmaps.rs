@@ -179,10 +179,11 @@ fn put_if_changed(
 }
 
 /// Marks inode tables as used ([`open_tables`]) if directories name inodes there that were not
-/// scanned, and the user accepts the repair; returns whether there are such tables. Until these
-/// inodes are scanned, the blocks of their files look free. So this is done before every repair of
-/// passes 1 and 2 that allocates blocks. Later passes run only after a pass 2 without errors, and
-/// pass 2 reports such inodes as errors.
+/// scanned, and the user accepts the repair. Returns whether there are such tables.
+///
+/// Until these inodes are scanned, the blocks of their files look free. So this is done before
+/// every repair of passes 1 and 2 that allocates blocks. Later passes need no such step: pass 2
+/// reports these inodes as errors, and later passes run only if pass 2 has no errors.
 pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut groups = directories::groups_named(volume, facts);
@@ -194,8 +195,9 @@ pub(super) fn open_named(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool,
     Ok(!groups.is_empty())
 }
 
-/// Marks whole inode tables as used, so that all their inodes are read from now on. In each table,
-/// the part that the descriptor calls never used has inodes that directories name, or the root.
+/// Marks whole inode tables as used, so that all their inodes are read from now on. The caller
+/// found the root, or inodes that directories name, in the part of each table that the descriptor
+/// calls never used.
 pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -> Result<(), DeviceError> {
     for &group in groups {
         let mut desc = ed.volume().group_of(group).desc;

@@ -77,8 +77,8 @@ pub(crate) fn repair(
     for &inode in of(Code::SECOND_LINK, &faults.named_twice) {
         drop_second_names(at, inode, &mut changes, &mut cut);
     }
-    // A loop may be due to a second name that was just dropped. The last name of that directory
-    // must stay, so loops wait for the next round.
+    // A second name that is to be dropped now may be the cause of a loop. The last name of that
+    // directory must stay, so loops wait for the next round.
     let loops = if cut.is_empty() { of(Code::DIRECTORY_LOOP, &faults.loops) } else { &[] };
     for &inode in loops {
         drop_names(at, inode, &mut changes, &mut cut);
@@ -203,8 +203,8 @@ fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<
     name
 }
 
-/// Makes lost+found in the root. If anything else has that name, the name is removed. False when
-/// there is no inode or no space for lost+found.
+/// Makes lost+found in the root. If anything else has that name, the name is removed. Returns false
+/// if there is no inode or no space for lost+found.
 fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, DeviceError> {
     let Some(inode) = unused_inode(ed, at.facts)? else {
         ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no inode for lost+found");
@@ -214,8 +214,8 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, 
         ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no space for lost+found");
         return Ok(false);
     }
-    // The old names are judged by what the walk found. The walk did not see the new inode, so its
-    // name is added after that.
+    // The repair of the root drops names of inodes that the walk did not find in use. The walk did
+    // not see the new inode, so its name is added after the old names were judged.
     let file_type = if ed.volume().dir_layout().file_types { 2 } else { 0 };
     let name = Name { bytes: b"lost+found".to_vec(), inode: inode.raw(), file_type };
     let less = at.tree.lost_found.into_iter().collect();

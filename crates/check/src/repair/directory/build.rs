@@ -21,8 +21,8 @@ pub(super) struct Directory {
     pub(super) parent: u32,
     pub(super) names: Vec<Name>,
     /// Blocks that the directory had. Without bigalloc, a new directory of one block reuses the
-    /// first of them. Otherwise they are reused only if there is no other space and they are
-    /// enough.
+    /// first old block. Other directories reuse old blocks only if there is no other space, and if
+    /// the old blocks are enough.
     pub(super) old: Vec<BlockNr>,
     /// Whether a directory without an index keeps at least as many blocks as before. Blocks that it
     /// does not need hold no names.
@@ -37,7 +37,7 @@ struct Leaf {
     names: Vec<Name>,
 }
 
-/// Writes a directory and its inode; false when there is no space for it.
+/// Writes a directory and its inode. Returns false if there is no space for the directory.
 pub(super) fn write(
     ed: &mut Editor<'_, '_>,
     directory: &Directory,
@@ -142,9 +142,9 @@ fn joined(runs: &[Run]) -> Vec<Run> {
     joined
 }
 
-/// Where the blocks go. Without bigalloc, a single block goes where the first old one was.
-/// Otherwise the blocks go to fresh clusters, or, if there is no space for that, to the places of
-/// the old blocks. `None` if these are too few.
+/// Where the blocks go. Without bigalloc, a single block goes where the first old block was.
+/// Otherwise the blocks go to fresh clusters. If there is no space for that, they go to the places
+/// of the old blocks. `None` if there are too few old blocks.
 fn places(ed: &mut Editor<'_, '_>, directory: &Directory, count: usize) -> Option<Vec<BlockNr>> {
     if count == 1 && !directory.old.is_empty() && ed.volume().geometry.cluster_ratio() == 1 {
         return Some(directory.old[..1].to_vec());
