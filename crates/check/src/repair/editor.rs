@@ -1,8 +1,9 @@
 //! Reads and writes of one round. Writes go to an overlay, so that the image is only read.
 //!
 //! Space is free if the walk over all inodes did not claim it, whatever the bitmaps say. Until that
-//! walk has ended, the bitmaps must call it free, too. Space that is allocated here is claimed at
-//! once, and remembered as fresh: it is written before anything that refers to it.
+//! walk has ended, the bitmaps must call the space free, too. A cluster that the editor allocates
+//! is claimed at once, and its blocks are remembered as fresh: they are written before anything
+//! that refers to them.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +55,8 @@ struct Marked {
 }
 
 impl Marked {
-    /// Whether the stored bitmap calls a cluster used; false where no bitmap is stored, or it
-    /// cannot be read.
+    /// Whether the bitmap on the device calls a cluster used. Returns false if the group has no
+    /// valid bitmap, or if the bitmap cannot be read.
     fn is_marked(&mut self, volume: &Volume<'_>, cluster: u64) -> bool {
         let geometry = &volume.geometry;
         let first = geometry.first_data_block().raw();
@@ -123,7 +124,7 @@ impl<'a, 'v> Editor<'a, 'v> {
         volume.device.write_at(block.raw() << volume.geometry.block_bits(), bytes)
     }
 
-    /// Whether the stored bitmap calls a cluster used although nothing claims it.
+    /// Whether the bitmap on the device calls a cluster used although nothing claims the cluster.
     pub(crate) fn is_leaked(&mut self, cluster: u64) -> bool {
         debug_assert_eq!(self.walked, Walked::Yes, "not everything is claimed yet");
         !self.scan.map.is_claimed(cluster) && self.marked.is_marked(self.scan.volume, cluster)

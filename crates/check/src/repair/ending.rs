@@ -80,7 +80,7 @@ impl Plan<'_> {
         let late = self.actions.iter().filter(|action| action.code.pass() > 0);
         let late: Vec<Code> =
             late.filter(|action| !uncounted.orphans.explain(action)).map(|action| action.code).collect();
-        // e2fsck starts over to read more of the inode tables. Then what it corrected before no
+        // If e2fsck starts over to read more of the inode tables, what it corrected before no
         // longer counts.
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) && begins_again(self) {
             return true;
@@ -98,9 +98,9 @@ impl Plan<'_> {
             && late.iter().all(|&code| uncounted.has_action(code))
     }
 
-    /// Whether one of the few repairs before the first pass is made that e2fsck counts. Unfinished
-    /// orphans count only if the superblock had the error mark: then e2fsck does not finish them
-    /// before the passes, which find and count them.
+    /// Whether the plan makes one of the few repairs before the first pass that e2fsck counts.
+    /// Unfinished orphans count only if the superblock had the error mark. With that mark, e2fsck
+    /// does not finish orphans before the passes, and so the passes find and count them.
     fn is_counted_early(&self) -> bool {
         let is_counted = |code| match code {
             Code::REVISION_LOW | Code::BOTH_CHECKSUMS | Code::DEVICE_SHORT => true,
@@ -167,12 +167,13 @@ impl Uncounted {
         match code {
             Code::LEAF_CHECKSUM => !self.filled.is_empty(),
             Code::INODE_UNINIT_USED => !self.opened.is_empty(),
-            // Three kinds of actions are not counted:
-            // - Those with our own codes. e2fsck does not look at such faults, and does not count
-            //   what it does for wishes.
-            // - Repairs of the maps of devices, pipes and sockets. e2fsck does not look at these.
-            // - Those without a finding that may follow from an action with our own code, or in
-            //   pass 5 from finishing orphans.
+            // Three more kinds of actions are not counted:
+            // - Those with our own codes. They repair faults that e2fsck does not look at, or do
+            //   what the user asked for, which e2fsck does not count.
+            // - Repairs of the maps of devices, pipes and sockets. e2fsck does not look at such
+            //   maps.
+            // - Those whose code no finding has, if they may follow from another action: from one
+            //   with our own code, or in pass 5 from the finishing of orphans.
             code => {
                 let follows = self.is_strict || self.frees && code.pass() == 5;
                 !code.is_e2fsck() || is_impossible_special(code) || follows && !self.found.contains(&code)

@@ -23,8 +23,9 @@ pub(crate) fn possible_entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut b
     names
 }
 
-/// Every entry in use that can be made out in a block or area. A sound entry is returned even if it
-/// names an impossible inode, so that its removal can be reported by name.
+/// Every entry in use that can be made out in a block, or in an area of an inline directory. Sets
+/// `broken` if an entry is damaged. A sound entry is returned even if it names an impossible inode,
+/// so that its removal can be reported by name.
 pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
     let layout = ed.volume().dir_layout();
     let has_tail = layout.tail && block.len() == layout.block_size && stored_checksum(block).is_some();
@@ -66,15 +67,15 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
 }
 
 /// Whether an entry that names no possible inode is garbage whose length hides other entries. That
-/// is so if the lengths after it do not lead to the end, but a chain of entries leads from inside
-/// of it to the end.
+/// is so if the lengths of the entries after it do not lead to `end`, but a chain of entries that
+/// begins inside it does.
 fn is_garbage(ed: &Editor<'_, '_>, block: &[u8], entry: Range<usize>, end: usize) -> bool {
     let is_free = block[entry.start..entry.start + 4] == [0; 4];
     let mut inside = (entry.start + 4..entry.end).step_by(4);
     !is_free && !is_linked(block, entry.end, end) && inside.any(|from| is_chain(ed, block, from, end))
 }
 
-/// Whether the lengths of the entries from here on lead to the end, whatever the entries name.
+/// Whether the lengths of the entries from `from` on lead to `end`, whatever the entries name.
 fn is_linked(block: &[u8], from: usize, end: usize) -> bool {
     debug_assert!(end <= block.len(), "entries up to byte {end} of {}", block.len());
     let mut at = from;

@@ -6,7 +6,7 @@
 //! inode table. The number of inodes follows from the padding of their bitmap, or from the first
 //! blocks in use after the table. Features follow from the inodes. What cannot be known gets a
 //! default: no label, no reserved blocks, and another hash seed, so that indexes are rebuilt. If
-//! the journal still has the UUID, that one is used, and checksums stay on if they match it.
+//! the journal still has the old UUID, it is used, and checksums stay on if they match it.
 //! Otherwise the UUID is new.
 //!
 //! As a rule only a file system of one group gets here: others have backups. If what is inferred
@@ -30,20 +30,20 @@ use zerocopy::{FromBytes, FromZeros};
 
 /// Bytes read at a time while looking for the root.
 const CHUNK: usize = 1 << 20;
-/// The search for roots ends with the chunk in which it finds this many candidates in total: a
-/// journal holds many copies of the root.
+/// The search for candidates ends after the chunk in which their number reaches this limit. There
+/// can be many, because a journal holds copies of the root.
 const ROOTS_MAX: usize = 256;
 /// The most slots of the inode table that are looked at.
 const SLOTS_MAX: u32 = 8192;
 /// The most clusters in a group. Only groups with blocks of 8 KiB or more reach it. The limit is
 /// there because counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
-/// A group has at most this number of inodes minus the number in one block: mke2fs makes no more,
-/// and e2fsck refuses more.
+/// A group has at most this many inodes, less as many as one block holds: mke2fs makes no more, and
+/// e2fsck refuses more.
 const INODES_PER_GROUP_LIMIT: usize = 65_536;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
-/// How many blocks before the first table are searched for its inode bitmap. So many hold the
+/// How many blocks before the first table are searched for its inode bitmap. That is room for the
 /// descriptors, the blocks reserved for them, and the bitmaps of more than 64 groups.
 const BITMAP_DISTANCE_MAX: u64 = 4096;
 /// The most inodes whose maps are read to find out where the tables end.
@@ -132,7 +132,7 @@ fn superblock(device: &dyn BlockDevice, now: u64) -> Option<(RawSuperblock, Uuid
     Some((sb, uuid))
 }
 
-/// All candidates for the first inode table: each has what may be the root in its second slot.
+/// Candidates for the first inode table: each has what may be the root in its second slot.
 fn tables(device: &dyn BlockDevice) -> Vec<Table> {
     let mut tables = Vec::new();
     let mut buffer = vec![0; CHUNK];
@@ -253,8 +253,9 @@ fn first_descriptor(device: &dyn BlockDevice, table: &Table) -> Option<(RawGroup
     fits.then_some((desc, block))
 }
 
-/// Bytes of a descriptor; `None` if the first descriptor does not name the table. A descriptor of
-/// 64 bytes ends with checksums; one of 32 bytes is followed by another descriptor, or by zeroes.
+/// Bytes of a descriptor; `None` if the first descriptor does not name the table. The size is 64 if
+/// the 32 bytes after the first 32 are neither zeroes nor look like another descriptor: then they
+/// hold the checksums that end a long descriptor.
 fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     let (_, block) = first_descriptor(device, table)?;
     let wide_sums = block[32..64].iter().any(|byte| *byte != 0);
@@ -263,9 +264,9 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     Some(if wide_sums && !is_second { 64 } else { 32 })
 }
 
-/// Inodes per group. They follow from the padding of the inode bitmap. If that does not help, the
-/// table is taken to end at a block that an inode maps: of the blocks of [`blocks_behind`], the
-/// lowest or the second. With flex_bg, several tables may lie before that block.
+/// Inodes per group. The padding of the inode bitmap tells their number. If it does not, the table
+/// is taken to end at a block that an inode maps: at the lowest or second lowest of
+/// [`blocks_behind`]. With flex_bg, several tables may lie before that block.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -280,7 +281,7 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     let begin = table.at >> table.bits;
     let room = |block: u64, tables: u64| usize_from_u64((block - begin) / tables).saturating_mul(per_block);
     // The padding may be damaged. But the table must end before the blocks that its inodes map. One
-    // of these blocks may be wrong, so the second one decides.
+    // of these blocks may be wrong, so the second lowest decides.
     let has_room = |count: &usize| {
         let blocks = blocks_behind(device, table, u32_from_usize(*count));
         blocks.iter().nth(1).or(blocks.first()).is_none_or(|block| *count <= room(*block, 1))
@@ -297,8 +298,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
 }
 
 /// Whether `tables` consecutive tables of `count` inodes each have directories in the slots that
-/// the root's entries for directories name. One entry in 16 may be wrong; if there are fewer than
-/// 16, one may be.
+/// the root's entries for directories name. One entry in 16 may be wrong. If there are fewer than
+/// 16 entries, one may be wrong.
 fn leads_to_directories(device: &dyn BlockDevice, table: &Table, tables: u64, count: usize) -> bool {
     let count = u64_from_usize(count);
     let groups = groups(device.size() >> table.bits, table, cluster_ratio(device, table, BEHIND_MAX));
@@ -388,11 +389,12 @@ fn unpadded(bitmap: &[u8]) -> usize {
     8 * (bitmap.len() - bitmap.iter().rev().take_while(|byte| **byte == 0xFF).count())
 }
 
-/// Looks for the inode bitmap of the first group, if no descriptor names it. Of the blocks before
-/// the table, it is the one whose bits agree best with the slots in use; `None` if each has too
-/// many wrong bits or does not fit. The bitmap must also mark at least half of the slots in use: if
-/// few are in use, a block of zeroes has few wrong bits, too. `fits` says whether a group may have
-/// a certain number of inodes.
+/// Looks for the inode bitmap of the first group among the blocks before the table: returns the
+/// block whose bits agree best with the slots in use. A block counts only under three conditions:
+/// - `fits` accepts the number of inodes that the block's padding implies.
+/// - Few bits are wrong ([`WRONG_SHARE_MAX`]).
+/// - At least half of the slots in use are marked. If few slots are in use, a block of zeroes has
+///   few wrong bits, too.
 fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) -> bool) -> Option<Vec<u8>> {
     let slots = 1..=(8 * u32_from_usize(table.block_size())).min(SLOTS_MAX);
     let is_used = |inode| table.slot(device, inode).is_some_and(|slot| slot.raw().i_links_count.get() > 0);
@@ -565,8 +567,9 @@ fn is_garbage(raw: &RawInode) -> bool {
     raw.flags() != named || raw.i_obso_faddr.get() != 0
 }
 
-/// Sets the UUID to the one in the journal, and turns checksums on if they match it. If the journal
-/// has none, the UUID is computed from the root's inode. The hash seed always is.
+/// Sets the UUID to the one in the journal, and turns checksums on if the checksum of the root's
+/// inode matches this UUID. If the journal has no UUID, one is computed from the root's inode. The
+/// hash seed is computed in both cases.
 fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) -> UuidOrigin {
     let root = table.slot(device, InodeNr::ROOT.raw());
     let journal = table.slot(device, InodeNr::JOURNAL.raw()).and_then(|slot| first_block(slot.raw()));

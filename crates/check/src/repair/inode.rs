@@ -1,9 +1,9 @@
-//! One inode: each finding about it has its remedy, and the inode is examined again until it is
-//! sound.
+//! Repairs one inode. Each finding about it has a remedy. After the remedies, the inode is examined
+//! again, until it is sound or [`TURNS_MAX`] is reached.
 //!
 //! The remedies keep as much of the inode as they can. Only the impossible entries of a map are
-//! removed, and the type is inferred from the content if the mode has no possible one. An inode
-//! that stays impossible is cleared.
+//! removed, and if the mode has no possible type, the type is inferred from the content. An inode
+//! that stays wrong in [`TRIES_MAX`] rounds is cleared.
 
 use std::collections::BTreeSet;
 
@@ -226,8 +226,9 @@ fn mend(
     Ok(Outcome::Kept)
 }
 
-/// Sets features that are off although the content of an inode needs them; false if it needs none.
-/// They take effect in the next round. Only the first inode that needs a feature gets an action.
+/// Sets features that are off although the content of an inode needs them. Returns false if the
+/// inode needs no such feature. The features take effect in the next round. Only the first inode
+/// that needs a feature gets an action.
 fn declare(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -282,7 +283,7 @@ fn has_value_inode(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
         })
 }
 
-/// Sets a field that has one right value; false if the finding is about no such field.
+/// Sets a field that has one right value. Returns false if the finding is about no such field.
 fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let now = low32(ed.now);
     let first = ed.volume().first_inode();
@@ -307,8 +308,8 @@ fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) 
     true
 }
 
-/// Corrects a flag that contradicts the features or the content; false if the finding is about no
-/// such flag.
+/// Corrects a flag that contradicts the features or the content. Returns false if the finding is
+/// about no such flag.
 fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> bool {
     let raw = slot.raw();
     let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
@@ -351,10 +352,10 @@ fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
         && words.iter().all(|word| u64::from(*word) < end)
 }
 
-/// Puts back the NUL that ends the target of a symbolic link, if it is missing and the target
-/// therefore looks exactly one byte longer than `i_size`. Returns false if nothing was done, as for
-/// encrypted and inline links. If the target looks longer still, the NUL stays as it is, because
-/// `i_size` is more likely to be wrong.
+/// Puts back the NUL that ends the target of a symbolic link, if the NUL is missing and the target
+/// therefore looks exactly one byte longer than `i_size`. If the target looks longer still, nothing
+/// is done, because then `i_size` is more likely to be wrong. Returns false if nothing was done, as
+/// for encrypted and inline links.
 fn end_target(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -381,8 +382,8 @@ fn end_target(
 }
 
 /// Infers the type of an inode from its content when the type in the mode is impossible or does not
-/// fit. If the content shows no type either, a device, pipe or socket only loses its size or map,
-/// and any other inode is lost. The root is lost if it does not look like a directory.
+/// fit. If the content shows no type, a device, pipe or socket only loses its size or map, and any
+/// other inode is lost. The root is lost if it does not look like a directory.
 fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> Outcome {
     let raw = *slot.raw();
     let mapped = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] == extent::MAGIC.to_le_bytes();
@@ -440,8 +441,8 @@ fn is_inline(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
         && attributes::has_inline_data(slot)
 }
 
-/// Whether the inline data of an inode is a directory: a possible parent, and only sound entries,
-/// at least one of them in use.
+/// Whether the inline data of an inode looks like a directory: it has a possible parent and only
+/// sound entries, and at least one of them is in use.
 fn looks_like_inline_directory(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
     let volume = ed.volume();
     let tail = attributes::inline_tail(slot);
@@ -488,7 +489,8 @@ fn mend_bad_list(ed: &mut Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result
     Ok(Outcome::Rewritten)
 }
 
-/// Removes blocks from the list of bad blocks in a slot; false when there is no space for the rest.
+/// Removes blocks from the list of bad blocks in a slot. Returns false if there is no space for the
+/// map of the rest.
 fn shorten_bad_list(
     ed: &mut Editor<'_, '_>,
     slot: &mut Slot,
@@ -614,9 +616,9 @@ fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> R
     Ok(true)
 }
 
-/// Closes holes that make a directory larger than 4 GiB without large_dir: some extent has a wrong
-/// logical block. Other holes are closed when the directory is rebuilt. Returns false if the map
-/// was left alone.
+/// Closes holes that make a directory larger than 4 GiB without large_dir. Such a hole shows that
+/// an extent has a wrong logical block. Other holes are closed when the directory is rebuilt.
+/// Returns false if the map was left alone.
 fn close_holes(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -667,9 +669,10 @@ fn mend_header(raw: &mut RawInode) {
     raw.i_block = root;
 }
 
-/// Makes the runs of a directory follow one another, because it has no holes. If the first run does
-/// not begin a cluster, its start is wrong: it is moved to the start of its cluster or of the next
-/// one, whichever holds the first block of the directory. It stays if neither does.
+/// Makes the runs of a directory follow one another, because a directory has no holes. If the first
+/// run does not begin a cluster, its start is wrong. The run is then moved to the start of its
+/// cluster or of the next cluster, whichever holds the first block of the directory. The run stays
+/// if neither does.
 fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut [Run]) {
     if slot.raw().file_type() != Some(FileType::Directory) {
         return;

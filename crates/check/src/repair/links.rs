@@ -17,7 +17,7 @@ use crate::finding::{Finding, Site, Unkept};
 /// The most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// Repairs what pass 4 found: the findings that were kept, and those that were not.
+/// Repairs what pass 4 found. `unkept` are records of findings that were dropped at a limit.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,

@@ -124,8 +124,8 @@ pub(crate) struct Log {
     pub(crate) wishes: BTreeSet<Wish>,
     /// What inodes get in place of shared blocks that another inode keeps.
     pub(crate) shared: Shared,
-    /// Blocks that are free in the end, from the end of the file system backwards: room for the
-    /// redo log.
+    /// Blocks that are free after the repair, from the end of the file system backwards: room for
+    /// the redo log.
     pub(crate) spare: Vec<Range<u64>>,
     /// Names that directories lost, by inode.
     remembered: BTreeMap<u32, OldName>,
@@ -234,8 +234,8 @@ impl Log {
         !self.declined.contains(&code)
     }
 
-    /// As [`add`](Self::add), about something that cannot be repaired. It is added only once,
-    /// because a repair goes on until a round adds no action.
+    /// As [`add`](Self::add), about something that cannot be repaired. The same action is added
+    /// only once, because a repair goes on until a round adds no action.
     pub(crate) fn give_up(&mut self, code: Code, site: Site, what: &str) {
         debug_assert!(!what.is_empty(), "nothing is said about {site:?}");
         let is_known = |action: &Action| action.code == code && action.site == site && action.what == what;

@@ -1,4 +1,4 @@
-//! Maps of inodes: their sound parts are read, and maps are written anew.
+//! Maps of inodes: reads the sound parts of a map, and writes a map anew.
 //!
 //! The nodes of a new map (its extent blocks or indirect blocks) go to fresh blocks, so that the
 //! old map stays valid until the inode refers to the new one. If there is no free space, they go to
@@ -146,8 +146,9 @@ pub(crate) struct NoSpace;
 /// How writing can end: done, no space, or an error of the device.
 pub(crate) type Written = Result<Result<(), NoSpace>, DeviceError>;
 
-/// Puts a map of these runs into the slot of an inode. The inode's flags decide whether it is an
-/// extent tree or a block map. The caller writes the slot.
+/// Writes the nodes of a map of these runs, and puts the root of the map into the slot of an inode.
+/// The inode's flags decide whether the map is an extent tree or a block map. The caller writes the
+/// slot.
 pub(crate) fn write(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs: &[Run]) -> Written {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     let mut nodes = Nodes { inode, placed: Vec::new(), own: None };
@@ -213,7 +214,7 @@ fn own_nodes(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<Vec<BlockNr>, De
     }
     let volume = ed.volume();
     debug_assert!(nodes.iter().all(|node| volume.contains_range(*node, 1)), "a node is outside");
-    // They are taken from the end, so now the lowest is taken first.
+    // `Nodes::place` takes the last place first, and that is now the lowest.
     nodes.reverse();
     ed.own_nodes.insert(inode, nodes.clone());
     Ok(nodes)

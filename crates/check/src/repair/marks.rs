@@ -17,7 +17,7 @@ use crate::Error;
 const ERROR_RECORDS: [Range<usize>; 2] = [0x194..0x200, 0x278..0x27C];
 
 /// Marks a file system with errors as not clean; an error mark on the device stays. Returns whether
-/// the marks of the superblock on the device differ from that.
+/// this changes the marks that the superblock on the device has.
 pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> Result<bool, Error> {
     let Some(sb) = editor::sound_superblock(overlay) else { return Ok(false) };
     let before = editor::sound_superblock(device).map(|sb| sb.state());

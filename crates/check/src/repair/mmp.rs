@@ -99,7 +99,7 @@ impl Mmp {
     }
 
     /// Waits as long as another host may take to change the block. `forget` drops what is cached of
-    /// a range of the device, so that it is read from where the other host writes.
+    /// a range of the device, so that the next read sees what the other host wrote.
     ///
     /// # Errors
     /// [`InUse`] as soon as the block has changed or cannot be read.
@@ -114,7 +114,7 @@ impl Mmp {
     /// Checks that the block still is as it was. To be called right before the first write.
     ///
     /// # Errors
-    /// [`InUse`] if it is not, or cannot be read.
+    /// [`InUse`] if the block has changed or cannot be read.
     pub fn confirm(&self, device: &dyn BlockDevice, forget: &dyn Fn(Range<u64>)) -> Result<(), InUse> {
         forget(self.at..self.at + u64_from_usize(RawMmp::SIZE));
         debug_assert!(self.at + u64_from_usize(RawMmp::SIZE) <= device.size(), "another device");

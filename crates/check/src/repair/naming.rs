@@ -13,8 +13,8 @@ const DEPTH_MAX: usize = 128;
 /// The most bytes of all paths together.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The inodes whose paths after the repair may be needed: those of actions that cost something, the
-/// directories that lost their names, and so on upwards.
+/// The inodes whose paths after the repair may be needed: the inodes of actions that cost
+/// something, the directories that lost the names of these inodes, and so on upwards.
 pub(super) fn wanted(log: &Log) -> BTreeSet<InodeNr> {
     let costly = log.actions.iter().filter(|action| action.cost > Cost::Nothing);
     let mut wanted = BTreeSet::new();
@@ -54,7 +54,8 @@ pub(super) fn name(log: &mut Log, before: &Report, after: &Paths) {
     }
 }
 
-/// The sources of paths: those known before the repair, removed names, and those known after it.
+/// The sources of paths: the paths before the repair, the names that directories lost, and the
+/// paths after the repair.
 struct Known<'a, L> {
     before: BTreeMap<InodeNr, &'a [u8]>,
     /// The name of an inode that a directory lost in the repair.

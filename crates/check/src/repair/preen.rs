@@ -45,7 +45,8 @@ impl Plan<'_> {
         if let Some(finding) = &self.miscounted {
             return Preening::Stops(finding);
         }
-        // If the file system can be examined, the constant out of range is an unknown encoding.
+        // If the file system can be examined, the finding SUPERBLOCK_CONSTANT is about an unknown
+        // encoding.
         let is_unusable = |code| matches!(code, Code::SUPERBLOCK_BACKUP | Code::SUPERBLOCK_CONSTANT);
         let has_unusable = self.before.findings.iter().any(|finding| is_unusable(finding.code));
         if !self.before.examined || has_unusable || self.has_lost_journal() {
@@ -226,10 +227,11 @@ impl Beside {
         match finding.code {
             // The first pass corrects the whole size, high half included.
             Code::DIR_SIZE_HIGH => finding.site.inode.is_some_and(|inode| self.resized.contains(&inode)),
-            // In a hollow directory, it stops at the file type of an entry for an unused inode.
+            // In a hollow directory, e2fsck -p stops at the file type of an entry for an unused
+            // inode.
             code if restarts(code) => finding.site.inode.is_none_or(|inode| !self.hollow.contains(&inode)),
-            // It stops at descriptors from a backup, at a log without the recovery flag, at what it
-            // asks about the superblock, and at the resize inode.
+            // e2fsck -p stops at descriptors from a backup, at a log without the recovery flag, at
+            // questions about the superblock, and at the resize inode.
             Code::DESCRIPTORS_BACKUP
             | Code::HURD_FILETYPE
             | Code::LOG_NOT_EMPTY
@@ -240,23 +242,24 @@ impl Beside {
             | Code::RESIZE_WITHOUT_FEATURE
             | Code::RESERVED_GDT_WITHOUT_FEATURE
             | Code::RESIZE_WITH_META_BG => false,
-            // It sets the feature before the first pass.
+            // If 64bit needs the feature, e2fsck -p sets it before the first pass.
             Code::EXTENTS_WITHOUT_FEATURE => self.is_widened,
             Code::JOURNAL_SUPERBLOCK => {
                 !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("type")
             }
             // The list of bad blocks is read before the first pass, by code that does not repair.
             Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
-            // It stops at the first extent block, except in the journal, which it makes anew.
+            // e2fsck -p stops at the first extent block of the inode. But it goes on at the
+            // journal, which it makes anew.
             Code::INODE_CHECKSUM if finding.detail == EXTENT_BLOCKS => {
                 finding.site.inode == Some(self.journal)
             }
-            // The sound part before the corruption is replayed, and the rest is checked. If the
-            // log's superblock is corrupt, the rule for `JOURNAL_SUPERBLOCK` decides.
+            // e2fsck -p replays the log up to the corruption, and goes on. If the log's superblock
+            // is corrupt, the rule for `JOURNAL_SUPERBLOCK` decides.
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
-            // An orphan file without orphans is written anew.
+            // e2fsck -p writes such an orphan file anew.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
-            // It does not get as far as these if it drops the block at an earlier entry.
+            // e2fsck -p does not come to these findings if it drops the block at an earlier entry.
             Code::XATTR_OVERLAP | Code::XATTR_VALUE | Code::XATTR_NAME => self.is_let_go(finding),
             Code::XATTR_CHECKSUM => {
                 self.is_let_go(finding)
@@ -336,8 +339,8 @@ impl OrphanFindings {
             .is_some_and(|inode| self.orphans.contains(&inode) && !self.done.contains(&(inode, finding.code)))
     }
 
-    /// Whether a finding is gone with an orphan before e2fsck sees it. A finding about an illegal
-    /// block never is.
+    /// Whether a finding is gone with an orphan before e2fsck sees the finding. Returns false for a
+    /// finding about an illegal block.
     pub(super) fn hide(&self, finding: &Finding) -> bool {
         self.cover(finding) && finding.code != Code::ILLEGAL_BLOCK
     }

@@ -63,7 +63,7 @@ fn told(kind: QuotaType, records: usize, fits: bool) -> String {
     }
 }
 
-/// Writes the content of a quota file; false when there is no space for it.
+/// Writes the content of a quota file. Returns false if there is no space for it.
 fn put_content(ed: &mut Editor<'_, '_>, inode: InodeNr, content: &[u8]) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let block_size = u64_from_usize(ed.volume().block_size());
@@ -91,8 +91,8 @@ fn put_content(ed: &mut Editor<'_, '_>, inode: InodeNr, content: &[u8]) -> Resul
     Ok(true)
 }
 
-/// Sets the fields of a quota file as mke2fs does. `i_blocks` leaves out the blocks of the map
-/// itself: if there are any, the next round corrects it.
+/// Sets the fields of a quota file as mke2fs does. The blocks of the map itself are not counted in
+/// `i_blocks`. If there are any, the next round corrects `i_blocks`.
 fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     let volume = ed.volume();
     let extents = volume.incompat.contains(Incompat::EXTENTS);
@@ -129,8 +129,8 @@ fn fresh_runs(ed: &mut Editor<'_, '_>, count: u64) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-/// The first `count` blocks of the file, if its map is sound, and they are all written, without a
-/// hole.
+/// The first `count` blocks of the file. `None` if the map is damaged, or if one of these blocks is
+/// unwritten or a hole.
 fn old_runs(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, count: u64) -> Option<Vec<Run>> {
     let map = maps::read(ed, inode, slot.raw());
     let mut runs = Vec::new();

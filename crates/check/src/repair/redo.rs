@@ -5,10 +5,11 @@
 //! The log is a chain of index blocks. Each has entries: a block, where its new content is kept,
 //! and the checksum of that content. The last words of the superblock's reserved space give the
 //! position of the first index block in KiB. The log is valid only while the superblock is, to the
-//! byte, the one that was written with it. Whoever mounts, checks or tunes the file system in
-//! between changes a time or a state there, and so drops the log. The superblock that marks the
-//! file system clean names no log. A log that no repair would have written (with another block
-//! size, a block twice, or blocks past the end of the device) is not valid either.
+//! byte, the one that was written with it. Whoever mounts, checks or tunes the file system before
+//! the repair is finished changes a time or a state in the superblock, and so makes the log
+//! invalid. The superblock that marks the file system clean names no log. A log that no repair
+//! would have written (with another block size, a block twice, or blocks past the end of the
+//! device) is not valid either.
 //!
 //! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock,
 //! number of entries, base-2 logarithm of the block size, entries, and in the last 4 bytes the
@@ -195,9 +196,9 @@ impl Plan<'_> {
     }
 
     /// All places that a log may take, so that an undo file can save them. The length of the log
-    /// depends on the replay of a journal before it, so this assumes the longest log. Fewer if
-    /// there are not enough places. Empty if the log could be longer than [`BLOCKS_MAX`], or if the
-    /// plan leaves something wrong.
+    /// depends on the replay of a journal before it, so this assumes the longest log. Returns fewer
+    /// places if there is not enough room. Returns none if the log could be longer than
+    /// [`BLOCKS_MAX`], or if the plan leaves errors.
     pub(super) fn places_of_undo(&self) -> Vec<u64> {
         self.places_up_to(
             self.log_blocks(self.dirty_blocks().map(|range| usize_from_u64(range.end - range.start)).sum()),
@@ -259,8 +260,8 @@ impl Plan<'_> {
         device.flush()
     }
 
-    /// The superblock that names a log, not marked clean: the one on the device, or the planned one
-    /// if that is unusable or has another block size.
+    /// A superblock that names a log and is not marked clean. It is made from the superblock on the
+    /// device. If that is unusable or has another block size, it is made from the planned one.
     fn naming(&self, device: &dyn BlockDevice, kibibyte: u64) -> Result<RawSuperblock, DeviceError> {
         let scratch = OverlayDevice::new(device);
         let mut bytes = [0; RawSuperblock::SIZE];

@@ -1,6 +1,6 @@
-//! What is left of a directory whose inode is cleared or gone: the names in it. In lost+found, its
-//! files get names that contain these. If the inode of a file is gone, too, its name is all that is
-//! left of it, and is listed as lost.
+//! The names in a directory whose inode is cleared or gone. The directory's files get names in
+//! lost+found that contain their old names. If the inode of a file is gone, too, the name is all
+//! that is left of the file, and is listed as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,8 +95,8 @@ fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     remnants
 }
 
-/// Remembers the names that lost directories have in other lost directories. A name counts only if
-/// `..` of the named directory agrees.
+/// Remembers the names of directories whose inodes are gone, if other such directories hold these
+/// names. A name counts only if `..` of the named directory agrees.
 fn remember_directories(ed: &mut Editor<'_, '_>, remnants: &[Remnant]) {
     let parents: BTreeMap<u32, InodeNr> =
         remnants.iter().filter_map(|remnant| Some((remnant.own?.raw(), remnant.parent?))).collect();
@@ -108,8 +108,8 @@ fn remember_directories(ed: &mut Editor<'_, '_>, remnants: &[Remnant]) {
     }
 }
 
-/// Looks for names of inodes that have none (`lost`) in what is left of directories whose own
-/// inodes are gone, and remembers them.
+/// Looks for names of the inodes `lost`, which have no name, in what is left of directories whose
+/// own inodes are gone. Remembers the names that it finds.
 pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
     let nameless = lost.iter().copied().filter(|inode| ed.log.remembered(*inode).is_none());
     let nameless: BTreeSet<u32> = nameless.collect();
@@ -173,8 +173,8 @@ pub(super) fn list(ed: &mut Editor<'_, '_>, facts: &Facts) {
     }
 }
 
-/// Whether the names of a lost directory, and of the lost directories above it, lead to a directory
-/// that is still there. `known` caches the answers for all directories on the way.
+/// Whether the names of a directory that is gone, and of the gone directories above it, lead to a
+/// directory that is still there. `known` caches the answers for all directories on the way.
 fn leads_up(
     ed: &Editor<'_, '_>,
     facts: &Facts,

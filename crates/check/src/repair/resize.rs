@@ -1,8 +1,8 @@
-//! The resize inode. What it maps follows from the superblock alone, so if it is wrong, it is made
+//! The resize inode. The superblock alone determines what this inode maps, so a wrong one is made
 //! anew.
 //!
-//! One double-indirect block lists the reserved descriptor blocks of group 0; each of these lists
-//! its copies in the groups with a backup.
+//! One double-indirect block lists the reserved descriptor blocks of group 0. Each reserved
+//! descriptor block lists its copies in the groups with a backup.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::FileType;
@@ -49,7 +49,7 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
     Ok(true)
 }
 
-/// Writes the inode and its blocks; false when that is not possible.
+/// Writes the inode and its blocks. Returns false if that is not possible.
 fn remake(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let geometry = &volume.geometry;

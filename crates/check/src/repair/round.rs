@@ -78,7 +78,7 @@ pub(super) fn is_mended(finding: &Finding) -> bool {
 }
 
 impl Round<'_> {
-    /// Runs the passes; true when something was repaired and they must run again.
+    /// Runs the passes. Returns true if something was repaired and the passes must run again.
     pub(super) fn run(&mut self, log: &mut Log) -> Result<bool, Error> {
         let mut sink = Sink::default();
         let mut volume = match superblock::open(self.device, &mut sink)? {
@@ -156,7 +156,7 @@ impl Round<'_> {
     }
 
     /// Rewrites backups that differ from the superblock and the descriptors. This happens only if
-    /// these two are sound and no error in them is left: otherwise the backup may be right.
+    /// superblock and descriptors are sound and have no errors: otherwise the backup may be right.
     pub(super) fn refresh_backups(&self, log: &mut Log) -> Result<(), Error> {
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else { return Ok(()) };
@@ -192,7 +192,7 @@ fn errors_of(ed: &mut Editor<'_, '_>, ledger: &Ledger) -> Vec<Finding> {
     sorted(ledger.errors().filter(|finding| ed.log.accepts(finding.code)).cloned().collect())
 }
 
-/// Runs passes 1 to 5; true when something was repaired and all must run again.
+/// Runs passes 1 to 5. Returns true if something was repaired and all passes must run again.
 fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let (scan, volume) = (ed.scan, ed.scan.volume);
     let mut ledger = Ledger::default();
@@ -212,8 +212,8 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if !found.is_empty() || !ledger.unkept().is_empty() {
         let decided = ed.log.actions.len();
         mend_inodes(ed, &found, ledger.unkept())?;
-        // Here, only findings that were not kept are left, and nothing was decided about them: the
-        // user declines their repair. So the passes go on.
+        // If only unkept findings are left and nothing was decided about them, the user declines
+        // their repair. So the passes go on.
         if !found.is_empty() || ed.log.actions.len() > decided {
             return Ok(true);
         }
@@ -320,11 +320,12 @@ fn last_pass(
         return Ok(false);
     }
     bitmaps::repair(ed, facts, &found)?;
-    // Without findings, only the rewriting of every group was due: no further round is needed.
+    // If there were no findings, only the log asked for the rewriting of every group, and no
+    // further round is needed.
     Ok(!found.is_empty())
 }
 
-/// Mends the inodes with findings, kept or not.
+/// Mends the inodes that have findings, including findings that were dropped at a limit (`unkept`).
 fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding], unkept: &[Unkept]) -> Result<(), Error> {
     let mut inodes: BTreeSet<InodeNr> = found.iter().filter_map(|finding| finding.site.inode).collect();
     let geometry = &ed.volume().geometry;

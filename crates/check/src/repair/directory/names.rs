@@ -78,8 +78,8 @@ fn take_dotdot(names: &mut Vec<Name>) -> u32 {
     found.map_or(0, |at| names.remove(at).inode)
 }
 
-/// Whether a block looks like a node of an index: one free entry that fills it, and a limit that
-/// fits.
+/// Whether a block looks like a node of an index: one free entry fills the block, and the node's
+/// limit of entries is right for the block size.
 fn is_index_node(ed: &Editor<'_, '_>, block: &[u8]) -> bool {
     let layout = ed.volume().dir_layout();
     let rec_len = decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len());
@@ -100,7 +100,8 @@ pub(super) struct Judged {
 }
 
 /// Drops impossible names, repeated entries with the same name and inode, and names that the change
-/// removes. Corrects the types of the others, and their characters unless they are encrypted.
+/// removes. In the entries that stay, corrects the file types and, unless names are encrypted,
+/// impossible characters.
 pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Judged {
     let cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
     let mut judged = Judged { cost, changes: Vec::new(), gone: Vec::new() };
@@ -202,7 +203,7 @@ pub(super) fn separate(names: &mut [Name]) -> Vec<NameChange> {
     changes
 }
 
-/// The name, with a suffix if it is taken already.
+/// Returns the name, with a suffix if the name is taken already.
 pub(super) fn unlike(name: &[u8], taken: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let mut number = 0;
     let mut bytes = name.to_vec();
