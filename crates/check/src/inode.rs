@@ -82,8 +82,8 @@ pub(crate) enum Role {
     Resize,
     OrphanFile,
     Quota,
-    /// A reserved number that this file system does not use, or an inode that is named as a quota
-    /// file although the feature is off.
+    /// A reserved number that this file system does not use, or an inode that the superblock names
+    /// as a quota file although the feature `quota` is off.
     Reserved,
 }
 

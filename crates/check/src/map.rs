@@ -215,7 +215,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             "{run:?} leaves the file system"
         );
         if self.skips_metadata && run.length > 1 {
-            // Taken block by block, so that only the run's blocks in metadata stay unclaimed.
+            // The run is taken block by block, so that only its blocks in metadata stay unclaimed.
             let block = |at| Run { logical: run.logical + at, physical: run.physical + at, length: 1, ..run };
             return (0..run.length).for_each(|at| self.data(block(at)));
         }

@@ -230,7 +230,7 @@ pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
 /// [`claimed_bytes`].
 ///
 /// # Errors
-/// [`Error`] when nothing can be decided. Damage is no error: the plan is for damage.
+/// [`Error`] when nothing can be decided. Damage of the file system is no error.
 pub fn plan<'a>(device: &'a dyn BlockDevice, options: &RepairOptions) -> Result<Plan<'a>, Error> {
     plan_with_journal(device, None, options)
 }
@@ -363,8 +363,8 @@ struct Begun<'a> {
 }
 
 /// Puts the head in order and replays the journal. `None` if the device is shorter than the file
-/// system, because the blocks behind its end can be neither read nor written. But if the block
-/// count in the superblock was wrong, and is corrected, the repair goes on.
+/// system, because the blocks behind the end of the device can be neither read nor written. But if
+/// the block count in the superblock was wrong, and is corrected, the repair goes on.
 fn begin<'a>(
     Pair { device, journal }: Pair<'a>,
     redo: Option<&Redo>,

@@ -193,7 +193,7 @@ fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
     u64_from_u32(entry.value_size).div_ceil(1 << cluster_bits) << geometry.cluster_ratio_bits()
 }
 
-/// Records the value inode of an entry. If there is none, checks the entry's hash.
+/// Records the value inode of an entry. If the entry has no value inode, checks the entry's hash.
 fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &mut GroupFacts) {
     if entry.value_inode != 0 {
         facts.values.push(ValueRef {
@@ -219,7 +219,8 @@ pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
         .any(|hash| entry.hash == hash(entry.name, entry.padded_value))
 }
 
-/// Checks `i_file_acl` and records the reference; returns the blocks that it adds to `i_blocks`.
+/// Checks `i_file_acl` and records the reference. Returns how many blocks the attribute block and
+/// the values in its value inodes add to `i_blocks`.
 pub(super) fn check_block_field(
     cx: &mut Examination<'_, '_, '_>,
     raw: &RawInode,
@@ -231,7 +232,7 @@ pub(super) fn check_block_field(
         return 0;
     }
     if !volume.contains(block) {
-        // e2fsck does not check this for inodes that no directory may name.
+        // e2fsck does not check the block number in inodes that no directory may name.
         if is_hidden(volume, cx.inode) {
             return 0;
         }

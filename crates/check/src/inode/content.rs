@@ -13,7 +13,8 @@ use crate::map::{Run, Walk, walk_extents, walk_indirect};
 use crate::vitals::Laid;
 use crate::volume::Volume;
 
-/// Size of `i_block` in bytes. The target of a symbolic link is kept there if it is shorter.
+/// Size of `i_block` in bytes. A symbolic link's target that is shorter than this is kept in
+/// `i_block`.
 pub(crate) const FAST_SYMLINK_MAX: u64 = 60;
 
 /// What later passes need to know about the content of an inode.
@@ -23,7 +24,7 @@ pub(super) struct Content {
     pub(super) runs: Vec<Run>,
     /// Whether there is a map and it holds no blocks. False for a damaged map.
     pub(super) empty: bool,
-    /// What the map contributes to the vital statistics.
+    /// What the map contributes to the statistics that `e2fsck -v` counts (`vitals.rs`).
     pub(super) laid: Laid,
 }
 

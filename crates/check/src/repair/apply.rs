@@ -142,9 +142,9 @@ impl Plan<'_> {
         Ok(Applied { blocks })
     }
 
-    /// If the check found nothing to repair, records its time, and that the file system was not
-    /// mounted since. [`apply`](Self::apply) does that for a plan that is not empty. No undo file
-    /// covers this write. Returns whether anything was recorded.
+    /// If the check found nothing to repair, records the time of the check, and that the file
+    /// system was not mounted since. For a plan that is not empty, [`apply`](Self::apply) does so.
+    /// No undo file covers this write. Returns whether anything was recorded.
     ///
     /// # Errors
     /// Those of the device.

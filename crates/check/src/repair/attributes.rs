@@ -82,8 +82,8 @@ pub(crate) fn mend(
     Ok(Outcome::Kept)
 }
 
-/// The likely size of the extra fields: one that ends where the magic number of attributes is, or
-/// else the usual one.
+/// The likely size of the extra fields: a size with which they end where the magic number of the
+/// attributes begins, or else the usual size.
 fn likely_extra_isize(slot: &Slot) -> u16 {
     let room = slot.bytes().len() - RawInode::SIZE;
     let usual = EXTRA_USUAL.min(low16(u32_from_usize(room)));

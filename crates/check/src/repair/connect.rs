@@ -103,8 +103,8 @@ fn carry_out(ed: &mut Editor<'_, '_>, at: &Connected<'_>, changes: Changes) -> R
     Ok(())
 }
 
-/// Keeps one name of a directory: the one in the parent that its `..` names, or else the first. If
-/// that parent has several names for the directory, the first of these stays.
+/// Keeps one name of a directory: the name in the parent that its `..` names, or else the first
+/// name. If that parent has several names for the directory, the first of these stays.
 fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut BTreeSet<u32>) {
     let parents: Vec<u32> = at.tree.names_of(child).iter().map(|name| name.parent).collect();
     let dotdot = at.tree.dotdot_of(child);
@@ -128,9 +128,9 @@ fn drop_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut B
     cut.insert(child);
 }
 
-/// Gives inodes without a name one in lost+found. If lost+found is missing, it is made, and the
-/// inodes get their names in the next round. If it cannot be made, they get names in the root, as
-/// in e2fsck. An inode that no directory may name is cleared instead.
+/// Gives names in lost+found to inodes that have no name. If lost+found is missing, it is made, and
+/// the inodes get their names in the next round. If lost+found cannot be made, the inodes get names
+/// in the root, as in e2fsck. An inode that no directory may name is cleared instead.
 pub(crate) fn attach(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
@@ -180,8 +180,8 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// The new name of an inode without one: its number and a hint at its origin. The hint is the first
-/// of these that is known:
+/// The new name of an inode that has no name: the inode's number and a hint at its origin. The hint
+/// is the first of these that is known:
 /// - the old name, if this repair removed it from a directory
 /// - of a directory: the number of the inode that its `..` names
 /// - of a file: a suffix that its first bytes suggest, such as `.png`

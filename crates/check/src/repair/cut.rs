@@ -23,10 +23,10 @@ use crate::{Error, directories, inodes, orphans, paths, with_metadata};
 /// The byte ranges of content that each inode lost.
 type Lost = BTreeMap<InodeNr, Vec<Range<u64>>>;
 
-/// The actions for a device that was cut at `end`: one says that it is made longer, and one for
-/// each inode that lost content says how much of it lay behind `end`. Empty if no file system can
-/// be examined. `fresh` are the blocks that the repair itself fills, in ascending order: they do
-/// not count as lost.
+/// The actions for a device that was cut at `end`: one says that the device is made longer, and one
+/// for each inode that lost content says how much of it lay behind `end`. Empty if no file system
+/// can be examined. `fresh` are the blocks that the repair itself fills, in ascending order: they
+/// do not count as lost.
 pub(super) fn losses(device: &dyn BlockDevice, end: u64, fresh: &[u64]) -> Result<Vec<Action>, Error> {
     debug_assert!(end <= device.size() && fresh.is_sorted(), "cut at {end} of {}", device.size());
     let mut sink = Sink::default();

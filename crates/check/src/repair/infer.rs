@@ -38,8 +38,8 @@ const SLOTS_MAX: u32 = 8192;
 /// The most clusters in a group. Only groups with blocks of 8 KiB or more reach it. The limit is
 /// there because counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
-/// A group has at most this many inodes, less as many as one block holds: mke2fs makes no more, and
-/// e2fsck refuses more.
+/// The most inodes in a group are this number minus the inodes of one block: mke2fs makes no more,
+/// and e2fsck refuses more.
 const INODES_PER_GROUP_LIMIT: usize = 65_536;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
@@ -91,9 +91,9 @@ impl Table {
 /// Where the UUID of an inferred superblock comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UuidOrigin {
-    /// The superblock of the journal still has it.
+    /// The journal superblock still has the old UUID.
     Journal,
-    /// Nothing has the old one: the UUID is new.
+    /// Nothing has the old UUID, so the UUID is new.
     New,
 }
 

@@ -43,8 +43,9 @@ pub(crate) enum Around {
     Garbage,
 }
 
-/// Whether a finding of the walk over the inodes is repaired. That holds for errors, for devices,
-/// pipes and sockets with an impossible map, and for empty extent trees that are too deep.
+/// Whether a finding of the walk over the inodes is repaired. All errors are repaired. Two kinds of
+/// notes are repaired, too: that a device, pipe or socket has an impossible map, and that an empty
+/// extent tree is too deep.
 pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
     finding.is_error() || is_impossible_special(finding.code) || finding.code == Code::EXTENT_ROOT_DEPTH
 }

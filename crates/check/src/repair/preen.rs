@@ -140,9 +140,10 @@ pub(super) fn restarts(code: Code) -> bool {
     matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE)
 }
 
-/// What e2fsck -p considers, besides a finding itself, when it decides whether to stop there.
+/// What e2fsck -p considers, besides a finding itself, when it decides whether to stop at the
+/// finding.
 struct Beside {
-    /// Directories whose index e2fsck -p drops when it reads the index root.
+    /// Directories whose index e2fsck -p drops ([`drops_index`]).
     dropped: BTreeSet<InodeNr>,
     /// Attribute blocks that e2fsck -p drops because an entry has a wrong hash, with the offset of
     /// the first such entry.
@@ -257,7 +258,7 @@ impl Beside {
             // e2fsck -p replays the log up to the corruption, and goes on. If the log's superblock
             // is corrupt, the rule for `JOURNAL_SUPERBLOCK` decides.
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
-            // e2fsck -p writes such an orphan file anew.
+            // e2fsck -p writes an orphan file with such a fault anew.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
             // e2fsck -p does not come to these findings if it drops the block at an earlier entry.
             Code::XATTR_OVERLAP | Code::XATTR_VALUE | Code::XATTR_NAME => self.is_let_go(finding),

@@ -2,14 +2,14 @@
 //! they are written. A power cut in the middle then loses nothing, not even contents that the
 //! repair swaps.
 //!
-//! The log is a chain of index blocks. Each has entries: a block, where its new content is kept,
-//! and the checksum of that content. The last words of the superblock's reserved space give the
-//! position of the first index block in KiB. The log is valid only while the superblock is, to the
-//! byte, the one that was written with it. Whoever mounts, checks or tunes the file system before
-//! the repair is finished changes a time or a state in the superblock, and so makes the log
-//! invalid. The superblock that marks the file system clean names no log. A log that no repair
-//! would have written (with another block size, a block twice, or blocks past the end of the
-//! device) is not valid either.
+//! The log is a chain of index blocks. An entry of an index block has the number of a block, the
+//! place where the block's new content is kept, and the checksum of that content. The last words of
+//! the superblock's reserved space give the position of the first index block in KiB. The log is
+//! valid only while the superblock is, to the byte, the one that was written with it. Whoever
+//! mounts, checks or tunes the file system before the repair is finished changes a time or a state
+//! in the superblock, and so makes the log invalid. The superblock that marks the file system clean
+//! names no log. A log that no repair would have written (with another block size, a block twice,
+//! or blocks past the end of the device) is not valid either.
 //!
 //! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock,
 //! number of entries, base-2 logarithm of the block size, entries, and in the last 4 bytes the
@@ -153,8 +153,8 @@ impl Redo {
         self.carry_out_but(None, from, to)
     }
 
-    /// As [`carry_out`](Self::carry_out), from and to one device; durable when it returns. The
-    /// block of the superblock, which names the log, is left out.
+    /// As [`carry_out`](Self::carry_out), from a device to the same device; durable when it
+    /// returns. The block of the superblock, which names the log, is left out.
     pub(super) fn carry_out_in_place(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         self.carry_out_but(Some(PRIMARY_OFFSET >> self.block_bits), device, device)?;
         device.flush()
@@ -261,7 +261,8 @@ impl Plan<'_> {
     }
 
     /// A superblock that names a log and is not marked clean. It is made from the superblock on the
-    /// device. If that is unusable or has another block size, it is made from the planned one.
+    /// device. If the one on the device is unusable or has another block size, it is made from the
+    /// planned superblock.
     fn naming(&self, device: &dyn BlockDevice, kibibyte: u64) -> Result<RawSuperblock, DeviceError> {
         let scratch = OverlayDevice::new(device);
         let mut bytes = [0; RawSuperblock::SIZE];

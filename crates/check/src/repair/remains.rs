@@ -1,6 +1,6 @@
-//! The names in a directory whose inode is cleared or gone. The directory's files get names in
-//! lost+found that contain their old names. If the inode of a file is gone, too, the name is all
-//! that is left of the file, and is listed as lost.
+//! The names in a directory whose inode is cleared or gone. Files that lose their last name with
+//! the directory get names in lost+found that contain their old names. If the inode of a file is
+//! gone, too, the name is all that is left of the file, and is listed as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +64,8 @@ struct Remnant {
     names: Vec<Name>,
 }
 
-/// Looks for blocks of directories whose inodes are gone. It searches the blocks that the bitmap
-/// calls used although nothing claims them.
+/// Looks for blocks of directories whose inodes are gone. Searches the blocks that the bitmaps call
+/// used although nothing claims them, up to [`CLUSTERS_MAX`] clusters.
 fn remnants(ed: &mut Editor<'_, '_>) -> Vec<Remnant> {
     let volume = ed.volume();
     let ratio = u64_from_u32(volume.geometry.cluster_ratio());

@@ -1,5 +1,5 @@
-//! The resize inode. The superblock alone determines what this inode maps, so a wrong one is made
-//! anew.
+//! The resize inode. The superblock alone determines what this inode maps, so a wrong resize inode
+//! is made anew. If that is not possible, the inode and its feature are removed.
 //!
 //! One double-indirect block lists the reserved descriptor blocks of group 0. Each reserved
 //! descriptor block lists its copies in the groups with a backup.
