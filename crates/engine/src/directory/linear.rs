@@ -37,7 +37,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             self.give_index()?;
             return self.insert_in_tree(entry);
         }
-        let first = self.store.blocks() == 1;
+        let first = if self.store.blocks() == 1 { Some(self.store.load(0, Role::Leaf)?) } else { None };
         for (logical, block) in self.store.append(1)? {
             self.store.set_role(&block, Role::Leaf);
             let inserted = block.write(|bytes| {
@@ -46,9 +46,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
             });
             inserted.map_err(|defect| self.damaged(logical, defect))?;
         }
-        if first {
-            let block = self.store.load(0, Role::Leaf)?.read(<[u8]>::to_vec);
-            self.start_names(&block);
+        if let Some(block) = first {
+            self.start_names(&block.read(<[u8]>::to_vec));
         }
         Ok(())
     }

@@ -47,6 +47,9 @@ struct Store {
     budget: Cell<usize>,
     /// How many blocks were loaded.
     loads: Cell<usize>,
+    /// Whether no block can be loaded after the next append.
+    append_is_last: Cell<bool>,
+    can_load: Cell<bool>,
 }
 
 impl Store {
@@ -59,6 +62,8 @@ impl Store {
             block_size: rules.layout.block_size,
             budget: Cell::new(usize::MAX),
             loads: Cell::new(0),
+            append_is_last: Cell::new(false),
+            can_load: Cell::new(true),
         };
         let (_, block) = store.append(1).unwrap().pop().unwrap();
         block.write(|bytes| dirblock::init_dots(bytes, rules.layout, OWN.raw(), InodeNr::ROOT.raw()));
@@ -75,6 +80,9 @@ impl DirectoryStore for Store {
         self.blocks.borrow().len() as u32
     }
     fn load(&self, logical: u32, role: Role) -> Result<Block> {
+        if !self.can_load.get() {
+            return Err(Error::Corrupt(Corruption::new(CorruptionKind::BlockTwoKinds)));
+        }
         self.loads.set(self.loads.get() + 1);
         let block = self.blocks.borrow()[logical as usize].clone();
         let stored = block.0.borrow().1;
@@ -94,6 +102,7 @@ impl DirectoryStore for Store {
             return Err(Error::NoSpace);
         }
         self.budget.set(self.budget.get() - count);
+        self.can_load.set(!self.append_is_last.get());
         let mut blocks = self.blocks.borrow_mut();
         let fresh = (0..count).map(|_| {
             blocks.push(Block(Rc::new(RefCell::new((vec![0; self.block_size], Role::Leaf)))));
@@ -321,6 +330,25 @@ proptest! {
     fn agrees_with_a_map_of_short_names(ops in ops(), tail: bool, may_index: bool, size in 0..3usize) {
         run(&rules([1024, 2048, 4096][size], tail, may_index, false), &ops, 20);
     }
+}
+
+/// A directory without an index reads every block that it needs before it grows. So an error of the
+/// device cannot follow the change.
+#[test]
+fn nothing_is_read_after_a_linear_directory_has_grown() {
+    let rules = rules(1024, true, false, false);
+    let store = Store::new(&rules);
+    let mut directory = Directory::new(&store, &rules, false);
+    store.append_is_last.set(true);
+    let mut inserted = 0;
+    while store.can_load.get() {
+        let name = format!("{inserted:0>100}");
+        directory.insert(name.as_bytes(), InodeNr::new(inserted + 100), FileType::Regular).unwrap();
+        inserted += 1;
+    }
+    store.can_load.set(true);
+    assert_eq!(store.blocks(), 2);
+    assert_eq!(names_by_walk(&store, &rules, false).len(), inserted as usize);
 }
 
 /// 250-byte names in 1 KiB blocks fill two levels of index long before 60,000 names. The third
