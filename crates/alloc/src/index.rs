@@ -1,4 +1,5 @@
-//! The two group indexes: by largest free order, and by the order of the average free run.
+//! The two group indexes: by the order of the largest free chunk, and by the order of the average
+//! free run.
 //!
 //! While optimised scanning is on, a group whose order changes goes to the set of its new order. A
 //! group that becomes full has no order and leaves both indexes. (With `full_groups=keep` it stays
@@ -84,7 +85,8 @@ impl<B: Backend> Sets<B> {
     }
 }
 
-/// The orders in the summary of a group: those of the last update of the indexes. −1 is none.
+/// The orders of a group that its summary stores: those that the last [`Indexes::update`] returned.
+/// −1 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredOrders {
     /// Largest free order.
@@ -230,7 +232,8 @@ impl<B: Backend> Indexes<B> {
         new
     }
 
-    /// Acquisitions of the locks of the lists. Empty if the sets need no locks.
+    /// For each index, how often the locks of its lists were taken. Empty if the sets have no
+    /// locks.
     pub(crate) fn lock_figures(&self) -> impl Iterator<Item = (&'static str, LockClassFigures)> {
         self.largest.lock_figures().into_iter().chain(self.average.lock_figures())
     }

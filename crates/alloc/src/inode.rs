@@ -5,10 +5,10 @@
 //! is none. Counts may change between the two steps. Then the claim takes what the group still has,
 //! as the kernel does.
 //!
-//! The counts of groups and flex groups are exact. The totals of the file system (free inodes,
-//! directories and free clusters) lag on purpose, as Linux's per-CPU counters do. With one CPU slot
-//! and the same order of requests, the inode numbers should be the kernel's, unless the search
-//! starts at random.
+//! The counts of groups and flex groups are exact. The totals that the search reads (free inodes,
+//! directories and free clusters of the file system) lag on purpose, as Linux's per-CPU counters
+//! do. With one CPU slot and the same order of requests, the inode numbers should be the kernel's,
+//! unless the search starts at random.
 //!
 //! Invariants for every group whose descriptor agreed with its bitmap at open:
 //!

@@ -26,7 +26,7 @@ const CONTENTION_BUSY: u32 = 2;
 /// A lock that several groups share.
 type SharedLock<B> = CachePadded<Mutex<(), B>>;
 
-/// Every group, the locks they may share, and the indexes over them.
+/// All groups of a file system, the locks that groups may share, and the group indexes.
 pub(crate) struct GroupTable<B: Backend> {
     pub(crate) geometry: Geometry,
     pub(crate) groups: Box<[Group<B>]>,
@@ -52,8 +52,8 @@ impl<B: Backend> GroupTable<B> {
         assert_eq!(facts.len(), usize_from_u32(geometry.groups()), "facts of each group");
         let lock = |_| CachePadded::new(B::on_line("hashed lock", || Mutex::new(rank::GROUP, ())));
         let shared = (config.policy.locks == Locks::Hashed).then(|| (0..HASHED_LOCKS).map(lock).collect());
-        // A loaded group takes its bitmap, as much again for the higher orders, and the fixed part
-        // of a buddy.
+        // The memory of a loaded group: a block for its bitmap, as much again for the higher orders
+        // of the buddy, and 512 bytes for the rest.
         let group_bytes = 2 * blockyard_disk::num::u64_from_usize(geometry.block_size()) + 512;
         let loaded_max = (config.memory_max / group_bytes).clamp(2, u64::from(u32::MAX));
         Self {
@@ -75,7 +75,8 @@ impl<B: Backend> GroupTable<B> {
         &self.groups[usize_from_u32(nr.raw())]
     }
 
-    /// The group whose lock this group uses: itself, or the first of those that share the lock.
+    /// The group that stands for the lock of group `nr`: `nr` itself, or under `locks=hashed` the
+    /// lowest number that shares the lock.
     #[inline]
     pub(crate) fn lock_of(&self, nr: GroupNr) -> GroupNr {
         if self.shared_locks.is_some() { GroupNr::new(nr.raw() % HASHED_LOCKS) } else { nr }
@@ -111,8 +112,8 @@ impl<B: Backend> GroupTable<B> {
         GroupGuard { state, _shared: shared, group, indexes: &self.indexes, nr, cpu }
     }
 
-    /// Takes the group's lock, unless a thread holds it or a model of overlapping operations says
-    /// that it is held.
+    /// Takes the group's lock. Returns `None` if a thread holds the lock, or if a model of
+    /// overlapping operations says that it is held ([`ModelledLocks`]).
     #[inline]
     pub(crate) fn try_lock(&self, nr: GroupNr, cpu: CpuSlot) -> Option<GroupGuard<'_, B>> {
         if self.modelled.is_held(self.lock_of(nr)) {
@@ -153,7 +154,7 @@ impl<B: Backend> GroupTable<B> {
             .update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < CONTENTION_MAX).then_some(n + 1));
     }
 
-    /// Whether group locks were contended lately.
+    /// Whether the contention counter is so high that the group locks count as contended.
     #[inline]
     pub(crate) fn contended(&self) -> bool {
         self.contention.load(Ordering::Relaxed) > CONTENTION_BUSY
@@ -164,7 +165,7 @@ impl<B: Backend> GroupTable<B> {
         self.built.load(Ordering::Relaxed)
     }
 
-    /// Acquisitions and waits of all group locks. Locks each group once.
+    /// Acquisitions and waits of all group locks. Locks one group after the other to read them.
     pub(crate) fn lock_figures(&self) -> LockClassFigures {
         let mut figures = LockClassFigures::default();
         for group in &self.groups {

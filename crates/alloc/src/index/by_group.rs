@@ -1,5 +1,5 @@
 //! Sets of groups ordered by group number. A set has one bit per group, and two levels of summary
-//! bits above. One more word for all sets says which of them hold a group.
+//! bits above. A single word for all sets says which sets are not empty.
 //!
 //! Key decision: a set is read without any lock. `next` takes a few word loads, and one more for
 //! every 262,144 groups that it passes over. A walk visits groups in a sequence that depends only
@@ -7,10 +7,11 @@
 //! empty most of the time, so a walk over the orders skips to the next one whose set holds a group
 //! (`next_order`).
 //!
-//! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer;
-//! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears
-//! the bit. If the word became empty, the remover clears the summary bit, looks at the word again,
-//! and sets the summary bit again if somebody filled the word meanwhile.
+//! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer at
+//! a time. A word of bits may have several. Insertion sets the bit. If the word was empty before,
+//! insertion also sets the summary bit above. Removal clears the bit. If the word became empty, the
+//! remover clears the summary bit, looks at the word again, and sets the summary bit again if
+//! somebody filled the word meanwhile.
 //!
 //! So a summary bit may be set over an empty word, which costs a reader one wasted load. The
 //! summary bit of a non-empty word is clear only while an insertion or a removal is between two
@@ -62,8 +63,8 @@ impl<B: Backend> OrderedSets<B> {
         if set.is_empty() {
             self.held.fetch_and(!(1 << order), Ordering::AcqRel);
         }
-        // Needed even if this removal left the set non-empty. It may have cleared a bit of the top
-        // and then set that bit again. In between, another removal may have seen the set empty and
+        // Needed even if the set is not empty. This removal may have cleared a bit of the top and
+        // then set that bit again. In between, another removal may have seen the set empty and
         // cleared the bit in `held`.
         if !set.is_empty() && self.held.load(Ordering::Acquire) & (1 << order) == 0 {
             self.held.fetch_or(1 << order, Ordering::AcqRel);
@@ -118,8 +119,8 @@ impl<B: Backend> OrderedSet<B> {
         Self { bits, summary, top }
     }
 
-    /// Sets the bit, and the summary bits of words that were empty. Returns whether every word that
-    /// it changed was empty, including the one at the top.
+    /// Sets the bit, and the summary bits of words that were empty. Returns true if the words were
+    /// empty at all three levels.
     fn insert(&self, at: usize) -> bool {
         // Release pairs with the acquire loads of `next`: whoever sees a summary bit sees the bits
         // below it.
@@ -178,7 +179,7 @@ impl<B: Backend> OrderedSet<B> {
         None
     }
 
-    /// The lowest word at or after `from` whose summary bit is set.
+    /// Index of the lowest word at or after `from` whose summary bit is set.
     fn next_word(&self, from: usize) -> Option<usize> {
         if from >= self.bits.len() {
             return None;

@@ -2,7 +2,7 @@
 //! each under its own reader-writer lock. In a list, groups stand in the sequence of their
 //! insertion.
 //!
-//! The indexes were kept like this before the scalability series. A group whose order is unchanged
+//! Linux kept its indexes like this before the scalability series. A group whose order is unchanged
 //! keeps its position. A group whose order changes goes to the tail of its new list. Picking a
 //! group moves nothing.
 //!

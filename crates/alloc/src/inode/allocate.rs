@@ -13,7 +13,7 @@ use super::search::{self, wrapping_group};
 use crate::policy::Switches;
 use crate::policy::slots::InodeGroup;
 
-/// What a directory remembers to place its children: the group that was chosen for the last one.
+/// What a directory remembers to place its children: the group that was chosen for the last child.
 ///
 /// It lives in the directory's in-core inode, guarded by the directory's lock. It starts empty
 /// whenever the directory is created or read from disk.
@@ -45,14 +45,14 @@ impl<B: Backend> InodeAllocator<B> {
         parent: &mut InodeDirAlloc,
     ) -> Result<InodeClaim<'_, B>, InodeError> {
         let choice = self.first_choice(request, parent);
-        // A failed search leaves group 0 here, as was observed on Linux 6.18.
+        // After a failed search, the directory remembers group 0, as observed on Linux 6.18.
         parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
         let (first, start) = choice.ok_or(InodeError::NoInodes)?;
         debug_assert!(first.raw() < self.geometry.groups(), "the search chose group {first}");
-        // One step more than there are groups. With a goal, the first step searches only the part
-        // of the goal's group from the goal on, so the last step searches that group again, from
-        // its start. (Linux stops one step earlier, and says "no space" when the only free numbers
-        // lie below a goal in its group.)
+        // One step more than there are groups. With a goal, the first step searches the goal's
+        // group only from the goal on. So the last step searches that group again, from its start.
+        // (Linux stops one step earlier. It says "no space" if the only free numbers lie in the
+        // goal's group, below the goal.)
         for step in 0..=self.geometry.groups() {
             let group = GroupNr::new(wrapping_group(first, step, self.geometry.groups()));
             if self.counts.free_in_group(group) == 0 {

@@ -86,13 +86,13 @@ impl<B: Backend> InodeAllocator<B> {
     }
 
     /// Sets the tunable `inode_goal`: every later request without a goal of its own starts at this
-    /// number. `None` unsets it. A number beyond the last inode has no effect.
+    /// number. `None` unsets it. A number beyond the last inode counts as unset.
     pub fn set_goal(&self, goal: Option<InodeNr>) {
         self.goal.store(goal.map_or(0, InodeNr::raw), Ordering::Relaxed);
     }
 
-    /// Drops the bitmap of a group; it is read again when needed. False if claims pin the bitmap or
-    /// it is not loaded.
+    /// Drops the bitmap of a group from memory; it is read again when needed. Returns false if
+    /// nothing was dropped, because claims pin the bitmap or it is not loaded.
     pub fn evict(&self, group: GroupNr, slot: CpuSlot) -> bool {
         self.lock(group, slot).evict()
     }
@@ -146,9 +146,9 @@ impl<B: Backend> InodeAllocator<B> {
 
     /// Locks a group and makes sure that its bitmap is in memory; `None` when the group is corrupt.
     ///
-    /// The bitmap is read without the lock. What was read is installed only if the group was
-    /// neither loaded nor evicted meanwhile. If other threads loaded and evicted the group, what
-    /// was read may be stale, because commits may have changed the bitmap since then.
+    /// The bitmap is read without the lock. It is installed only if other threads neither loaded
+    /// nor evicted the group meanwhile. If they did both, commits in between may have changed the
+    /// bitmap on disk, so what was read may be stale.
     pub(super) fn loaded(
         &self,
         group: GroupNr,

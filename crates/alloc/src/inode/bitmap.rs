@@ -11,8 +11,9 @@ use super::config::InodeSource;
 const RECENT_SECONDS: u32 = 60;
 const RECENT_SECONDS_DIRTY: u32 = 360;
 
-/// What is needed to tell whether a free number was deleted recently. Used only for mounts without
-/// a journal, where a crash could leave an old directory entry that names a reused inode.
+/// What is needed to tell whether the inode of a free number was deleted recently. Used only for
+/// mounts without a journal, where a crash could leave an old directory entry that names a reused
+/// inode.
 pub(super) struct Recency<'a> {
     pub(super) source: &'a dyn InodeSource,
     pub(super) group: GroupNr,
@@ -39,7 +40,7 @@ pub(super) fn all_free(bits: u32) -> Box<[u64]> {
     vec![0; usize_from_u32(bits.div_ceil(64))].into_boxed_slice()
 }
 
-/// The first `bits` bits of `bytes` as a bitmap. Panics if `bytes` is shorter.
+/// The first `bits` bits of `bytes` as a bitmap. Panics if `bytes` is shorter, or `bits` is 0.
 pub(super) fn from_bytes(bytes: &[u8], bits: u32) -> Box<[u64]> {
     assert!(bits > 0, "a group without inodes");
     assert!(bytes.len() >= usize_from_u32(bits.div_ceil(8)), "an inode bitmap of {} bytes", bytes.len());

@@ -91,12 +91,12 @@ pub struct InodeRequest {
     /// reads it, and only for a directory under a top directory: the search starts at the flex
     /// group `hash % flex groups`. Without a hash, that search starts at random.
     pub name_hash: Option<u32>,
-    /// The inode number to start from, instead of the placement rule's choice. Ignored if it is
-    /// beyond the last inode.
+    /// The inode number to start from, instead of the placement rule's choice. A number beyond the
+    /// last inode is ignored.
     pub goal: Option<InodeNr>,
     /// The CPU slot of the caller.
     pub slot: CpuSlot,
-    /// Seconds since the epoch, low 32 bits; read only without a journal.
+    /// Unix time in seconds, low 32 bits; read only without a journal.
     pub now: u32,
 }
 
@@ -112,7 +112,7 @@ pub enum BitmapLoad {
 /// A deleted inode, as its cached table block shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentDeletion {
-    /// `i_dtime`: seconds since the epoch, 0 for an inode that was never deleted.
+    /// `i_dtime`: Unix time in seconds; 0 for an inode that was never deleted.
     pub deleted_at: u32,
     /// Whether the cached table block waits to be written.
     pub dirty: bool,
@@ -125,7 +125,7 @@ pub trait InodeSource: Send + Sync + core::fmt::Debug {
     /// any thread, without a group's lock, and never for an uninitialised group.
     ///
     /// # Errors
-    /// Those of the device. The request that needed the bitmap fails with [`InodeError::Load`].
+    /// Errors of the device. The request that needed the bitmap fails with [`InodeError::Load`].
     fn load(
         &self,
         group: GroupNr,
@@ -133,9 +133,9 @@ pub trait InodeSource: Send + Sync + core::fmt::Debug {
     ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync + 'static>>;
 
     /// The deletion time of the inode at an index of a group's table; `None` if that block of the
-    /// table is not cached. Called under the group's lock, so it must not do I/O, and only if there
-    /// is no journal. By default no deletion time is known, so no inode counts as recently
-    /// deleted.
+    /// table is not cached. The allocator calls this only if there is no journal. It then holds the
+    /// group's lock, so an implementation must not do I/O. The default knows no deletion times, so
+    /// no inode counts as recently deleted.
     fn deletion(&self, _group: GroupNr, _index: u32) -> Option<RecentDeletion> {
         None
     }

@@ -2,8 +2,8 @@
 //! file system.
 //!
 //! The counters here are read without a lock while other threads change them. The counts of inodes
-//! are changed by single relaxed operations, after the bitmap, under the group's lock. Relaxed is
-//! enough: the claim checks the result of a search under that lock.
+//! and directories change under the group's lock, after the bitmap. Relaxed operations are enough,
+//! because the claim checks the result of a search under that lock.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{FlexNr, Geometry, GroupNr};
@@ -13,9 +13,9 @@ use super::config::{InodeConfig, InodeGroupFacts};
 
 /// Free clusters as inode placement reads them.
 ///
-/// The counts of groups and flex groups change when bits of the on-disk bitmap are set or cleared,
-/// so a claim changes them when it is committed. The total may change as early as the claim. A
-/// preallocation changes none of them.
+/// The counts of groups and flex groups change when bits of the on-disk block bitmap are set or
+/// cleared. So a claim on clusters changes these counts only when it is committed, but it may
+/// change the total at once. A preallocation changes no count.
 pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     /// Free clusters of a group.
     fn in_group(&self, group: GroupNr) -> u32;
@@ -93,8 +93,8 @@ pub(super) struct InodeCounts<B: Backend> {
     flexes: Box<[Pair<B>]>,
     free: LaggedCounter<B>,
     directories: LaggedCounter<B>,
-    /// The debt of each group: a new directory adds 1, any other new inode takes 1 away, and it
-    /// stays between 0 and [`DEBT_MAX`]. `None` unless the policy reads debts.
+    /// The debt of each group, between 0 and [`DEBT_MAX`]: a new directory adds 1, any other new
+    /// inode takes 1 away. `None` unless the policy reads debts.
     debts: Option<Box<[B::AtomicU32]>>,
     /// Whether a directory changes the free inodes of its flex group where it should change that
     /// flex group's directories. This reproduces a bug of the first releases of ext4.

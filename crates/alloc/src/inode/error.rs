@@ -17,7 +17,7 @@ pub enum InodeError {
         source: Box<dyn std::error::Error + Send + Sync + 'static>,
     },
     /// The inode to be freed is free already, reserved or beyond the last, or the bitmap of its
-    /// group is wrong. A group with a wrong bitmap is not changed any more.
+    /// group is wrong. In such a group, no inode is claimed or freed any more.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The configuration is impossible.

@@ -11,9 +11,10 @@ use crate::policy::slots::DirBlocks;
 /// `dir_blocks=with-data` it is the second for all inodes.
 ///
 /// `colour` is the number of the calling process, or `None` with delayed allocation. It moves the
-/// goal by `colour % 16` sixteenths of the group, to spread writers. If the last flex group has
-/// only one group, the goal may lie beyond the file system. Then the search starts at the first
-/// data block.
+/// goal by `colour % 16` sixteenths of the group, to spread writers.
+///
+/// If the last flex group has only one group, the goal may lie beyond the file system. Then the
+/// search starts at the first data block.
 #[must_use]
 pub fn goal_for_inode(
     geometry: &Geometry,
@@ -69,9 +70,8 @@ mod tests {
         let short = geometry(16 * 32_768 + 500, 4);
         assert_eq!(goal(&short, 16, true, None), 17 * 32_768, "beyond the end, left to the search");
         assert_eq!(goal(&short, 16, true, Some(5)), 17 * 32_768 - 5 * 2017, "still beyond it");
-        // If the last flex group is one full group, a colour of n leads to the block n before the
-        // end. (As observed on 6.18. With bigalloc and clusters of 16 blocks, all these blocks lie
-        // in the last cluster.)
+        // If the last flex group is one full group, a colour of n leads to the n-th block before
+        // the end of the file system, as observed on Linux 6.18.
         let full = geometry(17 * 32_768, 4);
         assert_eq!(
             [0, 1, 15, 16].map(|c| goal(&full, 16, true, Some(c))),

@@ -9,7 +9,7 @@ use super::config::InodeGroupFacts;
 /// Pinned (not evictable) while `claims > 0`, because the bitmap on disk lacks uncommitted claims.
 #[derive(Debug)]
 pub(super) struct GroupState {
-    /// One bit an inode, 1 = used or claimed; `None` while not in memory.
+    /// One bit per inode, 1 = used or claimed; `None` while the bitmap is not in memory.
     bits: Option<Box<[u64]>>,
     /// Inodes at the end of the table that were never in use. A claim is not a use.
     itable_unused: u32,
@@ -67,8 +67,8 @@ impl GroupState {
         if self.uninit { 0 } else { per_group - self.itable_unused }
     }
 
-    /// If the bitmap was never written, creates it with all inodes free. Returns false if it must
-    /// be read instead.
+    /// If the bitmap was never written to disk, creates it with all inodes free. Returns false if
+    /// the bitmap must be read instead.
     pub(super) fn synthesise(&mut self, per_group: u32) -> bool {
         if self.uninit {
             self.bits = Some(bitmap::all_free(per_group));
@@ -95,7 +95,7 @@ impl GroupState {
         evictable
     }
 
-    /// Takes the group out of use. False if it already was.
+    /// Takes the group out of use. Returns false if it was out of use already.
     pub(super) fn mark_corrupt(&mut self) -> bool {
         !core::mem::replace(&mut self.corrupt, true)
     }

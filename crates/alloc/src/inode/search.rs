@@ -49,8 +49,8 @@ impl<B: Backend> Search<'_, B> {
         let units = self.units();
         let inodes_min = self.counts.free_approximate() / u64::from(units);
         let clusters_min = self.average_clusters();
-        // The bound starts at the inodes of one group, even if a unit has many groups. So a unit
-        // with that many directories or more is never chosen here.
+        // A unit must have fewer directories than one group has inodes, even if the unit has many
+        // groups.
         let mut fewest = self.geometry.inodes_per_group();
         let mut choice = None;
         for unit in ring(hash % units, units) {
@@ -104,11 +104,11 @@ impl<B: Backend> Search<'_, B> {
             .or_else(|| self.ordinary_directory(family))
     }
 
-    /// The rule without flex groups. The parent's group is chosen if it has a free inode and a free
-    /// cluster. Otherwise groups are probed in steps that double, and the first that has both is
-    /// chosen. Where the probing starts depends only on the parent, so the files of one directory
-    /// overflow into the same groups. If no probe succeeds, the first group with a free inode is
-    /// chosen, in ring order from the group after the parent's.
+    /// The rule that ignores flex groups. The parent's group is chosen if it has a free inode and a
+    /// free cluster. Otherwise groups are probed in steps that double, and the first group that has
+    /// both is chosen. Where the probing starts depends only on the parent, so the files of one
+    /// directory overflow into the same groups. If no probe succeeds, the first group with a free
+    /// inode is chosen, in ring order from the group after the parent's.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =

@@ -28,6 +28,6 @@ pub struct InodeUpdate {
     pub free_inodes: u32,
     /// `bg_used_dirs_count`.
     pub used_dirs: u32,
-    /// `bg_itable_unused`; 0 without descriptor checksums. Never grows.
+    /// `bg_itable_unused`; 0 without descriptor checksums. Freeing an inode does not change it.
     pub itable_unused: u32,
 }

@@ -72,13 +72,13 @@ impl<B: Backend> Search<'_, B> {
                 choice = Some((blocks, group));
             }
         }
-        // The rule of oldalloc has no fallback; this one was added. If the totals lag, the average
-        // may be above what any group has. Without the fallback, a small file system would then
-        // report that it has no inodes although it has some.
+        // In ext3 the rule of oldalloc has no fallback. Here it needs one: if the totals lag, the
+        // average may be above what any group has. Without the fallback, a small file system would
+        // then report that it has no free inodes although it has some.
         choice.map(|(_, group)| group).or_else(|| self.fallback_from(GroupNr::ZERO))
     }
 
-    /// The debt at which a group is passed over.
+    /// The debt from which on a group is passed over.
     fn debt_max(&self) -> u32 {
         let directories = self.counts.directories_approximate().max(1);
         let used = self.geometry.blocks_count().raw().saturating_sub(self.clusters.total_approximate());

@@ -1,7 +1,8 @@
 //! The placement of ext4's first releases: one rule for all inodes, flex group by flex group.
 //!
-//! Its bug is kept: the parent's flex group is looked at first and, unless it is the lowest, never
-//! again. So the search may find nothing although the parent's flex group has inodes.
+//! A bug of these releases is kept: the search looks at the parent's flex group first, and never
+//! again unless it is the lowest. So the search may find nothing although the parent's flex group
+//! has free inodes.
 
 use blockyard_disk::num::low32;
 use blockyard_disk::{FlexNr, GroupNr};
@@ -19,8 +20,10 @@ impl<B: Backend> Search<'_, B> {
     /// good one is chosen.
     ///
     /// If none is good, the flex group with the most free blocks is chosen among those with free
-    /// inodes. The parent's flex group is left out of this choice unless it is flex group 0. `None`
-    /// if no flex group is left, or if the chosen one has no free block.
+    /// inodes. The parent's flex group is left out of this choice unless it is flex group 0.
+    ///
+    /// Returns `None` if no flex group with free inodes is left, or if the chosen one has no free
+    /// block.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {
@@ -48,9 +51,9 @@ impl<B: Backend> Search<'_, B> {
     }
 
     /// Whether a flex group has free inodes and more than [`FREE_PERCENT`] percent of its blocks
-    /// free. A short last one is measured as if it were whole.
+    /// free. A last flex group that is shorter than the others is measured as if it were whole.
     fn is_good(&self, flex: FlexNr) -> bool {
-        // In signed 32 bits, as in the original.
+        // In signed 32 bits, as in the kernel.
         let free = low32(self.clusters_in(flex)).cast_signed();
         let whole = low32(self.geometry.blocks_per_group() * u64::from(self.geometry.flex_size()));
         let percent = free.wrapping_mul(100) / whole.cast_signed().max(1);
