@@ -26,8 +26,8 @@
 //! let config = AllocConfig::new(geometry.clone());
 //! // The type is written out so that the default backend (locks and atomics of the host) is chosen.
 //! let allocator: Allocator = Allocator::open(&config, bitmaps.clone(), &bitmaps.facts())?;
-//! // Load all groups. (Linux does so in the background. The first criteria of a search pass over
-//! // most groups that were never loaded.)
+//! // Load all groups, because the first criteria of a search pass over most groups that were never
+//! // loaded. (Linux loads groups in the background.)
 //! allocator.initialise(0, geometry.groups())?;
 //!
 //! let group = GroupNr::new(5);

@@ -3,8 +3,8 @@
 //!
 //! In such a model (the lab has one) the operations of a round count as concurrent. A group in
 //! which one operation allocated looks locked to the round's other operations. A caller that passes
-//! over busy groups goes elsewhere. A caller that would wait until the end of the round gets the
-//! lock now. Without a model, a check costs one load from a cache line that is hardly ever written.
+//! over busy groups goes elsewhere. A caller that waits for a lock gets it at once, because no
+//! thread holds it. Without a model, a check costs one relaxed load.
 
 use core::fmt;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub trait LockModel: Send + Sync {
     fn is_held(&self, lock: GroupNr) -> bool;
 }
 
-/// The model, if any. It uses native primitives under every backend, because it observes the locks
-/// from outside.
+/// The model, if any. Its flag and its lock are native under every backend, because the model is no
+/// part of the allocator whose locks it describes.
 pub(crate) struct ModelledLocks {
-    /// Relaxed is enough: it is set before the operations of the model begin.
+    /// Relaxed is enough: the flag is set before the operations of the model begin.
     is_set: AtomicBool,
     model: Mutex<Option<Arc<dyn LockModel>>>,
 }

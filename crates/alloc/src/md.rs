@@ -4,9 +4,9 @@
 //! transaction id. Before the scalability series it also guarded the single stream goal and the
 //! count of pending clusters. In this crate, three slots of a policy say what it guards:
 //!
-//! - `freed_merge`: the lists, unless the slot is `by-group`;
-//! - `slot_lock`: the stream goals, under `md`;
-//! - `free_pending`: the count, under `md`, again unless `freed_merge` is `by-group`.
+//! - the lists, unless `freed_merge=by-group`;
+//! - the stream goals, if `slot_lock=md`;
+//! - the count of pending clusters, if `free_pending=md`, but not with `freed_merge=by-group`.
 //!
 //! [`Md::figures`] says how often the lock was taken.
 
@@ -52,8 +52,9 @@ impl<B: Backend> Md<B> {
         self.state.lock_counted(&self.class, cpu)
     }
 
-    /// Detaches the records that a commit of `txn` releases. The kernel needs no lock here, since
-    /// nobody can append to the list of `txn` any more. So this acquisition is not counted.
+    /// Takes the records that a commit of `txn` releases out of their list. The kernel needs no
+    /// lock for this, since nobody can append to the list of `txn` any more. So this acquisition is
+    /// not counted.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         let mut state = self.state.lock();
         let list = &mut state.lists[usize_from_u32(txn.raw() % 2)];

@@ -1,8 +1,8 @@
 //! Block bitmaps in memory: a stand-in for the caller's on-disk bitmaps, for models, measurements
 //! and tests.
 //!
-//! It handles claims as an engine does, but there are no files, no journal and no device. A bitmap
-//! takes memory only once its bits were written.
+//! [`MemoryBitmaps`] handles claims as an engine does, but has no files, no journal and no device.
+//! A bitmap takes memory only once its bits were written.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::config::{GroupFacts, GroupSource};
 use crate::error::SourceError;
 use crate::frees::FreedExtent;
 
-/// The bitmap of a group, once it differs from that of an empty file system.
+/// The bitmap of a group, once it was written; until then it is that of an empty file system.
 type ChangedBits = Option<Box<[u8]>>;
 
 /// On-disk bitmaps of a file system whose groups begin with a fixed number of metadata clusters.

@@ -4,8 +4,8 @@
 //! Pure arithmetic in blocks and bytes; only the lengths that come in and go out are in clusters.
 //! The length of the window is fixed by the policy, or follows from the predicted size of the file
 //! (the larger of its size and the end of the request). The window is cut on both sides where
-//! blocks are mapped or preallocated already. If it touches a mapped neighbour in the file, the
-//! result also names the block where the window must start to adjoin that neighbour on the device.
+//! blocks are mapped or preallocated already. If the window touches a mapped neighbour in the file,
+//! the result also names the block where it must start to adjoin that neighbour on the device.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
@@ -31,8 +31,8 @@ pub(crate) struct Window {
     pub(crate) goal: Option<BlockNr>,
 }
 
-/// The window for `len` clusters at block `logical`. Its length before it is cut is `fixed`
-/// clusters, or follows from the size of the file.
+/// The window for `len` clusters at block `logical`. `fixed` is the window's length in clusters
+/// before it is cut; if it is `None`, this length follows from the size of the file.
 pub(crate) fn window(
     geometry: &Geometry,
     request: &BlockRequest,

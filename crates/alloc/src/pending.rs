@@ -4,11 +4,10 @@
 //! There are two rules for merging adjacent records (slot `freed_merge`). Both merge only records
 //! of one transaction and group:
 //! - *after*: the new record absorbs the neighbour on each side that it touches;
-//! - *before* (also under `by-group`): only the newer neighbour is looked at, that is, the one that
-//!   was inserted later. (A walk down the kernel's tree ends there.) If the new range touches the
-//!   newer neighbour, that one is extended over the range. If the extended record touches the older
-//!   neighbour, the two are merged. If the new range does not touch the newer neighbour, a new
-//!   record is inserted. It stays separate even if it touches the older neighbour.
+//! - *before* (also under `by-group`): of the two neighbours, only the one that was inserted later
+//!   is tested. (A walk down the kernel's tree ends there.) If it touches the new range, it is
+//!   extended over the range, and then merged with the other neighbour if those two touch now.
+//!   Otherwise the range becomes a record of its own, even if it touches the other neighbour.
 //!
 //! A record keeps its position in its transaction's list for its whole life. A record that was
 //! absorbed has count 0.
@@ -28,8 +27,7 @@ pub(crate) struct Record<B: Backend> {
     pub(crate) txn: TxnId,
     start: B::AtomicU32,
     count: B::AtomicU32,
-    /// How many records were inserted in the tree up to this one. A higher number means a newer
-    /// record.
+    /// A number that rises with each record inserted in the tree: a newer record has a higher one.
     linked: u64,
 }
 
@@ -215,7 +213,7 @@ impl<B: Backend> PendingTree<B> {
         self.neighbours(start, count).err().map(|already| already.at)
     }
 
-    /// Removes a record when its transaction has committed. Returns its start and count.
+    /// Removes a record whose transaction has committed. Returns the record's start and count.
     pub(crate) fn finish(&mut self, record: &Arc<Record<B>>) -> (u32, u32) {
         let range = (record.start(), record.count());
         self.drop_record(record);
@@ -271,8 +269,8 @@ mod tests {
     fn an_adjacent_record_on_the_other_side_stays_apart() {
         let txn = TxnId::new(4);
         let mut tree = PendingTree::<Native>::default();
-        // Of the neighbours of [10,15), [30,40) was inserted later. So [0,10) is not looked at,
-        // although it touches.
+        // Of the neighbours of [10,15), the record [30,40) was inserted later. So [0,10) is not
+        // tested, although it touches [10,15).
         for (start, count) in [(0, 10), (30, 10), (10, 5)] {
             tree.merge_or_add(GROUP, txn, start, count).unwrap();
         }

@@ -2,8 +2,8 @@
 //! allocator is made. A preset is a policy with a name.
 //!
 //! A policy on the command line is `preset` or `preset:slot=value:slot=value`. Tunables are set
-//! like slots (`mb_max_to_scan=50`). Commas separate policies. Combinations that the mechanism
-//! cannot serve are refused here, so the search need not handle them.
+//! like slots (`mb_max_to_scan=50`). Commas separate policies. This module refuses combinations
+//! that the mechanism cannot serve, so the search need not handle them.
 
 mod best_fit;
 pub mod code;

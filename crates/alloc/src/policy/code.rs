@@ -7,10 +7,10 @@
 //! policy.
 //!
 //! The code sees figures of every group ([`GroupView`]), and the free runs of a group while the
-//! group is locked. It answers with a group or a run. The mechanism locks, checks every answer and
-//! claims, so no code can hand out what is not free. If the code finds nothing, the mechanism
-//! searches all groups itself, unless the request takes only its goal. So no code can cause a false
-//! "no space".
+//! group is locked. It answers with a group or a run. The mechanism locks the group, checks the
+//! answer and claims, so no code can hand out what is not free. If the code finds nothing, the
+//! mechanism searches all groups itself, unless the request takes only its goal. So no code can
+//! cause a false "no space".
 //!
 //! Each file system that is opened gets an object of its own, which all threads share. Decisions
 //! are repeatable if they follow from the arguments, the object's state and the seed alone.
@@ -49,7 +49,7 @@ pub struct Wish<'a> {
     pub clusters: u32,
     /// The criterion that the search uses now. The first ones are picky; the last takes any run.
     pub criterion: Criterion,
-    /// Only groups with numbers below this one may be used.
+    /// Only groups with lower numbers than this may be used.
     pub groups: u32,
 }
 
@@ -117,14 +117,16 @@ impl<'a> FreeRuns<'a> {
 
 /// Groups during the walk of a [`GroupChoice`].
 pub trait Groups {
-    /// How a group looks. A group that does not exist looks full.
+    /// How a group looks. A group that does not exist, or that the request may not use, looks full.
     fn look(&self, group: GroupNr) -> GroupView;
 
-    /// Searches a group if it suits the criterion. Returns whether the search is over. Groups that
-    /// do not exist, are full or do not suit are passed over. With `busy=skip`, all criteria but
-    /// the last also pass over busy groups. With `unloaded=pass`, the cheap criteria (power of two,
-    /// goal-fast) also pass over groups whose bitmap would have to be read, except the first of a
-    /// flex group.
+    /// Searches a group if it suits the criterion. Returns whether the search is over. These groups
+    /// are passed over:
+    ///
+    /// - groups that do not exist, are full or do not suit;
+    /// - with `busy=skip`, busy groups, except under the last criterion;
+    /// - with `unloaded=pass`, groups whose bitmap would have to be read for the first time, under
+    ///   the cheap criteria (power of two, goal-fast). The first group of a flex group is read.
     fn visit(&mut self, group: GroupNr) -> bool;
 }
 
@@ -152,20 +154,22 @@ pub type Pick<'a> = &'a mut dyn FnMut(&FreeRuns<'_>) -> Option<Run>;
 
 /// The groups as a [`SearchEngine`] sees them.
 pub trait Finder {
-    /// How a group looks. A group that does not exist looks full.
+    /// How a group looks. A group that does not exist, or that the request may not use, looks full.
     fn look(&self, group: GroupNr) -> GroupView;
 
-    /// Locks a group, shows its free runs to `pick` and takes the run that `pick` returns, at most
-    /// as long as the wish. Returns whether the search is over. A run that is not free is passed
-    /// over. `pick` is not called once the search is over, nor for a group that does not exist, is
-    /// full, is corrupt or cannot be read.
+    /// Locks a group, shows its free runs to `pick` and takes the run that `pick` returns, cut to
+    /// the length of the wish. Takes nothing if that run is not free. Returns whether the search is
+    /// over.
+    ///
+    /// `pick` is not called once the search is over, nor for a group that does not exist, is full,
+    /// is corrupt or cannot be read.
     fn take(&mut self, group: GroupNr, pick: Pick<'_>) -> bool;
 }
 
 /// Makes the whole search for blocks.
 pub trait SearchEngine: Send + Sync {
-    /// Takes one run. If it takes none, the mechanism takes the first free run of the first group,
-    /// from the wish's goal on, that has one.
+    /// Takes one run. If it takes none, the mechanism goes through the groups from the wish's goal
+    /// on, and takes the first free run of the first group that has one.
     fn search(&self, wish: &Wish<'_>, finder: &mut dyn Finder);
 }
 
@@ -242,7 +246,7 @@ pub(crate) struct OpenCode {
     pub(crate) extents: Option<Box<dyn ExtentChoice>>,
 }
 
-/// Whether a run lies in the free clusters of a group.
+/// Whether a run lies in the group, is not empty, and all its clusters are free.
 pub(crate) fn is_free(buddy: &Buddy, run: Run) -> bool {
     let (start, clusters) = (run.start.raw(), run.clusters);
     let end = usize_from_u32(start).saturating_add(usize_from_u32(clusters));

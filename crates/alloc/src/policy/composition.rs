@@ -78,13 +78,13 @@ pub struct Policy {
     pub inode: InodeGroup,
     /// Which older rules of Orlov's spreading are on.
     pub orlov: Switches,
-    /// What becomes of a top directory's flag.
+    /// Whether new directories inherit a top directory's flag.
     pub top_flag: TopFlag,
     /// Where directory blocks go.
     pub dir_blocks: DirBlocks,
     /// Where the first block of an inode is searched for.
     pub goal_base: GoalBase,
-    /// When processes have colours (sixteenths of a group).
+    /// When the writer's process decides in which sixteenth of a group its search begins.
     pub goal_colour: GoalColour,
     /// Whether the logical block number moves a goal.
     pub goal_logical: GoalLogical,
@@ -106,7 +106,7 @@ pub struct Policy {
     pub small_files: SmallFiles,
     /// How the last blocks of a closed file are requested.
     pub closed_files: ClosedFiles,
-    /// Where a request is tried if its window touches the file's blocks.
+    /// Where a request is tried first if its window touches the file's blocks.
     pub merge_goal: MergeGoal,
     /// Which of two equally near preallocations wins.
     pub locality_ties: LocalityTies,
@@ -160,20 +160,21 @@ impl Policy {
     }
 }
 
-/// Differences of Orlov's spreading between kernel versions; all off is Linux 6.18.
+/// Older rules of Orlov's spreading, one flag for each. With all flags off, it is that of Linux
+/// 6.18.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
     /// The search for the group of a directory under a top directory starts at random, not at the
     /// hash of its name (2.6.30).
     pub random_start: bool,
-    /// The bound on directories of a flex group uses inodes *per group* / 16, not per flex group
-    /// (before v6.1).
+    /// The bound on directories of a flex group uses a sixteenth of the inodes of one *group*, not
+    /// of the flex group (before v6.1).
     pub max_dirs_by_group: bool,
     /// A negative lower bound of free clusters is compared as unsigned, so that every flex group
     /// fails it (before v6.12).
     pub min_clusters_wrap: bool,
-    /// The average of free clusters is computed in blocks (before v5.14). Differs with bigalloc
-    /// only.
+    /// The average of free clusters is computed in blocks (before v5.14). This matters only with
+    /// bigalloc.
     pub average_in_blocks: bool,
     /// Creating or deleting a directory changes the count of free inodes of its flex group instead
     /// of the count of directories (before 2.6.32).
@@ -227,7 +228,7 @@ pub struct Cursor {
     pub neighbour_first: bool,
     /// Whether a search that began at an inode's cursor and found space moves the CPU's cursor too.
     pub inode_moves_cpu: bool,
-    /// Length floor in clusters for [`Accept::Floor`].
+    /// Under [`Accept::Floor`], the shortest run that is accepted at first, in clusters.
     pub floor: u32,
     /// How many groups without a run of the floor's length are passed over before any length is
     /// accepted.

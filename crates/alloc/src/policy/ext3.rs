@@ -2,13 +2,13 @@
 //!
 //! **Idea.** Directories of the root start in random block groups, among those with the fewest
 //! directories. Inodes below them stay in their parent's group while there is room. The search for
-//! a file's first block begins in the inode's group, at one of its sixteenths, which the writer's
-//! process selects. Every later block goes right after the one before it in its file. If that place
-//! is taken, the next free place after it is used. Each file that is written has a window of blocks
-//! to itself, so files that are written side by side do not interleave block by block. The window
-//! is 8 blocks at first. If more than half of it was used, the next one is twice as long (at most
-//! 1,027 blocks). Blocks are chosen at the write, one at a time. Indirect blocks are allocated in
-//! one sequence with the data, so they lie between data blocks.
+//! a file's first block begins in the inode's group, at the start of one of 16 equal parts. The
+//! writer's process selects the part. Every later block goes right after the one before it in its
+//! file. If that place is taken, the next free place after it is used. Each file that is written
+//! has a window of blocks to itself, so files that are written side by side do not interleave block
+//! by block. The window is 8 blocks at first. If more than half of it was used, the next window is
+//! twice as long (at most 1,027 blocks). Blocks are chosen at the write, one at a time. Indirect
+//! blocks are allocated in one sequence with the data, so they lie between data blocks.
 //!
 //! **When it wins.** Files stay near their directory and their inode. Reading a file meets its
 //! indirect blocks on the way.
@@ -17,7 +17,7 @@
 //! check must seek to each of them. Nothing looks for a run that is long enough, so files break up
 //! in aged space. Directories lie among data. Every block costs a request.
 //!
-//! **Parameters.** No numbers. Its search is `search=windows`. Variants are `inode=oldalloc`,
+//! **Parameters.** No numbers. The search is `search=windows`. Variants are `inode=oldalloc`,
 //! `debt=on` (ext2) and `when=write-back`. The image has block maps (`mkfs -t ext3`); later
 //! features are refused by name.
 

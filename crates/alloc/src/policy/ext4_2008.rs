@@ -2,18 +2,18 @@
 //!
 //! **Idea.** Every inode, directory or not, goes to its parent's flex group while that has free
 //! inodes and at least 11 % of its blocks free. Otherwise it goes to the flex group before that one
-//! if there is as much room, or else to the lowest with as much room, so flex groups fill up one
-//! after the other. Blocks are searched for from the inode's own group on, by four criteria over
-//! all groups in turn. Small files share preallocations that follow one another around the disk.
-//! Large files start at their inode.
+//! if there is as much room, or else to the lowest with as much room. So flex groups fill up one
+//! after the other. The search for blocks goes over all groups from the inode's own group on, by
+//! four criteria. Small files share preallocations that follow one another around the disk. Large
+//! files start at their inode.
 //!
 //! **When it wins.** The front of the disk is filled densely. Groups that were never used stay
 //! unused, and inode tables are read in one go.
 //!
 //! **When it loses.** Directories lie among the data of a whole flex group, so reading all of them
-//! seeks to nearly each one. It may report that there are no inodes although there are, because it
-//! does not look at the parent's flex group again (unless that is the lowest). Every request walks
-//! the groups one by one, and reads the bitmaps of those that it meets.
+//! seeks to nearly each one. The search may report that no inode is free although some are, because
+//! it does not look at the parent's flex group again (unless that is the lowest). Every request
+//! walks the groups one by one, and reads the bitmaps of those that it meets.
 //!
 //! **Parameters.** As `linux-6.16`, except for the slots here. `inode=flex-2008-fallback` is the
 //! fix of 2.6.29. Each difference is a slot: `scan=linear`, `ladder=four`, `first_groups=use`,

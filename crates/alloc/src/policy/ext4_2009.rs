@@ -4,8 +4,8 @@
 //! their parent. In each flex group, directory blocks have the first group, right behind the inode
 //! tables. Data begins in the second.
 //!
-//! **When it wins.** Against `ext4-2008` wherever directories are read, because they lie together.
-//! When one flex group has run out of inodes, those of other flex groups are used.
+//! **When it wins.** Against `ext4-2008` wherever directories are read, because their blocks lie
+//! together. When one flex group has run out of inodes, those of other flex groups are used.
 //!
 //! **When it loses.** On file systems that are more than three quarters full, every flex group
 //! fails the bound on free space. A directory below those of the root then goes to the first group,
@@ -15,8 +15,8 @@
 //! **Parameters.** The block search is that of `ext4-2008`, with `first_groups=avoid` and today's
 //! goals except for `goal_logical=added`. The differences from today's spreading can be switched on
 //! one by one under `inode=orlov-flex`: `random_start`, `max_dirs_by_group`, `min_clusters_wrap`,
-//! `average_in_blocks`; and `used_dirs_fault`, which is off, because it is known only from a list
-//! of patches. Later features are refused by name.
+//! `average_in_blocks`. A fifth, `used_dirs_fault`, is off in this preset, because we know that bug
+//! only from a list of patches. Later features are refused by name.
 
 use super::composition::Policy;
 use super::ext4_2008;

@@ -1,8 +1,8 @@
 //! # `linux-6.16`: the allocator of Linux 6.5 to 6.16
 //!
 //! **Idea.** The same ladder of criteria as `linux-6.18`, before it was made to scale. Groups are
-//! kept in lists by order, and a search picks one suitable group at a time. A busy group is waited
-//! for. One goal serves all large files.
+//! kept in lists, by the order of their largest free chunk or their average free run. A search
+//! picks one suitable group at a time. A busy group is waited for. One goal serves all large files.
 //!
 //! **When it wins.** Against no later allocator. It is the base that the scalability series is
 //! measured from. With a single writer it is about as fast as `linux-6.18`.

@@ -1,5 +1,5 @@
-//! The presets: compositions with a name. Each is a file that begins with the documentation of the
-//! preset.
+//! The presets: compositions with a name. Each has a file of its own, which begins with the
+//! documentation of the preset.
 
 use super::composition::Policy;
 
@@ -20,7 +20,7 @@ macro_rules! preset {
     };
 }
 
-/// Every preset, one on a line.
+/// Every preset, one per line.
 pub const PRESETS: &[Preset] = &[
     preset!(linux_6_16),
     preset!(linux_6_18),

@@ -9,16 +9,16 @@
 //! ones.
 //!
 //! **When it wins.** Allocation spreads over the device, so freed blocks rest before they are used
-//! again. Files are not broken up for that.
+//! again. The length floor limits how much files are broken up for that.
 //!
 //! **When it loses.** On a rotating disk, against any policy that keeps a directory's files
 //! together.
 //!
 //! **Parameters.** `floor` (64 clusters, or the length of the request if that is shorter) is the
 //! shortest run accepted at first. `patience` (32 groups) is how many groups with shorter runs are
-//! skipped. `zones=bounded` makes `min(CPUs, groups / 4)` zones. Switches of the same search are
+//! skipped. `zones=bounded` makes `min(CPUs, groups / 4)` zones. Other slots of this search are
 //! `advance` (`on-fill`, `per-inode`, or `per-bytes` with `advance_bytes`) and `cursor_start`
-//! (`fixed`, `remembered` by the caller over a close, `seeded`).
+//! (`fixed`, `seeded`, or `remembered`, with cursors that the caller kept since the last close).
 
 use super::composition::{Cursor, Policy};
 use super::linux_6_18;

@@ -8,7 +8,8 @@
 //! author's test of per-inode goals on the stock policy. That test gave nearly all of the published
 //! tail-latency gain of round-robin allocation.
 //!
-//! **When it loses.** Every new large file starts at group 0, so parallel new files collide there.
+//! **When it loses.** Every new large file starts at group 0, so new large files that are written
+//! in parallel collide there.
 //!
 //! **Parameters.** As `linux-6.18`.
 
