@@ -83,7 +83,8 @@ pub(crate) struct Prealloc<B: Backend> {
     /// taken from the front.
     ///
     /// Relaxed is enough. Only users set bits, and the clusters left are given back only when there
-    /// are no users. The state word orders the two. Checks for overlaps may read an older state.
+    /// are no users. The changes of the state word order these two steps. Checks for overlaps may
+    /// read older bits.
     taken: Box<[B::AtomicU64]>,
     /// Index in the group's list. Accessed relaxed, and only under the group's lock.
     place: B::AtomicU32,
@@ -165,9 +166,9 @@ impl<B: Backend> Prealloc<B> {
         .ok()
     }
 
-    /// Takes up to `count` clusters at `start` of an inode preallocation and becomes a user.
-    /// Returns how many: 0 (and no user) when it is deleted or the cluster at `start` was taken
-    /// before.
+    /// Takes up to `count` clusters of an inode preallocation, from cluster `start` of the group
+    /// on, and becomes a user. Returns how many were taken. If the preallocation is deleted, or
+    /// cluster `start` was taken before, takes nothing and does not become a user.
     pub(crate) fn take_at(&self, start: u32, count: u32) -> u32 {
         let became_user = self.change(|state| {
             (!state.deleted && state.free > 0).then_some(State { users: state.users + 1, ..state })
@@ -215,8 +216,8 @@ impl<B: Backend> Prealloc<B> {
         }
     }
 
-    /// Deletes the preallocation unless it is in use or deleted already. True for the one caller
-    /// that deleted it.
+    /// Deletes the preallocation unless it is in use or deleted already. Returns whether this call
+    /// deleted it.
     pub(crate) fn try_delete(&self) -> bool {
         self.change(|state| (!state.deleted && state.users == 0).then_some(State { deleted: true, ..state }))
             .is_ok()

@@ -1,9 +1,11 @@
 //! One request for blocks: every input of the decision that is not allocator state.
 //!
 //! Lengths are in clusters, logical addresses in blocks. The caller has already done what needs the
-//! file's mapping. It has mapped the blocks whose cluster the file already owns (bigalloc), found
-//! the neighbours, computed the goal with `goals`, and cut the length before the next allocated
-//! cluster.
+//! file's mapping:
+//!
+//! - it has mapped the blocks whose cluster the file already owns (bigalloc);
+//! - it has found the neighbours, and computed the goal with `goals`;
+//! - it has cut the length so that the request ends before the file's next allocated cluster.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::CpuSlot;
@@ -34,8 +36,8 @@ bitflags::bitflags! {
         const USE_ROOT = 0x1000;
         /// May use the file system's own reserve.
         const USE_RESERVED = 0x2000;
-        /// Set on a retry if dropping preallocations gave nothing back: tests of a group take its
-        /// lock.
+        /// Set on a retry if dropping preallocations gave nothing back. Then the cheap tests of a
+        /// group read its summary under its lock.
         const STRICT_CHECK = 0x4000;
         /// The block belongs to a directory.
         const DIRECTORY = 0x1_0000;

@@ -1,9 +1,9 @@
 //! The search: exact goal, then the ladder of criteria over groups, then the best candidate seen.
 //!
 //! `Allocator::search` is one search from top to bottom. Pure functions decide what to do
-//! (`ladder`). A walk visits groups (`linear`, `indexed`, `choose`), a visit tests and scans one
-//! group (`visit`, `scan`), candidates compete (`candidates`), and the winner is claimed at once,
-//! under the group's lock (`take`). A request in flight has three parts (`context`): what is asked,
+//! (`ladder`). A walk visits groups (`linear`, `indexed`, `choose`). A visit tests and scans one
+//! group (`visit`, `scan`). Candidates compete (`candidates`), and the winner is claimed under the
+//! lock of its group (`take`). A request in flight has three parts (`context`): what is asked,
 //! which never changes; where its search stands (`state`); and the result (`outcome`).
 
 pub(crate) mod by_code;
@@ -56,9 +56,9 @@ impl<B: Backend> Allocator<B> {
         context.outcome.result()
     }
 
-    /// Takes the exact goal if the flags ask for that, the whole length is free there, and the goal
-    /// obeys the stripe rule ([`Self::goal_fits_stripe`]). A corrupt group is passed over. A group
-    /// that cannot be loaded is noted in `context.outcome`.
+    /// Takes the exact goal if the flags ask for that, the whole length is free at the goal, and
+    /// the goal obeys the stripe rule ([`Self::goal_fits_stripe`]). Takes nothing in a corrupt
+    /// group. If the group cannot be loaded, the error is noted in `context.outcome`.
     pub(crate) fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
         let wanted = context.flags().intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
         let goal = context.search.goal;
@@ -81,7 +81,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Whether the goal obeys the rule that a request of exactly one stripe starts on a stripe.
+    /// Whether the goal obeys the rule that a request of exactly one stripe starts where a stripe
+    /// starts.
     fn goal_fits_stripe(&self, goal: Extent) -> bool {
         if self.stripe == 0 || goal.len != self.stripe {
             return true;
@@ -92,9 +93,13 @@ impl<B: Backend> Allocator<B> {
         block.raw().is_multiple_of(u64::from(stripe))
     }
 
-    /// Sets the order for the power-of-two criterion, and moves the goal of a request: to its left
-    /// neighbour (data, under `overflow=lane`) or else to its stream goal, if it has one. Returns
-    /// the first criterion.
+    /// Prepares the climb: sets the order for the power-of-two criterion, and moves the goal if one
+    /// of these cases applies. Returns the first criterion.
+    ///
+    /// - Under `overflow=lane`, the goal of data with a block to its left becomes the group of that
+    ///   block.
+    /// - Otherwise, if the slot `stream_files` names this kind of request, the goal becomes the
+    ///   stream goal.
     pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
         let order2_req = self.tunables.value(Tunable::Order2Req);
         let orders = self.table.indexes.orders();
@@ -104,8 +109,8 @@ impl<B: Backend> Allocator<B> {
             StreamFiles::Large => RequestFlags::STREAM,
             StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
         };
-        // With `overflow=lane` a file continues in the group of its nearest block to the left. The
-        // goal itself may already be in the next group, where another writer may be.
+        // The file continues in the group of this block, not in the goal's: the goal may already
+        // lie in the next group, where another writer may be.
         let left = context.asked.request.left.filter(|_| context.asked.is_data());
         let stays = left.filter(|_| self.policy.overflow == Overflow::Lane);
         if let Some(left) = stays {
@@ -174,8 +179,9 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts that the best candidate was taken. With `visit=scan`, if that was after all criteria,
-    /// it counts as a useless loop of the first criterion, as in the kernel.
+    /// Counts that the best candidate was taken: as a hit of the last criterion. But with
+    /// `visit=scan`, a candidate that is taken after all criteria counts as a useless loop of the
+    /// first criterion, as in the kernel.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
             context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;
@@ -184,8 +190,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// One pass over the groups under a criterion. Returns the criterion with which a search that
-    /// is not over continues; `None` after the last.
+    /// One pass over the groups under a criterion. Returns the criterion under which the search
+    /// continues if it is not over; `None` after the last criterion.
     fn walk(&self, context: &mut Context<'_, B>, criterion: Criterion) -> Result<Option<Criterion>> {
         let (goal, groups) = (context.search.goal.group.raw(), context.asked.groups);
         let start = if goal < groups { goal } else { 0 };

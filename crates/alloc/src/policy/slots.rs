@@ -14,7 +14,7 @@ macro_rules! slot {
         }
 
         impl $name {
-            /// Every filling, in order of documentation.
+            /// Every filling, in the order of its definition.
             pub const ALL: &[Self] = &[$(Self::$value),+];
 
             /// The name in overrides.
@@ -44,7 +44,8 @@ macro_rules! slot {
 slot! {
     /// `search`: which engine looks for blocks.
     Search {
-        /// The ladder of criteria over groups. The slots below apply, except those of cursors.
+        /// The ladder of criteria over groups. The slots below apply, except those of the cursor
+        /// search.
         Ladder = "ladder",
         /// Round robin by group from a cursor on (rralloc); `accept` says which run is taken.
         Cursor = "cursor",
@@ -83,7 +84,7 @@ slot! {
         /// None: a stream starts at the group where its inode last found space, group 0 at first
         /// (rralloc V3's regular policy).
         Inode = "inode",
-        /// None: a stream keeps the goal of its inode.
+        /// None: a stream starts at the goal of its request, as other files do.
         None = "none",
     }
 }
@@ -102,8 +103,8 @@ slot! {
 slot! {
     /// `stream_goal`: what a stream goal carries.
     StreamGoal {
-        /// Group and offset. If the request tried an exact goal, a retry tries the stream goal as
-        /// an exact goal.
+        /// Group and offset. If a search that tried an exact goal is repeated, the repetition tries
+        /// the stream goal as its exact goal.
         Offset = "offset",
         /// The group only.
         GroupOnly = "group-only",
@@ -123,7 +124,8 @@ slot! {
     Lanes {
         /// At the goal.
         None = "none",
-        /// In a group that each CPU slot has for itself, as long as there are enough.
+        /// In the group of the writer's CPU slot. Slots share a group only if there are too few
+        /// groups.
         Cpu = "cpu",
     }
 }
@@ -133,7 +135,7 @@ slot! {
         /// Where the index finds room, among the groups that were ever loaded.
         Index = "index",
         /// To the groups of the same lane in other flex groups first (needs goal_group=first or
-        /// all); a file that continues stays in its lane.
+        /// all). Data that continues a file starts in the group of the block before it.
         Lane = "lane",
     }
 }
@@ -197,7 +199,7 @@ slot! {
         AnyOnly = "any-only",
         /// Groups with enough free clusters for the whole length, then any.
         Slow = "slow",
-        /// As linux, without the best available (before Linux 6.5).
+        /// As linux, without best available (before Linux 6.5).
         FourSteps = "four",
     }
 }
@@ -251,7 +253,7 @@ slot! {
     IndirectScan {
         /// Always linearly.
         Linear = "linear",
-        /// As all others.
+        /// Like all other inodes.
         Optimized = "optimized",
     }
 }
@@ -285,13 +287,14 @@ slot! {
 slot! {
     /// `freed_merge`: when a freed extent is merged with its neighbours.
     FreedMerge {
-        /// Inserted first, then merged with both sides; each step under the file-system-wide lock.
-        After = "after",
-        /// Merged first, but only with the neighbour that was inserted later. Inserted if it does
-        /// not touch that neighbour.
-        Before = "before",
-        /// Merged first and kept in its group. A commit finds it through a set of groups, without a
+        /// The extent is inserted first, then merged with both sides; each step under the
         /// file-system-wide lock.
+        After = "after",
+        /// The extent is merged with the neighbour that was inserted later. It is inserted only if
+        /// it does not touch that neighbour.
+        Before = "before",
+        /// As before, but the extent is kept in its group. A commit finds it through a set of
+        /// groups, without a file-system-wide lock.
         ByGroup = "by-group",
     }
 }
@@ -336,7 +339,8 @@ slot! {
     Accept {
         /// The first free run of any length.
         Any = "any",
-        /// A run of at least `floor` clusters; after `patience` groups without one, any run.
+        /// A run of at least `floor` clusters, or as long as the request if that is shorter. After
+        /// `patience` groups without such a run, any run.
         Floor = "floor",
         /// What the ladder finds from the cursor's group.
         Ladder = "ladder",
@@ -345,12 +349,14 @@ slot! {
 slot! {
     /// `advance`: when a cursor moves on.
     Advance {
-        /// To the group where space was found last, so it moves on when a group is full.
+        /// It moves to the group where space was found. So it stays until that group has no more
+        /// room.
         OnFill = "on-fill",
-        /// To the group after the one where space was found, unless the search began at an inode's
-        /// own cursor. So it mostly moves once for each new inode.
+        /// It moves to the group after the one where space was found, unless the search began at an
+        /// inode's own cursor. So it mostly moves once for each new inode.
         PerInode = "per-inode",
-        /// One group further after every `advance_bytes` bytes found through it.
+        /// As on-fill, but after every `advance_bytes` bytes found through it, it moves one group
+        /// further.
         PerBytes = "per-bytes",
     }
 }
@@ -369,7 +375,7 @@ slot! {
 slot! {
     /// `zones`: how many zones the per-CPU cursors start in.
     Zones {
-        /// One for each possible CPU.
+        /// One for each CPU slot.
         Cpus = "cpus",
         /// `min(CPUs, groups / 4)`.
         Bounded = "bounded",
@@ -394,17 +400,17 @@ slot! {
         /// As orlov-flex with what differed in 2009: random_start, max_dirs_by_group,
         /// min_clusters_wrap, average_in_blocks.
         Orlov2009 = "orlov-2009",
-        /// Orlov's spreading over block groups: directories of the root at random, files with their
-        /// directory (ext3).
+        /// Orlov's spreading over block groups (ext3): directories of the root in random groups
+        /// among those with the fewest directories, files with their directory.
         OrlovExt3 = "orlov-ext3",
-        /// A directory to the group with most free blocks among those with at least average free
-        /// inodes, files with their directory (ext3 with oldalloc).
+        /// Among the groups with at least average free inodes, a directory goes to the one with the
+        /// most free blocks; files go with their directory (ext3 with oldalloc).
         OldAlloc = "oldalloc",
         /// Everything in the parent's flex group while that has room, then in the one before it, or
-        /// else in the lowest that has room (ext4 of 2.6.27 and 2.6.28). May report that there are
-        /// no inodes although there are.
+        /// else in the lowest that has room (ext4 of 2.6.27 and 2.6.28). May report that no inode
+        /// is free although some are.
         Flex2008 = "flex-2008",
-        /// As flex-2008; if that finds none, as ext3 places files (2.6.29).
+        /// As flex-2008. If that finds no group, as ext3 places files (2.6.29).
         Flex2008Fallback = "flex-2008-fallback",
         /// In the parent's group, or else in the next group that has a free inode.
         Parent = "parent",
@@ -423,7 +429,7 @@ slot! {
 slot! {
     /// `dir_blocks`: where directory blocks go.
     DirBlocks {
-        /// The first group of the flex group.
+        /// In the first group of the flex group.
         FlexFirst = "flex-first",
         /// With the data.
         WithData = "with-data",
@@ -440,7 +446,8 @@ slot! {
     }
 }
 slot! {
-    /// `goal_colour`: when a process starts at one of the group's sixteenths, chosen by its number.
+    /// `goal_colour`: when the goal moves to one of the group's sixteenths, chosen by the number of
+    /// the writing process.
     GoalColour {
         /// When blocks are chosen at the write.
         Undelayed = "undelayed",
@@ -484,7 +491,7 @@ slot! {
     /// `first_groups`: whether data requests for a power of two may use the first group of a flex
     /// group.
     FirstGroups {
-        /// Only under later criteria: it is left to directories and metadata.
+        /// Only under later criteria: the group is left to directories and metadata.
         Avoid = "avoid",
         /// Like any other group (before 2.6.30).
         Use = "use",
@@ -538,7 +545,7 @@ slot! {
 slot! {
     /// `closed_files`: how the last blocks of a file without open writers are requested.
     ClosedFiles {
-        /// Exactly those, unless group locks were contended lately.
+        /// Exactly those, unless the contention counter is above 2.
         Exact = "exact",
         /// With a window, as any others (2008).
         Window = "window",
@@ -576,7 +583,7 @@ slot! {
     StripeRule {
         /// Those of whole stripes.
         Multiple = "multiple",
-        /// Those of exactly one; a preallocation for small files is one stripe long (2008).
+        /// Those of exactly one stripe. A preallocation for small files is one stripe long (2008).
         Exact = "exact",
     }
 }

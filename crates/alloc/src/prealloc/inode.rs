@@ -16,9 +16,9 @@ const NO_CURSOR: u32 = u32::MAX;
 
 /// The allocator's memory of one inode, owned by the caller's in-core inode.
 ///
-/// Call [`Allocator::discard_inode_preallocations`](crate::Allocator) before dropping it. Otherwise
-/// the clusters left in its preallocations are given back only when space runs out, and under
-/// `search=windows` its window stays for good.
+/// Call [`Allocator::discard_inode_preallocations`](crate::Allocator) before dropping the state.
+/// Otherwise the clusters left in the inode's preallocations are given back only when space runs
+/// out, and under `search=windows` the inode's window stays for good.
 pub struct InodeAlloc<B: Backend = Native> {
     /// Preallocations, ascending by logical block. Some may be deleted; the next search of the list
     /// drops them.
@@ -95,8 +95,8 @@ impl<B: Backend> InodeAlloc<B> {
         self.count.store(blockyard_disk::num::u32_from_usize(list.len()), Ordering::Relaxed);
     }
 
-    /// The preallocation whose first logical block is the greatest at or before `logical`; deleted
-    /// ones are dropped first.
+    /// The preallocation whose first logical block is the greatest at or before `logical`. Drops
+    /// deleted preallocations first.
     pub(crate) fn candidate(&self, logical: u32) -> Option<Arc<Prealloc<B>>> {
         if self.is_empty() {
             return None;

@@ -74,8 +74,8 @@ impl<B: Backend> LocalityGroup<B> {
         nearest.map(|(_, nr, at)| self.buckets[nr].remove(at))
     }
 
-    /// Puts a preallocation with clusters left into its bucket. Returns the preallocations that the
-    /// bucket deletes to make room. The caller must return them to their groups in this order.
+    /// Puts a preallocation with clusters left into its bucket. Returns the preallocations that
+    /// were deleted to make room. The caller must give their clusters back in this order.
     pub(crate) fn insert(&mut self, prealloc: Arc<Prealloc<B>>) -> Vec<Arc<Prealloc<B>>> {
         debug_assert_eq!(prealloc.owner, Owner::Locality, "a CPU slot got an inode's preallocation");
         let free = prealloc.glance().free;
@@ -97,8 +97,8 @@ impl<B: Backend> LocalityGroup<B> {
 }
 
 /// Removes deleted entries. If more than [`BUCKET_MAX`] are left, deletes entries from the front
-/// until [`BUCKET_TRIMMED`] are left; entries in use stay. Returns the entries that it deleted, the
-/// last one first.
+/// until [`BUCKET_TRIMMED`] are left; entries in use stay. Returns the entries that this call
+/// deleted, the last one first.
 fn trim<B: Backend>(bucket: &mut Vec<Arc<Prealloc<B>>>) -> Vec<Arc<Prealloc<B>>> {
     bucket.retain(|prealloc| !prealloc.glance().deleted);
     if bucket.len() <= BUCKET_MAX {

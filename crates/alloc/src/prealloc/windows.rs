@@ -21,9 +21,9 @@ impl<B: Backend> Windows<B> {
     /// `place.end`. `next_free` returns the first free cluster at or after a given one.
     ///
     /// A candidate is a window at the start of the first gap between windows that is large enough.
-    /// If it contains a free cluster, it becomes the new window. Otherwise the next candidate is
-    /// looked for from the next free cluster on. `old` keeps its place until the first candidate is
-    /// found, and is removed then.
+    /// If the candidate contains a free cluster, it becomes the new window. Otherwise the next
+    /// candidate is looked for from the next free cluster on. `old` is removed when the first
+    /// candidate is found.
     ///
     /// # Errors
     /// When no candidate contains a free cluster, or there is no candidate. The error holds the

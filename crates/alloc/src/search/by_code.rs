@@ -1,10 +1,9 @@
 //! Searches in which another crate decides (`search=code`, `choose=code`): the code answers; the
 //! mechanism checks, locks and claims.
 //!
-//! With a choice of groups the ladder stays, without its best-available criterion, and under each
-//! criterion the code walks over the groups. With an engine the ladder is not used. If the code
-//! takes nothing, the mechanism looks for any free run in all groups, unless the request takes only
-//! its goal.
+//! With a choice of groups, the code walks over the groups once under each criterion of the ladder,
+//! except best-available. With an engine, the ladder is not used. If the code takes nothing, the
+//! mechanism looks for any free run in all groups, unless the request takes only its goal.
 
 use blockyard_disk::{ClusterOffset, GroupNr};
 use blockyard_sync::Backend;

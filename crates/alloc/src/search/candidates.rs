@@ -5,7 +5,7 @@
 //!
 //! Two limits on the number of candidates end the search: `min_to_scan` if the best is long enough,
 //! and `max_to_scan` in any case. They are checked after each candidate that is offered, except the
-//! first.
+//! first, and at the end of a group.
 
 use crate::extent::Extent;
 

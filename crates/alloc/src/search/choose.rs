@@ -19,8 +19,8 @@ use crate::policy::slots::Busy;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
-    /// One pass of a cheap criterion. Returns the criterion with which a search that is not over
-    /// continues.
+    /// One pass of a cheap criterion. Returns the criterion under which the search continues if it
+    /// is not over.
     ///
     /// # Errors
     /// As [`Self::visit`].
@@ -58,9 +58,9 @@ impl<B: Backend> Allocator<B> {
         Ok(after(self.policy.ladder, criterion))
     }
 
-    /// The first suitable group of the index. Under the best-available criterion the goal stays
-    /// trimmed to the length for which the group was picked; if no group suits, it gets its wanted
-    /// length back.
+    /// The first suitable group of the index. Under the best-available criterion, the goal stays
+    /// trimmed to the length for which the group was picked. If no group suits, the goal gets its
+    /// wanted length back.
     fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
         if context.search.picked[criterion.index()] {
             context.outcome.stats.bad_suggestions[criterion.index()] += 1;

@@ -13,15 +13,15 @@ pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
     /// The number of groups in a flex group, if the power-of-two criterion must pass over the first
-    /// group of each flex group. This is so for data of a regular file, with `first_groups=avoid`
-    /// and flex groups of at least four groups. Otherwise `None`.
+    /// group of each flex group; otherwise `None`. It must for data of a regular file, if
+    /// `first_groups=avoid` and flex groups have at least four groups.
     pub(crate) flex: Option<u32>,
     /// Whether the power-of-two criterion may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,
 }
 
 impl Need {
-    /// What a request of `len` clusters needs, with flex groups of `flex` groups.
+    /// What a request for `len` clusters needs. `flex` is the number of groups in a flex group.
     pub(crate) fn new(policy: &Policy, len: u32, order2: u32, kind: RequestFlags, flex: u32) -> Self {
         debug_assert!(order2 < u32::try_from(ORDERS_MAX).unwrap_or(u32::MAX));
         let leaves_first = policy.first_groups == FirstGroups::Avoid && flex >= 4;

@@ -1,10 +1,10 @@
 //! The walk over the ordered group indexes (`visit=scan`): each group is visited when the walk
 //! reaches it.
 //!
-//! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes
-//! through all orders for the groups from the start to the last, then through all orders for the
-//! groups before the start. `sweep=per-set` wraps inside each set. Either way, the sequence of
-//! groups depends only on the start and the content of the sets.
+//! A pass is a short linear prefix, then the sets of sufficient order. With `sweep=per-range`, the
+//! pass first goes through all these sets for the groups from the start to the last, then through
+//! all of them for the groups before the start. With `sweep=per-set`, it wraps inside each set.
+//! Either way, the sequence of groups depends only on the start and the content of the sets.
 
 use core::ops::Range;
 
@@ -28,8 +28,8 @@ struct Step {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// One pass of a cheap criterion. Returns the criterion with which a search that is not over
-    /// continues.
+    /// One pass of a cheap criterion. Returns the criterion under which the search continues if it
+    /// is not over.
     ///
     /// # Errors
     /// As [`Self::visit`].

@@ -53,8 +53,8 @@ pub(crate) fn walk(policy: &Policy, mapping: Mapping) -> Walk {
     }
 }
 
-/// Whether a pass that uses an index visits the goal's group first (`goal_group`). Only the first
-/// pass does.
+/// Whether a pass that uses an index visits the goal's group first (slot `goal_group`). Only the
+/// first pass of a search may do so.
 pub(crate) fn visits_goal_first(
     policy: &Policy,
     kind: RequestFlags,
@@ -79,8 +79,8 @@ pub(crate) fn after(ladder: Ladder, criterion: Criterion) -> Option<Criterion> {
 }
 
 /// The criterion after `criterion`, if no group in its sets served the request. A request that is
-/// not for file data skips the best-available criterion, because it has no use for a shorter
-/// extent.
+/// not for file data skips the best-available criterion, because such a request was not enlarged
+/// and cannot be shortened.
 pub(crate) fn after_failed(ladder: Ladder, criterion: Criterion, kind: RequestFlags) -> Option<Criterion> {
     match criterion {
         Criterion::GoalFast if !kind.contains(RequestFlags::DATA) => Some(Criterion::GoalSlow),
