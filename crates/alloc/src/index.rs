@@ -7,9 +7,9 @@
 //! is, and a group whose largest order changes leaves the largest-order index. (With
 //! `scan_toggle=freeze` it stays in the set where it was.)
 //!
-//! Updates happen under the group's lock, so each group has one writer. A reader checks every group
-//! that an index gives it, so a stale entry costs time but does no harm. A group that was never
-//! loaded is in no set.
+//! A group is moved under its lock, so its entries have one writer at a time. A reader checks every
+//! group that an index gives it, so a stale entry costs time but does no harm. A group that was
+//! never loaded is in no set.
 
 pub(crate) mod by_group;
 pub(crate) mod fifo;

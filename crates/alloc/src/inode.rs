@@ -44,9 +44,10 @@ pub use update::InodeUpdate;
 pub use crate::policy::Switches;
 pub use crate::policy::slots::{DirBlocks, InodeGroup};
 
-/// The hash of the name of a new directory. Under a top directory, it says at which flex group the
-/// search for the new directory's group starts. It is half-MD4 over signed characters, whatever
-/// hash the directories use. If the parent is case-folded, pass the folded name.
+/// The hash of the name of a new directory. Under a top directory, this hash says at which flex
+/// group the search for the new directory's group starts. The hash is half-MD4 over signed
+/// characters, whatever hash the directories use. If the parent is case-folded, pass the folded
+/// name.
 #[must_use]
 pub fn top_name_hash(name: &[u8], seed: HashSeed) -> u32 {
     DirHasher::new(HashVersion::HalfMd4, seed).hash(name).major

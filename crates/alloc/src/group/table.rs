@@ -40,7 +40,7 @@ pub(crate) struct GroupTable<B: Backend> {
     pub(super) loaded: CachePadded<B::AtomicU32>,
     /// Buddies built since open. Accessed relaxed: the count is only a statistic.
     pub(super) built: CachePadded<B::AtomicU64>,
-    /// Where eviction looks next. Accessed relaxed: any position will do.
+    /// The group at which the next eviction begins to look. Accessed relaxed: any group will do.
     pub(super) hand: CachePadded<B::AtomicU32>,
     /// Groups that may be loaded before eviction starts.
     pub(super) loaded_max: u32,

@@ -13,7 +13,7 @@ use crate::policy::slots::InodeGroup;
 pub struct InodeConfig {
     /// The placement rule.
     pub placement: InodeGroup,
-    /// Differences between kernel versions.
+    /// Which rules of older kernels are on.
     pub switches: Switches,
     /// Number of CPU slots. The totals lag as the kernel's do with that many CPUs.
     pub cpus: u32,
@@ -22,9 +22,9 @@ pub struct InodeConfig {
     /// Whether descriptors carry checksums, so that `itable_unused` and the uninitialised flags
     /// mean something.
     pub descriptor_checksums: bool,
-    /// Whether there is no journal. Then numbers that were deleted within the last minute (six
-    /// minutes while their table block is dirty) are passed over while the group has other free
-    /// ones.
+    /// Whether there is no journal. Then the numbers of inodes that were deleted within the last
+    /// minute (six minutes if their table block is dirty) are passed over, unless the rest of the
+    /// group has no other free number.
     pub without_journal: bool,
     /// Seed for searches that start at a random group.
     pub seed: u64,

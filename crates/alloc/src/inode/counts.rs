@@ -206,8 +206,9 @@ impl<B: Backend> InodeCounts<B> {
         }
     }
 
-    /// The counters that a new or deleted directory changes: the directories of its group, and
-    /// those of its flex group (with the bug: the flex group's free inodes).
+    /// The counters that a new or deleted directory changes: the directories of its group and of
+    /// its flex group. With `used_dirs_fault`, the flex group's free inodes take the place of the
+    /// flex group's directories.
     fn directory_counts(&self, group: GroupNr) -> impl Iterator<Item = &B::AtomicU32> {
         let flex = self.flexes.get(usize_from_u32(group.raw() >> self.flex_bits));
         let in_flex = flex.map(|pair| if self.used_dirs_fault { &pair.free } else { &pair.directories });

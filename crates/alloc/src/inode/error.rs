@@ -5,7 +5,7 @@ use blockyard_disk::{Corruption, CorruptionKind, GroupNr, InodeNr};
 /// Why no inode was allocated or freed.
 #[derive(Debug, thiserror::Error)]
 pub enum InodeError {
-    /// No group has a free inode, or the placement rule found none.
+    /// No group has a free inode, or the placement rule found no group.
     #[error("no free inodes")]
     NoInodes,
     /// The bitmap of a group could not be read.

@@ -93,7 +93,7 @@ impl<B: Backend> Search<'_, B> {
         if self.geometry.flex_size() > 1 { self.other_in_flex(family) } else { self.other_in_groups(family) }
     }
 
-    /// The parent's group, then the groups after it.
+    /// The first group with a free inode, from the parent's group on, with wrap-around.
     pub(super) fn parent_onward(&self, family: &Family) -> Option<GroupNr> {
         self.ring_of_groups(family.group).find(|&group| self.counts.free_in_group(group) > 0)
     }

@@ -1,7 +1,7 @@
 //! Decisions written by another crate: a search engine, a choice of groups, or a choice of the
 //! extent in a group.
 //!
-//! An author implements one of three traits and adds its constructor to a policy
+//! An author implements one of three traits and adds a constructor to a policy
 //! ([`with_search`](super::Policy::with_search), [`with_groups`](super::Policy::with_groups),
 //! [`with_extents`](super::Policy::with_extents)). All other slots stay as they were in that
 //! policy.
@@ -12,8 +12,9 @@
 //! mechanism searches all groups itself, unless the request takes only its goal. So no code can
 //! cause a false "no space".
 //!
-//! Each file system that is opened gets an object of its own, which all threads share. Decisions
-//! are repeatable if they follow from the arguments, the object's state and the seed alone.
+//! The constructor is called once for each file system that is opened. All threads share the object
+//! that it makes. Decisions are repeatable if they follow from the arguments, the object's state
+//! and the seed alone.
 
 use core::fmt;
 
@@ -143,9 +144,11 @@ pub trait GroupChoice: Send + Sync {
 
 /// Chooses which free run of a group is taken.
 pub trait ExtentChoice: Send + Sync {
-    /// Returns a free run or a part of one, which is cut if it is longer than the wish; `None` if
-    /// no run is good enough under this criterion. A run that is not free counts as `None`. After
-    /// `None` under the last criterion, the first free run is taken. Called with the group locked.
+    /// Returns a free run or a part of one, or `None` if no run is good enough under this
+    /// criterion. Called with the group locked.
+    ///
+    /// A run that is longer than the wish is cut. A run that is not free counts as `None`. After
+    /// `None` under the last criterion, the first free run of the group is taken.
     fn choose(&self, wish: &Wish<'_>, runs: &FreeRuns<'_>) -> Option<Run>;
 }
 
@@ -246,7 +249,7 @@ pub(crate) struct OpenCode {
     pub(crate) extents: Option<Box<dyn ExtentChoice>>,
 }
 
-/// Whether a run lies in the group, is not empty, and all its clusters are free.
+/// Whether a run lies in the group, is not empty, and has only free clusters.
 pub(crate) fn is_free(buddy: &Buddy, run: Run) -> bool {
     let (start, clusters) = (run.start.raw(), run.clusters);
     let end = usize_from_u32(start).saturating_add(usize_from_u32(clusters));

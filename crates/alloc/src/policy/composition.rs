@@ -160,12 +160,12 @@ impl Policy {
     }
 }
 
-/// Older rules of Orlov's spreading, one flag for each. With all flags off, it is that of Linux
-/// 6.18.
+/// Older rules of Orlov's spreading, one flag for each. With all flags off, the spreading is that
+/// of Linux 6.18.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// The search for the group of a directory under a top directory starts at random, not at the
-    /// hash of its name (2.6.30).
+    /// For a directory under a top directory, the search starts at a random flex group, not at the
+    /// one that follows from the hash of the directory's name (2.6.30).
     pub random_start: bool,
     /// The bound on directories of a flex group uses a sixteenth of the inodes of one *group*, not
     /// of the flex group (before v6.1).
@@ -176,8 +176,8 @@ pub struct Switches {
     /// The average of free clusters is computed in blocks (before v5.14). This matters only with
     /// bigalloc.
     pub average_in_blocks: bool,
-    /// Creating or deleting a directory changes the count of free inodes of its flex group instead
-    /// of the count of directories (before 2.6.32).
+    /// Creating or deleting a directory changes the count of free inodes of its flex group, where
+    /// it should change the count of directories (before 2.6.32).
     pub used_dirs_fault: bool,
     /// Groups that got many directories and few files lately are passed over (ext2; only where
     /// directories are placed as by `orlov-ext3`).

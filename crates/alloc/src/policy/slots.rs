@@ -290,8 +290,8 @@ slot! {
         /// The extent is inserted first, then merged with both sides; each step under the
         /// file-system-wide lock.
         After = "after",
-        /// The extent is merged with the neighbour that was inserted later. It is inserted only if
-        /// it does not touch that neighbour.
+        /// If the extent touches the neighbour that was inserted later, it is merged with that one.
+        /// Otherwise it is inserted as it is.
         Before = "before",
         /// As before, but the extent is kept in its group. A commit finds it through a set of
         /// groups, without a file-system-wide lock.
@@ -316,8 +316,8 @@ slot! {
         Linux = "linux",
         /// The first run that is long enough (for criterion any: the first run).
         First = "first",
-        /// The group's shortest run that is long enough (for criterion any, if there is none: the
-        /// longest).
+        /// The group's shortest run that is long enough. If no run is long enough: under criterion
+        /// any the longest run, otherwise none.
         Best = "best",
         /// The one that code of another crate chooses.
         Code = "code",
@@ -422,7 +422,8 @@ slot! {
     TopFlag {
         /// Only the directory itself has it.
         Stays = "stays",
-        /// They inherit it, so their own subdirectories are spread too (until 2.6.28).
+        /// The new directories inherit it, so their own subdirectories are spread too (until
+        /// 2.6.28).
         Inherited = "inherited",
     }
 }
@@ -451,8 +452,7 @@ slot! {
     GoalColour {
         /// When blocks are chosen at the write.
         Undelayed = "undelayed",
-        /// Always; with delayed allocation all data has the write-back thread's colour (until
-        /// 2.6.29).
+        /// Always. With delayed allocation, that process is the write-back thread (until 2.6.29).
         Always = "always",
     }
 }
@@ -520,7 +520,7 @@ slot! {
     StreamFiles {
         /// Those of large files.
         Large = "large",
-        /// Those of small files, by a fault of 2.6.28 to 2.6.31: large ones begin at their inode.
+        /// Those of small files, by a fault of 2.6.28 to 2.6.31. Large files begin at their inode.
         Small = "small",
     }
 }
@@ -545,9 +545,9 @@ slot! {
 slot! {
     /// `closed_files`: how the last blocks of a file without open writers are requested.
     ClosedFiles {
-        /// Exactly those, unless the contention counter is above 2.
+        /// With exactly their length, unless the contention counter is above 2.
         Exact = "exact",
-        /// With a window, as any others (2008).
+        /// With a window, like any other blocks (2008).
         Window = "window",
     }
 }

@@ -4,8 +4,8 @@
 //! longest while all are too short, then the shortest that is long enough; ties keep the earlier.
 //!
 //! Two limits on the number of candidates end the search: `min_to_scan` if the best is long enough,
-//! and `max_to_scan` in any case. They are checked after each candidate that is offered, except the
-//! first, and at the end of a group.
+//! and `max_to_scan` in any case. They are checked after each candidate that is offered (but not
+//! after the first), and at the end of a group.
 
 use crate::extent::Extent;
 

@@ -7,7 +7,7 @@ use blockyard_sync::Backend;
 use super::{Family, Search};
 use crate::inode::counts::DEBT_MAX;
 
-/// Fewest blocks assumed for a directory and its content.
+/// The least number of blocks that a directory and its content are assumed to use.
 const BLOCKS_PER_DIRECTORY_MIN: u64 = 256;
 
 impl<B: Backend> Search<'_, B> {
