@@ -8,7 +8,7 @@
 //! (`next_order`).
 //!
 //! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer at
-//! a time. A word of bits may have several. Insertion sets the bit. If the word was empty before,
+//! a time. A word may have several at once. Insertion sets the bit. If the word was empty before,
 //! insertion also sets the summary bit above. Removal clears the bit. If the word became empty, the
 //! remover clears the summary bit, looks at the word again, and sets the summary bit again if
 //! somebody filled the word meanwhile.

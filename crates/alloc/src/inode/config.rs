@@ -23,8 +23,8 @@ pub struct InodeConfig {
     /// mean something.
     pub descriptor_checksums: bool,
     /// Whether there is no journal. Then the numbers of inodes that were deleted within the last
-    /// minute (six minutes if their table block is dirty) are passed over, unless the rest of the
-    /// group has no other free number.
+    /// minute (six minutes if their table block is dirty) are passed over, as long as another free
+    /// number is found in the group.
     pub without_journal: bool,
     /// Seed for searches that start at a random group.
     pub seed: u64,
