@@ -3,10 +3,10 @@
 //! **Idea.** A request that continues an extent is first tried right behind that extent. A cursor
 //! is used only if the request continues no extent, or does not fit there. From the cursor on,
 //! groups whose runs are shorter than a floor are skipped, up to a limited number of groups. The
-//! ladder still places directories and metadata, so they stay together. A file remembers the group
-//! where it last found space, and its next search starts there. That search does not move the CPU's
-//! cursor, so files do not drag CPUs out of their zones. Busy groups are skipped, and the group
-//! index leaves out full ones.
+//! ladder still places the blocks of directories and metadata, so cursors do not scatter them. A
+//! file remembers the group where it last found space, and its next search starts there. That
+//! search does not move the CPU's cursor, so files do not drag CPUs out of their zones. Busy groups
+//! are skipped, and the group index leaves out full ones.
 //!
 //! **When it wins.** Allocation spreads over the device, so freed blocks rest before they are used
 //! again. The length floor limits how much files are broken up for that.
