@@ -278,7 +278,7 @@ const fn searches_flex_2008(policy: &Policy) -> bool {
     matches!(policy.inode, InodeGroup::Flex2008 | InodeGroup::Flex2008Fallback)
 }
 
-const USERS: [Users; 7] = [
+const USERS: [Users; 8] = [
     Users {
         slots: &["random_start", "max_dirs_by_group", "min_clusters_wrap", "average_in_blocks"],
         are_chosen: |policy| matches!(policy.inode, InodeGroup::OrlovFlex | InodeGroup::Orlov2009),
@@ -307,6 +307,11 @@ const USERS: [Users; 7] = [
         slots: &["stream_goals"],
         are_chosen: |policy| policy.slots == Slots::Hashed,
         names: "slots=hashed",
+    },
+    Users {
+        slots: &["room", "small_start"],
+        are_chosen: |policy| policy.goal_group != GoalGroup::Indexed,
+        names: "goal_group=first or all",
     },
     Users {
         slots: &["floor", "patience"],
@@ -574,6 +579,8 @@ mod tests {
             ("ext3:used_dirs_fault=on", "used_dirs_fault=on"),
             ("linux-6.18:window=64", "normalise=window"),
             ("linux-6.18:stream_goals=7:slots=one", "slots=hashed"),
+            ("linux-6.18:room=run", "only goal_group=first or all uses it"),
+            ("linux-6.18:small_start=run", "only goal_group=first or all uses it"),
             ("rralloc-v2:floor=64", "accept=floor"),
             ("rralloc-v2:advance_bytes=64", "advance=per-bytes"),
         ] {
@@ -585,6 +592,8 @@ mod tests {
             "linux-6.18:debt=on:inode=orlov-ext3",
             "ext4-2009:inode=parent",
             "ext4-2008:debt=on",
+            "linux-6.18:room=run:goal_group=first",
+            "yard:goal_group=indexed",
         ] {
             assert!(Policy::parse(text).is_ok(), "{text}");
         }
