@@ -30,8 +30,8 @@ pub(crate) fn replayed<'a>(
     replay_over(&replayed.image, replayed.journal.as_ref(), sink).then_some(replayed)
 }
 
-/// Replays the journal of an image in its overlay. False when that fails; the overlay may then hold
-/// anything.
+/// Replays the journal of an image in its overlay. Returns false if the replay fails; the overlay
+/// may then hold anything.
 pub(crate) fn replay_over(
     image: &OverlayDevice<&dyn BlockDevice>,
     journal: Option<&OverlayDevice<&dyn BlockDevice>>,

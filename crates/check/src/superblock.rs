@@ -36,7 +36,7 @@ pub(crate) enum Opened<'a> {
     Unusable,
 }
 
-/// Reads the superblock and checks every constant that [`Volume`] relies on.
+/// Reads the superblock and checks the constants that [`Volume`] relies on.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for unknown incompat features; a file system with them cannot be judged.
@@ -106,8 +106,8 @@ fn is_beyond_help(sb: &RawSuperblock) -> bool {
     (moved && first < sb.blocks_count().raw()) || no_size
 }
 
-/// Checks every bound that [`Geometry`] and [`Volume`] rely on; returns the geometry and the size
-/// of a descriptor in bytes.
+/// Checks bounds that [`Geometry`] and [`Volume`] rely on; returns the geometry and the size of a
+/// descriptor in bytes.
 fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usize)> {
     let before = sink.errors();
     let geometry = keep(bounds::geometry(sb), Code::SUPERBLOCK_CONSTANT, sink)?;
@@ -129,8 +129,8 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usi
     (sink.errors() == before).then_some((geometry, desc_size))
 }
 
-/// Bytes of a descriptor. Like e2fsck, this accepts 32 with 64bit, although that feature needs 64.
-/// Block numbers in descriptors then have 32 bits.
+/// Bytes of a descriptor. Like e2fsck, this accepts descriptors of 32 bytes with the feature 64bit,
+/// although the feature needs 64 bytes. Block numbers in such descriptors have 32 bits.
 fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
     if sb.incompat().contains(Incompat::BIT64) && sb.s_desc_size.get() == 32 {
         sink.add(Code::DESCRIPTORS_NARROW, Site::NOWHERE, "s_desc_size = 32");

@@ -124,7 +124,8 @@ impl Parents {
     }
 }
 
-/// The lowest inode of each loop: directories whose parents lead back to them, and not to the root.
+/// The lowest inode of each loop. Directories form a loop if their parents lead back to them, and
+/// not to the root.
 fn loops(parents: &Parents) -> Vec<u32> {
     let mut loops = Vec::new();
     // For each directory the number of the walk that visited it, or 0. A walk that comes to a
@@ -213,7 +214,7 @@ fn check_links_of(
         if kind.is_orphan() || is_hidden(volume, inode) {
             continue;
         }
-        // Attributes that refer to an inode count as one name.
+        // If a value inode has no name, the attributes that refer to it count as one name.
         let value = kind.is_ea_inode() && counted == 0 && values.contains(&inode.raw());
         check_inode(volume, inode, *kind, stored, if value { 1 } else { counted }, sink);
     }

@@ -1,8 +1,8 @@
 //! Blocks of inode tables that were swapped with each other, or written over another block.
 //!
-//! The checksum of an inode covers its number. So a block belongs elsewhere if most of its inodes
-//! are wrong where they are, and right at the numbers of another block. If the block there is
-//! sound, the stray one is only a copy, and is cleared. Otherwise it is moved there.
+//! The checksum of an inode covers its number. A block is a stray if most of its inodes are wrong
+//! where the block lies, and right with the numbers of another block, its home. If a sound block
+//! lies at the home, the stray is only a copy, and is cleared. Otherwise the stray is moved home.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use crate::finding::Site;
 
 /// The most blocks that are compared with each other.
 const BLOCKS_MAX: usize = 64;
-/// If all inode tables together have more blocks than this, not all of them are searched.
+/// If all inode tables together have more blocks than this, only some of the blocks are searched.
 const PLACES_MAX: u64 = 1 << 18;
 
-/// A block of an inode table: its group and its number in the table.
+/// A block of an inode table: its group and its index in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TableBlock {
     pub(super) group: GroupNr,
@@ -43,12 +43,13 @@ impl TableBlock {
     }
 }
 
-/// Blocks of inode tables in which several inodes have wrong checksums. Empty unless the first
-/// block of the first table is one of them or is blank: the repairs before pass 1 need its inodes.
+/// Blocks of inode tables that hold several inodes with wrong checksums. Returns none unless the
+/// first block of the first table is such a block or is blank, because only the inodes of that
+/// block are needed before pass 1.
 ///
-/// If all tables together have at most [`PLACES_MAX`] blocks, blocks of never-used inodes, which
-/// pass 1 does not scan, are looked at, too: such a block is in the result if it belongs at the
-/// start of the first table.
+/// If all tables together have at most [`PLACES_MAX`] blocks, blocks of never-used inodes are
+/// looked at, too, although pass 1 does not scan them. Such a block is returned if it belongs at
+/// the start of the first table.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {
@@ -124,8 +125,9 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bo
     Ok(!strays.is_empty())
 }
 
-/// The place at which most inodes of a block are right: that of one of the `wrong` blocks, or else
-/// any place in the inode tables, unless these have more than [`PLACES_MAX`] blocks.
+/// The place at which most inodes of a block are right. The places of the `wrong` blocks are tried
+/// first, then all places in the inode tables. If the tables have more than [`PLACES_MAX`] blocks,
+/// only the places of the `wrong` blocks are tried.
 fn home_of(ed: &Editor<'_, '_>, bytes: &[u8], wrong: &[TableBlock]) -> Option<TableBlock> {
     if let Some(home) = wrong.iter().find(|home| belongs(ed, bytes, **home)) {
         return Some(*home);
@@ -145,7 +147,7 @@ fn site(ed: &Editor<'_, '_>, block: TableBlock) -> Site {
     Site::inode(block.first_inode(ed)).at_block(block.place(ed))
 }
 
-/// Whether most inodes of a block, and at least two, are right at the place `home`.
+/// Whether most inodes of a block, and at least two, have right checksums at the place `home`.
 fn belongs(ed: &Editor<'_, '_>, bytes: &[u8], home: TableBlock) -> bool {
     let volume = ed.volume();
     let size = usize::from(volume.geometry.inode_size());

@@ -124,7 +124,7 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
 ///
 /// - in the field for lost+found, or in a field of a feature that is off: an inode number that is
 ///   too large;
-/// - mount options that are not text.
+/// - mount options that are not printable text, or that fill their field without a zero at the end.
 ///
 /// Returns whether a field was cleared.
 pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
@@ -191,8 +191,8 @@ fn mend_creator(ed: &Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     Ok("feature filetype removed, because names have no types")
 }
 
-/// Whether the entry `.` of the root has a file type; true if the root has no block that can be
-/// read.
+/// Whether the entry `.` of the root has a file type. Also true if the root is inline, or if its
+/// first block cannot be read.
 fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let slot = ed.slot(InodeNr::ROOT)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
@@ -205,7 +205,7 @@ fn names_have_types(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
 }
 
 /// For each type whose quota file the superblock names wrongly, names the reserved inode if it
-/// holds such a file, and otherwise none.
+/// holds a quota file of this type, and otherwise no inode.
 fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let right = |(kind, named): (QuotaType, u32)| {
@@ -219,8 +219,9 @@ fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Replays a log although the superblock does not ask for it. If that fails, empties the log, or
-/// remakes the journal if its inode is unusable. Returns why the replay failed, and what was done.
+/// Replays a log although the superblock does not ask for it. Returns `None` if that succeeds. If
+/// it fails, empties the log, or remakes the journal if its inode is unusable. Then returns why the
+/// replay failed, and what was done.
 fn replay(ed: &mut Editor<'_, '_>) -> Result<Option<(blockyard_recovery::Error, &'static str)>, DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
@@ -278,8 +279,8 @@ fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Writes the superblock of an empty log to the first block of the journal's inode; false when that
-/// inode is unusable, or when the journal is external.
+/// Writes the superblock of an empty log to the first block of the journal's inode. Returns false
+/// if that inode is unusable, or if the journal is external.
 fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let number = InodeNr::new(volume.sb.s_journal_inum.get());
@@ -325,7 +326,7 @@ fn empty_external(ed: &Editor<'_, '_>, journal: &dyn BlockDevice) -> Result<(), 
 
 /// A transaction id that comes after all ids in the blocks of a journal. With an earlier id, a new
 /// transaction could end where an old one with the next id begins, and a replay would go on with
-/// the old one. The old journal superblock is no guide: it may be what was unusable.
+/// the old one. The old journal superblock is not asked, because it may be damaged.
 fn unused_transaction(
     volume: &Volume<'_>,
     device: &dyn BlockDevice,
@@ -344,8 +345,8 @@ fn unused_transaction(
 }
 
 /// Makes the journal's inode again from the copy in the superblock. If there is no usable copy, or
-/// if the copy was taken once already, the journal is dropped. [`make_journal`] later makes one of
-/// free blocks, if the file system is large enough.
+/// if the copy was taken once already, the journal is removed. In that case [`make_journal`] later
+/// makes a new journal in free blocks, if the file system is large enough.
 fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     if let Some((slot, _)) = copied_journal(ed)?
         && take_copied_journal(ed, slot)?
@@ -427,7 +428,8 @@ fn copied_journal(ed: &Editor<'_, '_>) -> Result<Option<(Slot, maps::Map)>, Devi
     Ok(is_usable.then_some((slot, map)))
 }
 
-/// Writes the journal's inode from the copy in the superblock; false if that was done before.
+/// Writes the journal's inode from the copy in the superblock. Returns false if that was done
+/// before.
 fn take_copied_journal(ed: &mut Editor<'_, '_>, mut slot: Slot) -> Result<bool, DeviceError> {
     let number = InodeNr::JOURNAL;
     debug_assert_eq!(slot.raw().i_links_count.get(), 1, "the copy is an inode in use");
@@ -444,8 +446,9 @@ fn forget_journal_device(sb: &mut RawSuperblock) {
     sb.s_journal_dev = U32::new(0);
 }
 
-/// Removes the feature `orphan_file`, and clears the inode that the superblock names if it is an
-/// orphan file. Otherwise only the number is wrong, and the inode stays.
+/// Removes the feature `orphan_file`. Clears the inode that the superblock names if this inode
+/// holds blocks of an orphan file. Otherwise only the number in the superblock is wrong, and the
+/// inode stays.
 fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     let number = InodeNr::new(ed.volume().sb.s_orphan_file_inum.get());
     if number.raw() >= ed.volume().first_inode() && number.raw() <= ed.volume().geometry.inodes_count() {
@@ -462,7 +465,7 @@ fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Whether an inode is a regular file with a block of an orphan file.
+/// Whether an inode is a regular file with a block of an orphan file among its first 512 blocks.
 fn holds_orphans(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> bool {
     let is_orphan_block = |place| {
         let block = ed.volume().block(place);
@@ -478,7 +481,8 @@ fn holds_orphans(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> bool {
 }
 
 /// Makes a journal where the repair removed a broken one, with as many blocks as mke2fs would give
-/// it. False when the file system is too small for one; otherwise the passes must run again.
+/// it. Returns false if the file system is too small for a journal. Returns true otherwise, and
+/// also if there was no space: then the passes must run again.
 pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();

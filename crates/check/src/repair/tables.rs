@@ -1,18 +1,19 @@
 //! Inode tables whose descriptors name an impossible or wrong place.
 //!
-//! If a copy of the descriptor names a better place, that is taken. Otherwise the table is searched
-//! for:
+//! If a copy of the descriptor names a better place, that place is taken. Otherwise the table is
+//! searched for:
 //!
 //! - The first group's table is found by the inode of the root, or else by inodes whose checksums
 //!   cover their numbers, or else by its reserved inodes.
 //! - For another table, the places where mke2fs may have put it are tried.
 //!
 //! Journals hold copies of table blocks, and stale copies can be anywhere. So candidates are rated:
-//! inodes that are right at their places count for a candidate, wrong ones against it. The best one
-//! is taken. (If only the reserved inodes tell, the first candidate that fits is taken.)
+//! inodes that are right at their places count for a candidate, wrong ones against it. The best
+//! candidate is taken. (If only the reserved inodes are left to judge by, the first candidate that
+//! fits is taken.)
 //!
 //! If a table is not found, an empty one is made. This comes last, when the inodes of the other
-//! tables show which blocks are in use: an empty table over a file's blocks would destroy them.
+//! tables show which blocks are in use: an empty table must not be written over a file's blocks.
 
 mod conflicts;
 mod copies;
@@ -53,7 +54,7 @@ const FIRST: GroupNr = GroupNr::new(0);
 /// Reserved inodes that never have a mode: of bad blocks, of undeletion, of snapshots, of replicas.
 const NEVER_FILES: [u32; 4] = [1, 6, 9, 10];
 
-/// Finds a place for every inode table that needs one; true when some got one.
+/// Finds places for inode tables that need one. Returns whether anything was changed.
 pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
     if copies::take_places(ed)? || copies::take_usual_places(ed)? {
         return Ok(true);
@@ -105,10 +106,12 @@ fn put_found(ed: &mut Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<
     Ok(())
 }
 
-/// Places tables in which no inodes were found. A table is first tried where mke2fs puts it: it
-/// goes there if nothing claims the blocks and no more inodes there are wrong than right. Otherwise
-/// it is made empty in the first free run of blocks where it may lie, if there is one. `placed` are
-/// the tables that stay. Returns whether anything was changed.
+/// Places tables in which no inodes were found. `placed` are the tables that stay. Returns whether
+/// anything was changed.
+///
+/// A table is first tried where mke2fs may have put it. It gets such a place if no inode claims the
+/// blocks, and if at least as many inodes there are right as wrong. Otherwise an empty table is
+/// made in a free run of blocks, if there is one where the table may lie.
 fn place_empty(
     ed: &mut Editor<'_, '_>,
     groups: Vec<GroupNr>,
@@ -189,12 +192,13 @@ impl Placed {
     }
 }
 
-/// Whether the first table seems to lie elsewhere than its descriptor says. It does in two cases:
+/// Whether the first table seems to lie elsewhere than its descriptor says. It does in three cases:
 ///
-/// - The block that the descriptor names lies in the journal. Then it is only a copy.
+/// - The root's inode cannot be read.
+/// - The block that the descriptor names lies in the journal. Then this block is only a copy.
 /// - There is no root in that table, and at least as many of its reserved inodes are wrong as are
-///   right. Other inodes are not compared: without checksums that cover their numbers, they would
-///   say nothing more.
+///   right. Inodes after lost+found are not compared: without checksums that cover their numbers,
+///   they say nothing about their place.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();
@@ -211,8 +215,8 @@ fn put_table(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), 
     put_places(ed, group, desc)
 }
 
-/// Writes a descriptor for the sake of the places in it. Its other fields are in doubt, so the
-/// whole table is marked as used.
+/// Writes a descriptor for the sake of the places in it. The other fields of the descriptor are in
+/// doubt, so the whole table is marked as used.
 fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Result<(), DeviceError> {
     let mut flags = desc.flags();
     flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
@@ -229,14 +233,15 @@ struct Found {
 
 /// What is in a table.
 enum Holds {
-    /// Inodes, which say that it is this group's.
+    /// Inodes, which show that the table is this group's.
     Inodes,
-    /// No more inodes that are right for this group than wrong ones.
+    /// As many inodes that are right for this group as wrong ones; usually no inodes.
     Nothing,
 }
 
-/// Where the table of a group lies. The first table is found by its inodes. Another one is at the
-/// best of the places that mke2fs gives it and that overlap no placed table.
+/// Where the table of a group lies. The first table is found by its inodes. For any other table,
+/// this is the best of the places where mke2fs may have put it, without those that overlap a placed
+/// table.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed) -> Option<Found> {
     if group == FIRST {
         let place = find_first(ed).or_else(|| numbered::find_first(ed)).or_else(|| find_by_reserved(ed))?;
@@ -246,9 +251,9 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &Placed) -> Option<Found> {
     Some(Found { place, holds: if rating > 0 { Holds::Inodes } else { Holds::Nothing } })
 }
 
-/// The best of the places that mke2fs gives the table of a group that is not the first, with its
-/// rating, which is not negative. The place must suit, and overlap no placed table; `None` if there
-/// is no such place.
+/// The best of the places where mke2fs may have put the table of a group that is not the first, and
+/// the rating of that place. Places that do not suit, that overlap a placed table, or that have a
+/// negative rating are left out. Returns `None` if no place is left.
 fn best_usual(
     ed: &Editor<'_, '_>,
     group: GroupNr,
@@ -264,12 +269,13 @@ fn best_usual(
         .map(|place| (rate(ed, group, place), place))
         .collect();
     let best = rated.iter().map(|one| one.0).max()?;
-    // Of equally good places, the first. A rating of 0 is enough: the table may hold no inodes.
+    // The first of equally good places is taken. A rating of 0 is enough: the table may hold no
+    // inodes.
     rated.into_iter().find(|one| one.0 == best && best >= 0)
 }
 
-/// Where mke2fs puts the table of a group that is not the first. `placed` are the tables that got
-/// their places before.
+/// The places where mke2fs may have put the table of a group that is not the first. `placed` are
+/// the tables that got their places before.
 fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Vec<BlockNr> {
     let volume = ed.volume();
     let geometry = &volume.geometry;
@@ -282,8 +288,8 @@ fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, 
     let leader = GroupNr::new(group.raw() - group.raw() % flex);
     let inside = u64_from_u32(group.raw() % flex);
     let mut places = Vec::new();
-    // The place after superblock and descriptors, if there are any, and the bitmaps of the groups
-    // whose tables lie together. The last flex group may have fewer groups.
+    // The place after superblock and descriptors, if there are any, and the bitmaps of the flex
+    // group. The last flex group may have fewer groups, so both numbers of bitmaps are tried.
     let together = u64_from_u32(flex.min(geometry.groups() - leader.raw()));
     let area = volume.backup_area(leader).into_iter().next();
     let head = area.map_or(geometry.group_first_block(leader).raw(), |(block, count)| block.raw() + count);
@@ -343,8 +349,8 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
 }
 
-/// The logs to which these candidates for the first table lead by their journal inode. A log holds
-/// copies of table blocks, and many copies in a row can look like a table.
+/// The logs that the journal inodes of these candidates for the first table map. A log holds copies
+/// of table blocks, and many copies in a row can look like a table.
 fn logs_of(ed: &Editor<'_, '_>, places: &[BlockNr]) -> Vec<Vec<Run>> {
     let geometry = &ed.volume().geometry;
     let size = usize::from(geometry.inode_size());
@@ -363,9 +369,9 @@ fn is_in(runs: &[Run], block: BlockNr) -> bool {
     runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
 }
 
-/// The block in which the first table begins, judged by its reserved inodes and lost+found alone:
-/// the root's blocks may be lost. All of these inodes must be plausible, and the journal's inode
-/// must lead to a log.
+/// The block in which the first table begins, judged by its reserved inodes and lost+found alone.
+/// All of these inodes must be plausible, and the journal's inode must lead to a log. The root's
+/// blocks are not read, because they may be lost.
 fn find_by_reserved(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     let size = usize::from(volume.geometry.inode_size());
@@ -388,8 +394,9 @@ fn leads_to_log(ed: &Editor<'_, '_>, table: &[u8]) -> bool {
     table.get(at..at + size).is_some_and(|slot| maps_log(ed, slot).is_some())
 }
 
-/// Blocks where the first table may begin. `begin` gets the number and the bytes of each block of
-/// the device. If the block looks like one of that table, `begin` returns the table's first block.
+/// Blocks where the first table may begin. `begin` gets the number and the bytes of each block that
+/// can be read. If the block looks like one of the first table, `begin` returns that table's first
+/// block. The search ends after about [`CANDIDATES_MAX`] candidates.
 fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) -> Vec<BlockNr> {
     let volume = ed.volume();
     let bits = volume.geometry.block_bits();
@@ -412,14 +419,14 @@ fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) ->
     candidates
 }
 
-/// How much a run of blocks looks like the table of a group: inodes that are right at their places,
-/// minus those that are wrong. `i64::MIN` if the run cannot be read, or if it would be the first
-/// table and lies in the journal.
+/// How much a run of blocks looks like the table of a group: the weight of the inodes that are
+/// right at their places, minus the weight of those that are wrong. `i64::MIN` if the run cannot be
+/// read, or if it would be the first table and lies in the journal.
 fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
     rate_part(ed, group, place, 0..RATED_MAX)
 }
 
-/// As [`rate`], by some of the inodes only.
+/// As [`rate`], but only for the inodes with these indexes in the table.
 fn rate_part(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: Range<u32>) -> i64 {
     let volume = ed.volume();
     let geometry = &volume.geometry;
@@ -441,9 +448,9 @@ fn rate_part(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: Range<
     judged.sum()
 }
 
-/// Whether a run that begins like the first table is a copy: it lies in the journal that its own
-/// inode 8 maps, or in the one that the present table has. A log holds single blocks of the table,
-/// and something else follows them.
+/// Whether a run that begins like the first table is only a copy in a journal: its first block
+/// belongs to the journal that the run's own inode 8 maps, or to the one that inode 8 of the
+/// present table maps.
 fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
     let size = usize::from(ed.volume().geometry.inode_size());
     let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
@@ -455,8 +462,8 @@ fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
         || ed.slot(InodeNr::JOURNAL).is_ok_and(|slot| is_mapped(slot.bytes()))
 }
 
-/// Whether a block lies in the journal that inode 8 of the present table maps, and that map leads
-/// to a log. A wrong map may include the table.
+/// Whether a block lies in the journal that inode 8 of the present table maps. The map must lead to
+/// a log, because a wrong map may include the table itself.
 fn is_in_sound_journal(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
     let Ok(slot) = ed.slot(InodeNr::JOURNAL) else { return false };
     maps_log(ed, slot.bytes()).is_some_and(|map| is_in(&map.runs, block))
@@ -502,15 +509,15 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
     raw.file_type().is_some() && has_size && (fits || raw.flags().contains(InodeFlags::INLINE_DATA))
 }
 
-/// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names
-/// it, unless it is inline.
+/// Whether a slot is the root's: a directory in use, with a right checksum. Unless the directory is
+/// inline, its first block must name it, too.
 fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     let slot = InodeSlot::new(slot);
     slot.raw().i_links_count.get() >= 2 && landmark::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
 }
 
 /// Room for a table of which nothing is left: a run of blocks in a range that are neither metadata,
-/// nor marked in a bitmap, nor claimed. If possible, they are all zeroes.
+/// nor marked in a valid bitmap, nor claimed. If possible, they are all zeroes.
 fn free_run(
     ed: &Editor<'_, '_>,
     allowed: Range<u64>,

@@ -1,20 +1,26 @@
 //! The undo file: the old content of the blocks that a repair overwrites. It is durable before the
 //! repair's first write.
 //!
-//! A head of 4096 bytes (magic, size of the image during the repair, number of records, size
-//! before, states, checksum), then records: offset, length, number of later states, checksum of the
-//! record, old bytes, and for each later state the checksum of each sector. The two sizes differ if
-//! the repair makes a truncated image longer.
+//! The file has two parts:
+//!
+//! - a head of 4096 bytes: magic, size of the image during the repair, number of records, size of
+//!   the image before the repair, states, checksum;
+//! - the records: offset, length, number of later states, checksum of the record, old bytes, and
+//!   for each later state the checksum of each sector.
+//!
+//! If the repair makes a truncated image longer, the two sizes in the head differ.
 //!
 //! The head is written last. So if saving was interrupted, the file is not an undo file, and
 //! nothing was written to the image.
 //!
-//! A *state* is the checksums of the sectors at one point of the repair: before it, after the
-//! replay of the journal, after an earlier repair was finished, or after the repair. Before an
-//! undo, every sector must be in one of the states. If not, the file belongs to another image, or
-//! somebody used the image after the repair. (An interrupted repair may leave different sectors in
-//! different states.) The superblock's sectors are compared without the marks that a repair sets
-//! while it runs. Blocks that may hold a redo log are not compared.
+//! A *state* is the checksums of the sectors at one point of the repair: before the repair, after
+//! the replay of the journal, after an earlier repair was finished, or after the repair. An
+//! interrupted repair may leave different sectors in different states.
+//!
+//! Before an undo, every compared sector must be in one of the states. If not, the file belongs to
+//! another image, or somebody used the image after the repair. The superblock's sectors are
+//! compared without the marks that a repair sets while it runs. Blocks that may hold a redo log are
+//! not compared.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -39,14 +45,15 @@ const HEAD: usize = 4096;
 const MAGIC: &[u8; 16] = b"blockyard undo 3";
 /// What every version of the magic begins with.
 const ANY_VERSION: &[u8] = b"blockyard undo ";
-/// Where the states begin in the head: offset of the first sector, number of sectors, number of
-/// states, checksums.
+/// Where the states begin in the head. Their fields are: offset of the first sector, number of
+/// sectors, number of states, checksums.
 const STATES: usize = 36;
 /// Bytes of a sector, which a device writes as a whole.
 const SECTOR: u64 = 512;
 /// The most sectors whose states are kept in the head.
 const SECTORS_MAX: u64 = 8;
-/// Before the repair, after the replay, after an earlier repair was finished, and after the repair.
+/// The most states: before the repair, after the replay, after an earlier repair was finished, and
+/// after the repair.
 const STATES_MAX: u32 = 4;
 /// The most old bytes in one record.
 const RECORD_MAX: u64 = 1 << 20;
@@ -74,9 +81,9 @@ pub enum UndoError {
 pub struct Undone {
     /// Bytes that were written back.
     pub bytes: u64,
-    /// If the repair made the image longer
-    /// ([`RepairOptions::cut_at`](super::RepairOptions::cut_at)): its size in bytes before. The
-    /// caller truncates it to that.
+    /// The image's size in bytes before the repair, if the repair made the image longer
+    /// ([`RepairOptions::cut_at`](super::RepairOptions::cut_at)). The caller truncates the image to
+    /// this size.
     pub cut_at: Option<u64>,
 }
 
@@ -168,7 +175,7 @@ pub fn save_undo_of_replay(
     Ok(true)
 }
 
-/// Saves what is overwritten in an external journal; false if nothing is.
+/// Saves what is overwritten in an external journal. Returns false if nothing is overwritten.
 fn save_journal(
     journal: &dyn BlockDevice,
     after: &OverlayDevice<&dyn BlockDevice>,
@@ -189,7 +196,7 @@ fn with_superblock(device: &dyn BlockDevice, mut ranges: Vec<Range<u64>>) -> Vec
 }
 
 /// The sectors whose states are kept in the head: those of the superblock, or the first ones that a
-/// repair changes in an external journal. They change when somebody uses the device.
+/// repair changes in an external journal. These sectors change when somebody uses the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sectors {
     first: u64,
@@ -225,7 +232,7 @@ fn forget_marks(bytes: &mut [u8]) {
     sb.s_checksum = U32::ZERO;
 }
 
-/// The states in which a repair may leave sectors.
+/// The states in which a repair may leave the sectors of [`Sectors`].
 #[derive(Debug)]
 struct States {
     sectors: Sectors,
@@ -255,7 +262,7 @@ impl States {
         head[STATES..].iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     }
 
-    /// Reads what [`put`](Self::put) wrote; `None` if it cannot have written this.
+    /// Reads what [`put`](Self::put) wrote; `None` if `put` cannot have written these bytes.
     fn of(head: &[u8; HEAD]) -> Option<Self> {
         let (first, rest) = u64::read_from_prefix(&head[STATES..]).ok()?;
         let word = |at: usize| U32::read_from_bytes(rest.get(4 * at..4 * at + 4)?).ok().map(U32::get);
@@ -279,7 +286,7 @@ struct Saving<'a> {
     sectors: Sectors,
     /// Ranges that are overwritten with content that is known now.
     judged: Vec<Range<u64>>,
-    /// Ranges that may be overwritten with other content: a redo log.
+    /// Ranges that may be overwritten with content that is not known yet: those of a redo log.
     unjudged: Vec<Range<u64>>,
     /// The device in each later state.
     later: Vec<&'a dyn BlockDevice>,
@@ -334,7 +341,7 @@ struct Record {
 }
 
 impl Record {
-    /// Bytes of offset, length, number of later states, and checksum.
+    /// The bytes that offset, length, number of later states, and checksum take together.
     const HEAD: usize = 20;
 
     fn of(
@@ -438,8 +445,8 @@ pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<Undone, UndoError> 
     restore(device, path, Since::Refused)
 }
 
-/// As [`undo`], but even if the image is another one or was changed after the repair. Later writes
-/// to the places that the undo file restores are lost.
+/// As [`undo`], but restores an image even if it is another one or was changed after the repair.
+/// Later writes to the places that the undo file restores are lost.
 ///
 /// # Errors
 /// As [`undo`], but never [`UndoError::Changed`].

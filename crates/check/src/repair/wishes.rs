@@ -114,7 +114,7 @@ fn convert(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
     }
     let map = maps::read(ed, inode, slot.raw());
     if map.runs.last().is_some_and(|run| run.logical + run.length > u64::from(u32::MAX)) {
-        // Extents cannot name its last blocks.
+        // Extents cannot name the last blocks of this inode.
         return Ok(());
     }
     slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);

@@ -76,7 +76,8 @@ fn mend_block(
     let list =
         if bytes.is_empty() { AttributeList::default() } else { attributes::salvage(&bytes, Home::Block) };
     let mut new = vec![0; ed.volume().block_size()];
-    // A wrong checksum or count of references is a small fault: everything else in the block stays.
+    // If only the checksum or the reference count is wrong, entries that `salvage` leaves out stay,
+    // too.
     let count_only = matches!(finding.code, Code::XATTR_REFCOUNT | Code::XATTR_CHECKSUM);
     if list.is_empty() || !list.write_block(&mut new, u32_from_usize(users.len())) {
         let lost = attributes::lost(&bytes, Home::Block, &AttributeList::default());
@@ -224,7 +225,8 @@ fn drop_from_block(
 ) -> Result<Vec<(u8, Vec<u8>)>, DeviceError> {
     let volume: &Volume<'_> = ed.volume();
     let bytes = volume.block(block)?;
-    // `salvage` leaves out entries with other faults, but their names are reported, too.
+    // `salvage` leaves out entries with other faults. Their names are lost, too, and must be
+    // reported.
     let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default().into_iter();
     let gone: Vec<(u8, Vec<u8>)> = entries
         .filter(|entry| entry.value_inode == value.raw())

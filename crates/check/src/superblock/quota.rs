@@ -33,8 +33,8 @@ pub(crate) fn usual(kind: QuotaType) -> Option<u32> {
     }
 }
 
-/// Whether an inode is in use for something else: it holds no quota file of this type. False before
-/// the descriptors are read, since no inode can be read then.
+/// Whether an inode is in use for something else than a quota file of this type. False before the
+/// descriptors are read, since no inode can be read then.
 fn is_of_others(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     if volume.groups.is_empty() {
         return false;

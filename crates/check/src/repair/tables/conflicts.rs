@@ -16,7 +16,7 @@ use crate::repair::places::groups_with;
 ///
 /// - those whose place is impossible, or taken by something else;
 /// - of tables that overlap, the less credible ones. A finding names only one of two such tables,
-///   and that may be the right one.
+///   and the named one may have the right place.
 pub(super) fn displaced(ed: &Editor<'_, '_>, before: &[Finding]) -> BTreeSet<GroupNr> {
     let named = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
     // If the superblock was inferred, the tables' size may be wrong, so overlaps are not compared.
@@ -54,8 +54,8 @@ pub(super) fn places(ed: &Editor<'_, '_>) -> Vec<(u64, GroupNr)> {
     places
 }
 
-/// How credible the place of a group's table is. Compared first are its inodes and bitmap, then
-/// whether mke2fs would put the table there; in a tie the earlier group wins.
+/// How credible the place of a group's table is: first by its inodes and bitmap, then by whether
+/// mke2fs would put the table there. In a tie the earlier group wins.
 fn speaks_for(ed: &Editor<'_, '_>, group: GroupNr) -> (i64, bool, Reverse<GroupNr>) {
     let here = ed.volume().group_of(group).desc;
     let is_usual = group != FIRST && usual_places(ed, group, &[].into()).contains(&here.inode_table());

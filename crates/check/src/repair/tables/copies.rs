@@ -63,8 +63,8 @@ fn sum(rating: i64, agreeing: usize) -> i64 {
     rating.saturating_add(i64::try_from(agreeing).unwrap_or(i64::MAX))
 }
 
-/// Takes the places of tables and bitmaps from backups of descriptors that are more credible;
-/// returns whether any were taken.
+/// Compares each descriptor with its backup. If the backup is more credible, takes the places of
+/// the table and of the bitmaps from the backup. Returns whether any were taken.
 pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut taken = Vec::new();
@@ -98,8 +98,8 @@ pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> 
     Ok(!taken.is_empty())
 }
 
-/// Where a descriptor does not name the place that mke2fs would give its table, takes that place if
-/// it is more credible; returns whether any was taken.
+/// If a descriptor names no place that mke2fs would give its table, takes such a place if that
+/// place is more credible. Returns whether any was taken.
 pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let mut taken = Vec::new();
     for group in (1..ed.volume().geometry.groups()).map(GroupNr::new) {
@@ -163,7 +163,7 @@ fn is_possible(ed: &Editor<'_, '_>, table: BlockNr) -> bool {
 }
 
 /// How many slots of a table match the bitmap of the same descriptor: in use where the bitmap says
-/// so, and free elsewhere.
+/// so, and free elsewhere. Only the slots that [`rate`] looks at are counted.
 fn agreeing(ed: &Editor<'_, '_>, desc: &RawGroupDesc) -> usize {
     let volume = ed.volume();
     let (bitmap, table) = (desc.inode_bitmap(), desc.inode_table());
