@@ -22,7 +22,7 @@ pub struct Vitals {
     /// Files, the journal included, whose blocks are not contiguous. A file with as many blocks as
     /// a group, or more, does not count.
     pub fragmented_files: u64,
-    /// Directories whose blocks are not contiguous, under the same condition.
+    /// Directories whose blocks are not contiguous, with the same exception.
     pub fragmented_directories: u64,
     /// How many inodes have an indirect block, how many a double-indirect one, and how many a
     /// triple-indirect one. Of the reserved inodes only the root counts.

@@ -1,9 +1,9 @@
 //! The file system under check: superblock, geometry, descriptors, features, and reads of its
 //! blocks.
 //!
-//! `superblock.rs` builds it from constants that were checked there, so that all arithmetic here is
-//! safe. Where backups and descriptor blocks lie is computed here on purpose, independent of the
-//! code that writes them.
+//! `superblock.rs` builds a [`Volume`] only from checked constants, so that all arithmetic is safe.
+//! The places of backups and descriptor blocks are computed in this module on purpose, and not by
+//! the code that writes them.
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::dirblock::DirLayout;
@@ -55,7 +55,8 @@ pub(crate) struct Group {
     pub(crate) inodes_believed: u32,
     /// Whether the descriptor's checksum is right, or there is none.
     pub(crate) is_sealed: bool,
-    /// Whether each bitmap, and the table, lies where it may.
+    /// Whether the block bitmap lies where it may. The two fields below say the same of the inode
+    /// bitmap and the table.
     pub(crate) block_bitmap_ok: bool,
     pub(crate) inode_bitmap_ok: bool,
     pub(crate) inode_table_ok: bool,
@@ -164,7 +165,7 @@ impl Volume<'_> {
         known.inode_table_ok.then(|| (table << self.geometry.block_bits()) + inside)
     }
 
-    /// Whether a group has a copy of the superblock (group 0 has the first).
+    /// Whether a group has a copy of the superblock. (Group 0 has the primary one.)
     pub(crate) fn has_superblock(&self, group: GroupNr) -> bool {
         let nr = group.raw();
         if nr == 0 {

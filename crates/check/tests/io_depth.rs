@@ -1,5 +1,5 @@
-//! Reads in flight: with `io_depth` a check reads many blocks of a device in parallel, and its
-//! report is the same as without.
+//! With `io_depth` a check reads many blocks of a device in parallel. Its report is the same as
+//! without `io_depth`.
 //!
 //! `IMAGE=file` measures a check of that file. `MICROSECONDS=n` is how long each read is delayed
 //! (1000 by default), `IO_DEPTH=n` sets the reads in flight (32), `THREADS=n` the threads (2).
@@ -148,8 +148,9 @@ fn watched(image: &Path) -> (Vec<Step>, Vec<PassCost>) {
     (steps, costs)
 }
 
-/// Once directories together would map more than twice the blocks of the file system, a check skips
-/// the rest of them. The progress does not count skipped directories, so it reaches its end.
+/// As soon as directories together would map more than twice the blocks of the file system, a check
+/// skips the remaining ones. The progress does not count skipped directories, so it reaches its
+/// end.
 #[test]
 fn progress_ends_where_directories_are_skipped() {
     if !require(&["mke2fs", "debugfs"]) {

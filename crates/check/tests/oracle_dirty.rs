@@ -1,8 +1,12 @@
 //! Repairs of images whose journal needs a replay, with each kind of checksums that a log can have
 //! (none, of commits only, version 2, version 3). The damage is in a block of the log or anywhere
-//! else. After the repair a second check and `e2fsck -fn` find nothing. Every file is still there
-//! that the damage did not touch, or that `e2fsck -fy` keeps when it repairs a copy of the damaged
-//! image. If the log is damaged, a preen (`-p`) ends as `e2fsck -fp` does.
+//! else. Faults do not count if `e2fsck -fy` does no better on a copy of the damaged image.
+//! Otherwise:
+//!
+//! - After the repair a second check and `e2fsck -fn` find nothing.
+//! - If the damage did not touch a file, or if `e2fsck -fy` keeps the file in its copy, the repair
+//!   keeps the file, too.
+//! - If the log is damaged, a preen (`-p`) ends as `e2fsck -fp` does.
 //!
 //! debugfs writes the log from blocks that the kernel changed: three transactions.
 //!
@@ -123,7 +127,7 @@ struct Dirty {
     image: PathBuf,
     /// A copy that the kernel changed: a replay must result in the same files.
     whole: PathBuf,
-    /// Blocks of the journal, and those of them that debugfs wrote.
+    /// Blocks of the journal. `log` has those of them that debugfs wrote.
     journal: BTreeSet<usize>,
     log: Vec<usize>,
 }
@@ -216,9 +220,9 @@ fn damage_log(base: &Base, log: &[usize], random: &mut ChaCha8Rng) -> Drawn {
             "a byte of its head"
         }
         _ => {
-            // If a commit block is damaged after its first bytes, Linux and this crate treat it as
-            // half-written. e2fsck 1.47.0 treats it as wrong and replays less. So only its head is
-            // damaged here.
+            // If a commit block is damaged after its first bytes, Linux and our recovery treat it
+            // as half-written. e2fsck 1.47.0 treats it as wrong and replays less. So only its head
+            // is damaged here.
             let is_commit = bytes[..8] == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
             let end = if is_commit { 64 } else { BLOCK };
             bytes[random.random_range(0..end)] ^= random.random_range(1..=255u8);

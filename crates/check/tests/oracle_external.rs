@@ -159,8 +159,8 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
     }
     let directory = tempfile::tempdir().unwrap();
     let undo_files = ["undo", "undo.journal"].map(|name| directory.path().join(name));
-    // A dirty journal: as it is, without the superblock's request for a replay, and with other
-    // damage.
+    // A dirty journal in three states: as it is, without the superblock's request for a replay, and
+    // with other damage.
     let changes = ["", "feature ^needs_recovery", "set_inode_field / links_count 99"];
     for (change, block_size) in changes.into_iter().zip(["1024", "4096", "1024"]) {
         // A new name each time: the kernel may still hold the previous image for a moment.

@@ -1,5 +1,5 @@
-//! Seeded single-field corruptions: the verdict equals that of `e2fsck -fn`, and at least 95 % of
-//! the damaged structures are named.
+//! Seeded single-field corruptions: the verdict equals that of `e2fsck -fn`, and our findings name
+//! at least 95 % of the damaged structures.
 //!
 //! 400 corruptions by default, 2,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number,
 //! `PROFILE=name` selects one image, and `KIND=Superblock` one kind of structure. Choose more than

@@ -1,5 +1,5 @@
-//! Quota files: verdicts equal those of e2fsck, on files that the kernel and tools made and on
-//! single wrong fields. Repairs keep the limits.
+//! Quota files: verdicts equal those of e2fsck on files that the kernel and tools made, and on
+//! files with a single wrong field. Repairs keep the limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -127,8 +127,8 @@ fn small(folder: &Path) -> PathBuf {
     image
 }
 
-/// Byte offset of the first record in a quota file. The file has blocks of 1 KiB: 1 to 4 are the
-/// path of the tree to the record, and 5 is the first block of records.
+/// Byte offset of the first record in a quota file. The file has blocks of 1 KiB. Blocks 1 to 4 are
+/// the path through the tree to the record, and block 5 is the first block of records.
 const RECORD: u64 = 5 * 1024 + 16;
 
 #[test]

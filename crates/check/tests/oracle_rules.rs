@@ -348,7 +348,8 @@ fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
 }
 
 /// The size of the boot loader's file must be one that its kind of map can hold, even if the
-/// inline-data flag says that it has no map. Without extents, that kind is always the block map.
+/// inline-data flag says that it has no map. Without the feature extents, the kind is always the
+/// block map.
 #[test]
 fn sizes_of_reserved_inodes_without_a_map() {
     let Some(image) = Image::new() else { return };

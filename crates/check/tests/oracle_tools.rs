@@ -53,7 +53,8 @@ const CASES: &[(&str, &[&str])] = &[
         ],
     ),
     ("-t ext4 -b 1024 -O meta_bg,^resize_inode", &["resize2fs -f IMAGE 300M", "resize2fs -f IMAGE 20M"]),
-    // Descriptors beyond the first blocks lie in meta groups, as after a resize of a mounted image.
+    // The existing descriptor blocks stay after the superblock. Those that a resize adds lie in
+    // meta groups, as after a resize of a mounted image.
     (
         "-t ext4 -b 1024 -g 1024 -O ^resize_inode,^flex_bg,^has_journal",
         &[

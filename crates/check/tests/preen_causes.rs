@@ -12,7 +12,7 @@ use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{mke2fs, require, run};
 use support::small::{debugfs, repair, slot_at};
 
-/// An image with two directories, and one of 300 long names that has an index.
+/// An image with two directories, and a third directory of 300 long names that has an index.
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
     let tree = folder.join("tree");
     std::fs::create_dir_all(tree.join("many")).unwrap();
@@ -52,8 +52,8 @@ const EXT4: &[&str] = &["-t", "ext4"];
 const PLAIN: &[&str] = &["-t", "ext4", "-O", "^metadata_csum"];
 const UNINIT: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"];
 
-/// Damaged images on one theme, with both exit codes of each. When this is dropped, it asserts that
-/// the two are equal.
+/// Damaged images on one theme, with our exit code and e2fsck's for each. When this is dropped, it
+/// asserts that the two codes of each image are equal.
 struct Judged {
     folder: tempfile::TempDir,
     all: Vec<(String, (u8, Option<i32>))>,
@@ -357,8 +357,9 @@ fn numbers_of_unused_inodes_and_flags_that_hide_the_root() {
     }
 }
 
-/// INODE_UNINIT hides the inode table with the root, and no directory outside leads there: e2fsck
-/// makes a new root. We read the table, keep every file, and count that as a correction.
+/// INODE_UNINIT hides the inode table with the root, and no directory outside the table leads
+/// there. e2fsck makes a new root. We read the table, keep the names in it, and count that as a
+/// correction.
 #[test]
 fn a_hidden_root_counts_if_no_directory_leads_there() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -669,8 +670,8 @@ fn resize_inodes_that_are_no_files_in_use() {
     });
 }
 
-/// A flag says that the table with the root and most directories was never used. The `..` of a
-/// directory in another group leads back there.
+/// A flag says that the table with the root and most directories was never used. A directory in
+/// another group has a `..` that names a directory in this table.
 #[test]
 fn a_parent_in_a_table_that_a_flag_hides() {
     let Some(mut judged) = Judged::start() else { return };
@@ -681,7 +682,7 @@ fn a_parent_in_a_table_that_a_flag_hides() {
     }
     for options in [EXT4, UNINIT, &["-t", "ext4", "-O", "inline_data"]] {
         judged.judge(format!("{options:?}"), options, |image| {
-            // 32 inodes a group, so that a new directory is in the last group.
+            // 32 inodes a group, so that a new directory is in another group than the others.
             let more = ["-b", "1024", "-N", "128", "-d", tree.to_str().unwrap()];
             mke2fs(image, &[options, &more[..]].concat(), "32M");
             debugfs(image, "mkdir above/below");

@@ -284,8 +284,8 @@ fn orphans_end_a_repair_as_they_end_that_of_e2fsck() {
 }
 
 /// The orphan list begins with an inode that is not in use, or with one that is in use and has a
-/// name. Once, the list was called clean and left as it was, so nobody could write to the file
-/// system.
+/// name. Once, such a file system was called clean and the list was left as it was, so nobody could
+/// write to the file system.
 #[test]
 fn an_orphan_list_with_a_free_inode_or_a_sound_one_is_emptied() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

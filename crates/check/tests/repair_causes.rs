@@ -142,8 +142,8 @@ fn the_creator_is_the_one_whose_names_have_types() {
     }
 }
 
-/// A block with an access list, whose entry has an empty name, and another attribute. If one of the
-/// two says that its value is in an impossible inode, only that one is removed.
+/// An attribute block holds an access list (an entry with an empty name) and another attribute. If
+/// one of the two says that its value is in an impossible inode, only that one is removed.
 #[test]
 fn an_access_list_goes_or_stays_alone() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -398,9 +398,9 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
 
-/// A directory whose inode is zeroed. If the bitmap calls its blocks used although no inode claims
-/// them, what it named is found in lost+found under names that end with the old ones. Names in free
-/// blocks do not count.
+/// The inode of a directory is zeroed. If the bitmap calls the directory's blocks used although no
+/// inode claims them, the inodes that the directory named get names in lost+found that end with the
+/// old ones. Names in free blocks do not count.
 #[test]
 fn names_come_back_from_a_directory_without_its_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -611,7 +611,8 @@ fn links_in_inodes_bring_their_feature_back() {
     }
 }
 
-/// An image with an attribute whose value is in an inode of its own, and that inode.
+/// Makes an image with an attribute whose value is in an inode of its own. Returns the image and
+/// that inode.
 fn with_value_inode(folder: &Path, options: &[&str]) -> (PathBuf, u32) {
     let image = made(folder, options);
     let value = folder.join("value");
@@ -675,7 +676,7 @@ fn inline_directories_have_no_types_without_the_feature() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = made(folder.path(), &["-t", "ext4", "-I", "256", "-O", "inline_data"]);
-    // The types in inline directories are the only fault here, so the check must find just these.
+    // Without the feature, the entries of inline directories must have no types.
     debugfs(&image, "feature ^filetype");
     repair(&image);
     assert!(is_clean(&image), "every type is gone");

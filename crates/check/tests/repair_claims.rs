@@ -117,9 +117,9 @@ fn empty_tables_take_no_blocks_of_files() {
     }
 }
 
-/// `mke2fs -S` leaves descriptors that call all tables unused, and the repair reads a table only
-/// when it finds a name of an inode there. Once, the resize inode got a block of a file whose table
-/// was not yet read.
+/// `mke2fs -S` leaves descriptors that call all tables unused, and the repair reads such a table
+/// only when it finds a name of an inode in the table. Once, the resize inode got a block of a file
+/// whose table was not yet read.
 #[test]
 fn the_resize_inode_takes_no_block_of_a_file_in_a_table_that_is_called_unused() {
     if !require(&TOOLS) {

@@ -1,7 +1,7 @@
 //! Plans do not depend on the number of threads, and repairs can be undone. After a power cut, a
-//! second repair ends clean, and no file that the uncut repair keeps is lost. The cut comes after
-//! each write of a repair in turn (of a long repair, after every nth write), and at sampled places
-//! with writes reordered or torn.
+//! second repair ends clean, and no regular file that the uncut repair keeps is lost. The cut comes
+//! after each write or flush of a repair in turn (of a long repair, after every nth one), and at
+//! sampled places with writes reordered or torn.
 //!
 //! 6 repairs of two images by default, 300 of all with `BLOCKYARD_FULL=1`. `REPAIRS=n` sets another
 //! number, and `PROFILE=name,name` selects images. If files are lost after a cut, the damaged image
@@ -126,7 +126,8 @@ struct Cuts {
     faults: Vec<String>,
 }
 
-/// Cuts a repair after each of its writes, and at sampled places with reordered and torn writes.
+/// Cuts a repair after each of its writes and flushes (of a long repair, after every nth one), and
+/// at sampled places with reordered and torn writes.
 fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Cuts {
     let mut cuts = Cuts { tried: 0, faults: Vec::new() };
     let recorder = RecorderDevice::new(damaged.duplicate());

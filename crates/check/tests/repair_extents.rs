@@ -44,7 +44,7 @@ fn a_directory_with_a_hole_of_any_size_stays() {
 }
 
 /// All blocks of a logical cluster must be in one cluster of the device. If an extent maps some of
-/// them elsewhere, its content is copied to where the cluster is, as e2fsck does.
+/// them elsewhere, its content is copied to where the cluster is.
 #[test]
 fn an_extent_that_splits_a_cluster_is_copied() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
