@@ -9,16 +9,16 @@ fn main() {
     println!("cargo::rustc-env=BLOCKYARD_COMMIT={commit}");
 }
 
-/// The commit of a checkout, with `-dirty` if its files differ from it. `None` outside a checkout,
-/// for example for a package from a registry.
+/// The commit of a checkout, with `-dirty` if files of the checkout differ from the commit. `None`
+/// outside a checkout, for example for a package from a registry.
 fn commit(root: &Path) -> Option<String> {
     println!("cargo::rerun-if-changed=build.rs");
     // Git also finds a checkout above this folder, which would be somebody else's.
     if !root.join(".git").exists() {
         return None;
     }
-    // Build again after a commit, which adds a line to this log, and after a change of the sources,
-    // which makes the build dirty.
+    // Build again after a commit, which adds a line to git's log of HEAD, and after a change of the
+    // sources, which makes the build dirty.
     let log = git(root, &["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])?;
     for seen in [Path::new(&log), &root.join("crates"), &root.join("Cargo.lock")] {
         println!("cargo::rerun-if-changed={}", seen.display());

@@ -89,8 +89,8 @@ fn names_in(image: &Path, directory: &str) -> usize {
     debugfs(image, &format!("ls -p {directory}")).lines().filter(|line| line.starts_with('/')).count() - 2
 }
 
-/// An image with a file in `pieces`, and one that has an attribute block. Its first block bitmap
-/// calls all blocks used.
+/// An image with a file `pieces` of so many blocks, and a file with an attribute block. The first
+/// block bitmap of the image calls all blocks used.
 fn marked_full(folder: &Path, pieces: u64) -> PathBuf {
     let tree = folder.join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -216,8 +216,8 @@ fn directories_are_rebuilt_without_free_space() {
     }
 }
 
-/// An index in hash order may need more blocks than the directory had. Names without an index never
-/// do.
+/// An index in hash order may need more blocks than the directory had. Without an index, the names
+/// need no more.
 #[test]
 fn a_damaged_index_is_mended_without_free_space() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -227,7 +227,7 @@ fn a_damaged_index_is_mended_without_free_space() {
     let image = full(folder.path(), &["-t", "ext3", "-O", "^has_journal"], make_many);
     let root = debugfs(&image, "bmap many 0").trim().parse::<u64>().unwrap() << 10;
     assert!(debugfs(&image, "stat many").contains("Flags: 0x1000"), "it has an index");
-    // Its hash version.
+    // The hash version of the index.
     write_at(&image, root + 28, &[0x77]);
     repair(&image);
     assert_eq!(names_in(&image, "many"), 200);
@@ -320,7 +320,7 @@ fn special_files_have_no_flags_of_maps() {
 }
 
 /// Without its header the map of the root is no extent tree, and with bigalloc it is no block map
-/// either.
+/// either. So the root is made anew, and its directories get names in lost+found.
 #[test]
 fn a_root_without_a_map_is_made_anew_on_bigalloc() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -83,8 +83,8 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
 }
 
 /// The superblock is lost, and the inode bitmap is zeroed or torn, so that its padding does not
-/// show the number of inodes. The blocks that the inodes map show it, because the table ends before
-/// them.
+/// show the number of inodes. The blocks that the inodes map show this number, because the table
+/// ends before these blocks.
 #[test]
 fn a_superblock_is_inferred_beside_a_damaged_inode_bitmap() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -208,7 +208,7 @@ fn a_sealed_descriptor_speaks_for_the_superblock() {
     let (_, place) = stats.split_once("inode bitmap at ").unwrap();
     let place: String = place.chars().take_while(char::is_ascii_digit).collect();
     let script = folder.path().join("script");
-    // In one run, because debugfs does not open the image after the first line.
+    // Both lines in one run, because debugfs would not open the image again after the first one.
     let lines = format!("set_block_group 0 block_bitmap {place}\nset_block_group 0 checksum calc\n");
     std::fs::write(&script, lines).unwrap();
     run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
@@ -242,7 +242,8 @@ fn a_lost_revision_comes_back() {
 }
 
 /// Fields of the superblock that make sound files look reserved: the number of a quota or orphan
-/// file without the feature, and a first ordinary inode that no backup has. The files stay.
+/// file without the feature, and a number of the first ordinary inode that no backup has. The files
+/// stay.
 #[test]
 fn files_that_the_superblock_takes_for_its_own_stay() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

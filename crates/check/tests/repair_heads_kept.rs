@@ -49,8 +49,8 @@ fn assert_kept(image: &Path, what: &str) {
 }
 
 /// With flex_bg, bitmaps and the root of a small file system directly follow the blocks reserved
-/// for descriptors. Once, if the superblock said that more were reserved, a repair wrote the lists
-/// of the resize inode over bitmaps and root.
+/// for descriptors. Once, if the superblock said that more were reserved, a repair wrote indirect
+/// blocks of the resize inode over bitmaps and root.
 #[test]
 fn lists_of_the_resize_inode_cover_no_root() {
     if !require(&TOOLS) {

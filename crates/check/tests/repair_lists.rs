@@ -95,7 +95,8 @@ fn lost_files_are_told_with_their_old_paths() {
 }
 
 /// A directory and everything in it lost their inodes. The blocks of the directories still have the
-/// names, so each is listed as lost once, with its path. A repair once listed only the first name.
+/// names, so the repair lists each name as lost once, with its path. Once, it listed only the first
+/// name.
 #[test]
 fn names_in_lost_directories_are_listed() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -182,8 +183,9 @@ fn an_attribute_outside_hides_the_others() {
     }
 }
 
-/// The superblock names a journal without the feature, in a file system too small for one, and a
-/// bitmap has wrong padding. No journal is made, but the padding is still mended.
+/// The superblock names a journal inode, although the feature has_journal is off and the file
+/// system is too small for a journal. A bitmap has wrong padding. No journal is made, but the
+/// padding is still mended.
 #[test]
 fn what_follows_a_journal_that_is_not_made_is_mended() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -276,8 +278,8 @@ fn lost_found_keeps_its_blocks() {
     }
 }
 
-/// The first block of the first table, with all reserved inodes, was swapped with another one. The
-/// rest of the table was not, and stays.
+/// The first block of the first table, with all reserved inodes, was swapped with another block.
+/// The rest of the table is in its place, and stays there.
 #[test]
 fn a_block_with_the_root_elsewhere_is_no_table() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -380,7 +382,7 @@ fn garbage_in_the_superblock_does_not_end_the_search() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"));
 }
 
-/// The hash of an attribute covers the padding of its value, whatever that is.
+/// The hash of an attribute covers the padding of its value, whatever bytes the padding has.
 #[test]
 fn padding_of_a_value_is_in_its_hash() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -467,8 +469,8 @@ fn a_name_of_an_impossible_inode_is_listed() {
     e2fsck_clean(&image);
 }
 
-/// A block of an inode table is listed as bad, and no name leads there. For e2fsck the inodes in it
-/// are in use, so that nobody allocates them. The list stays.
+/// A block of an inode table is listed as bad, and no name leads to an inode in it. For e2fsck
+/// these inodes are in use, so that nobody allocates them. The list stays.
 #[test]
 fn inodes_in_a_bad_block_count_as_used() {
     if !require(&["mke2fs", "debugfs", "dumpe2fs", "e2fsck"]) {

@@ -180,7 +180,8 @@ fn without_a_root_the_backups_of_the_same_file_system_come_first() {
 }
 
 /// After a power cut only the first sector of the superblock is right. The seed of all checksums is
-/// in the second one. A redo log or a journal may have a whole copy; here it is in a free block.
+/// in the second one. A redo log or a journal may have a whole copy of the superblock; here the
+/// copy is in a free block.
 #[test]
 fn the_rest_of_a_torn_superblock_is_not_believed() {
     if !require(&["mke2fs", "tune2fs", "debugfs", "e2fsck"]) {

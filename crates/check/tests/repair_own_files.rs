@@ -161,8 +161,8 @@ fn a_journal_that_leads_to_a_file_is_found_by_the_copy() {
     }
 }
 
-/// A file claims the block with the list of the resize inode. The list stays where it is, and the
-/// file no longer has that block.
+/// A file claims the double-indirect block of the resize inode. That block stays in the resize
+/// inode, and the file no longer has it.
 #[test]
 fn the_resize_inode_keeps_its_list() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -243,7 +243,8 @@ fn fast_commits_are_not_discarded() {
     journal.set_features(JournalFeatures { incompat, ..features });
     journal.seal();
     device.write_at(at, journal.as_bytes()).unwrap();
-    // A record of the transaction after the last one, at the start of the area for fast commits.
+    // A fast-commit record of the transaction after the last one, at the start of the area for fast
+    // commits.
     let area = at + (u64::from(journal.s_maxlen.get() - journal.fast_commit_area()) << 10);
     device.write_at(area, &[9, 0, 8, 0, 0, 0, 0, 0, 4, 0, 0, 0]).unwrap();
     let before = std::fs::read(&image).unwrap();

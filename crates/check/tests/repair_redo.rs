@@ -1,5 +1,5 @@
 //! A repair that swaps content between two places: no power cut loses the content that moves. If
-//! e2fsck changes the image after a cut, the next repair loses no file because of the redo log.
+//! e2fsck changes the image after a cut, the redo log does not make the next repair lose a file.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

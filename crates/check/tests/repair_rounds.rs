@@ -25,7 +25,7 @@ fn repair(image: &Path) -> Vec<Action> {
     plan.actions
 }
 
-/// How many names lost+found holds. debugfs shows unused entries, too, which do not count.
+/// How many names lost+found holds.
 fn found_again(image: &Path) -> usize {
     lost_found(image).iter().filter(|(inode, _)| *inode != 0).count()
 }
@@ -100,7 +100,8 @@ fn a_large_table_of_garbage_is_cleared() {
 }
 
 /// `low/again`, a second name of `middle`, closes a loop. In the order of directories it comes
-/// before `place/middle`, but it is the one that is removed: `..` of `middle` names `place`.
+/// before `place/middle`. The repair still removes `low/again`, because `..` of `middle` names
+/// `place`.
 #[test]
 fn a_loop_through_a_second_name_keeps_the_first() {
     if !require(&TOOLS) {
@@ -171,8 +172,8 @@ fn a_sound_backup_comes_before_the_first() {
     }
 }
 
-/// Every copy of the descriptors is garbage, and the tables that they name must not be read. The
-/// plan still ends with a check of its result.
+/// Every copy of the descriptors is garbage, and a table that lies outside of the file system must
+/// not be read. The plan still ends with a check of its result.
 #[test]
 fn a_table_outside_is_not_read() {
     if !require(&TOOLS) {

@@ -147,8 +147,8 @@ fn directories_are_written_anew_only_where_that_changes_something() {
     }
 }
 
-/// Exit codes of a repair with wishes: ours, and that of `e2fsck -fy` on a copy. Asserts that ours
-/// rewrites something, and leaves a clean image.
+/// Exit codes of a repair with wishes: ours, and that of `e2fsck -fy` on a copy. Asserts that our
+/// repair rewrites something, and leaves a clean image.
 fn exits_with(image: &Path, wishes: &[Wish]) -> (u8, Option<i32>) {
     let theirs = image.with_extension("theirs");
     std::fs::copy(image, &theirs).unwrap();
@@ -368,7 +368,7 @@ fn a_repair_is_not_taken_back_from_an_image_that_was_used_since_or_is_another() 
     undo(&device, &path).unwrap();
 }
 
-/// Whatever a power cut leaves of a repair, it can be taken back to the byte.
+/// Whatever a power cut leaves of a repair, an undo restores the image to the byte.
 #[test]
 fn a_cut_repair_can_be_taken_back() {
     if !require(&["mke2fs", "debugfs"]) {

@@ -17,8 +17,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// No damaged image of 64 MiB may take longer than this, on a busy machine and without
-/// optimisation.
+/// The check of a damaged image of 64 MiB must not take longer than this, on a busy machine and
+/// without optimisation.
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// Resident memory that the whole run may reach: up to five images of 64 MiB, and the checker.
 const MEMORY_MAX_KIB: u64 = 1 << 20;

@@ -72,8 +72,8 @@ fn blocks_of_inodes_go_home() {
     put(&device, first, &there);
     let left = files_on(Arc::new(repaired(device)));
     assert_eq!(missing(&base.files, &left), Vec::<Vec<u8>>::new(), "{first:#x} and {unused:#x}");
-    // A copy over another block: the copied inodes stay in their own places, and nothing is there
-    // twice.
+    // A copy over another block: files outside the overwritten block stay, and the copied inodes
+    // get no names in lost+found.
     let device = base.device.duplicate();
     let mut bytes = vec![0; 4096];
     device.read_at(blocks[4], &mut bytes).unwrap();

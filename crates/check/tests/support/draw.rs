@@ -12,7 +12,7 @@ pub(crate) struct Drawn {
     pub(crate) class: String,
     /// What is done, and where.
     pub(crate) what: String,
-    /// Byte offset and new bytes, in order.
+    /// Byte offset and new bytes, in the order of the writes.
     pub(crate) edits: Vec<(u64, Vec<u8>)>,
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Outcome {
     pub(crate) faults: Vec<String>,
     /// Whether we keep a file better than e2fsck does, if that was compared.
     pub(crate) better: bool,
-    /// Whether the faults are beyond e2fsck, too: it leaves its copy unclean, and no file is lost
-    /// that it keeps. False if there are no faults.
+    /// Whether the faults are beyond e2fsck, too: e2fsck leaves its copy unclean, and our repair
+    /// loses no file that e2fsck keeps. False if there are no faults.
     pub(crate) beyond_e2fsck: bool,
     /// How many of the files that e2fsck keeps better our repair lists as lost.
     pub(crate) named_losses: usize,
@@ -41,7 +41,7 @@ pub(crate) enum Preen {
     Judged,
 }
 
-/// Where a judge puts the images that e2fsck reads, one at a time.
+/// The two paths at which a judge saves the images that e2fsck reads.
 #[derive(Debug)]
 pub(crate) struct Bench {
     ours: PathBuf,

@@ -20,8 +20,8 @@ pub(crate) struct File {
 /// The files of an image, by path.
 pub(crate) type Files = BTreeMap<Vec<u8>, File>;
 
-/// Reads every file that can be read; what cannot is left out. Empty when the image cannot be
-/// opened.
+/// Reads every file that can be read, and leaves out the others. Returns no files if the image
+/// cannot be opened.
 pub(crate) fn files(image: &Path) -> Files {
     FileDevice::open_read_only(image).map_or_else(|_| Files::new(), |device| files_on(Arc::new(device)))
 }
@@ -69,7 +69,8 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
             add(&inode.size().to_le_bytes());
             let mut buffer = vec![0; 1 << 18];
             let mut at = 0u64;
-            // A damaged size can add a sparse end of gigabytes, which is not the file's content.
+            // A damaged size can add a sparse end of gigabytes, which is not the file's content. So
+            // at most 64 MiB are read.
             while at < inode.size().min(64 << 20) {
                 let read = reader.read(inode, at, &mut buffer).ok().filter(|read| *read > 0)?;
                 // Holes are many and long, so only pieces with content count, each with its place.
