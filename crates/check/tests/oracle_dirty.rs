@@ -1,11 +1,10 @@
 //! Repairs of images whose journal needs a replay, with each kind of checksums that a log can have
 //! (none, of commits only, version 2, version 3). The damage is in a block of the log or anywhere
-//! else. Faults do not count if `e2fsck -fy` does no better on a copy of the damaged image.
-//! Otherwise:
+//! else. Two things are asserted:
 //!
-//! - After the repair a second check and `e2fsck -fn` find nothing.
-//! - If the damage did not touch a file, or if `e2fsck -fy` keeps the file in its copy, the repair
-//!   keeps the file, too.
+//! - After the repair a second check and `e2fsck -fn` find nothing, and the repair keeps each file
+//!   that the damage did not touch or that `e2fsck -fy` keeps. This is not asked if `e2fsck -fy`
+//!   leaves a copy of the damaged image unclean, too, and keeps no file that the repair loses.
 //! - If the log is damaged, a preen (`-p`) ends as `e2fsck -fp` does.
 //!
 //! debugfs writes the log from blocks that the kernel changed: three transactions.

@@ -68,8 +68,8 @@ impl Pair {
     }
 }
 
-/// Whether e2fsck ends with the same code. Its 12 (it found errors and gave up) equals any of our
-/// codes but 0.
+/// Whether e2fsck ends with the same code. Code 12 of e2fsck (it found errors and gave up) equals
+/// any of our codes but 0.
 fn same(report: &Result<Report, Error>, theirs: Option<i32>) -> bool {
     code(report) == theirs || theirs == Some(12) && code(report) != Some(0)
 }

@@ -57,7 +57,7 @@ fn examine(image: &Path) -> (Vec<Finding>, bool) {
             let clean = report.is_clean();
             (report.findings, clean)
         }
-        // Refused features: no verdict, so not clean.
+        // A file system with refused features gets no verdict, so it does not count as clean.
         Err(error) => {
             let finding =
                 Finding::new(Code::SUPERBLOCK_BAD, blockyard_check::Site::NOWHERE, error.to_string());

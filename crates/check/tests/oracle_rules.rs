@@ -47,8 +47,8 @@ impl Image {
         format!("write {} {name}", content.display())
     }
 
-    /// Makes one change to a copy of the image and compares the verdicts; returns whether it is
-    /// clean.
+    /// Makes one change to a copy of the image and compares the verdicts. Returns whether the copy
+    /// is clean.
     fn judge(&self, request: &str) -> bool {
         self.judge_all(&[request])
     }

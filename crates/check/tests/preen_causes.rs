@@ -682,7 +682,7 @@ fn a_parent_in_a_table_that_a_flag_hides() {
     }
     for options in [EXT4, UNINIT, &["-t", "ext4", "-O", "inline_data"]] {
         judged.judge(format!("{options:?}"), options, |image| {
-            // 32 inodes a group, so that a new directory is in another group than the others.
+            // 32 inodes a group, so that the new directory is in another group than `above`.
             let more = ["-b", "1024", "-N", "128", "-d", tree.to_str().unwrap()];
             mke2fs(image, &[options, &more[..]].concat(), "32M");
             debugfs(image, "mkdir above/below");

@@ -208,7 +208,7 @@ fn a_sealed_descriptor_speaks_for_the_superblock() {
     let (_, place) = stats.split_once("inode bitmap at ").unwrap();
     let place: String = place.chars().take_while(char::is_ascii_digit).collect();
     let script = folder.path().join("script");
-    // Both lines in one run, because debugfs would not open the image again after the first one.
+    // Both lines in one run, because debugfs would not open the image again after the first line.
     let lines = format!("set_block_group 0 block_bitmap {place}\nset_block_group 0 checksum calc\n");
     std::fs::write(&script, lines).unwrap();
     run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);

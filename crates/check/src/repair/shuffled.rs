@@ -16,7 +16,7 @@ use super::log::Cost;
 use crate::code::Code;
 use crate::finding::Site;
 
-/// The most blocks that are compared with each other.
+/// If more blocks than this hold wrong inodes, none of them is moved or cleared.
 const BLOCKS_MAX: usize = 64;
 /// If all inode tables together have more blocks than this, only some of the blocks are searched.
 const PLACES_MAX: u64 = 1 << 18;

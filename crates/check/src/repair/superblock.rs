@@ -1,5 +1,5 @@
-//! Pass 0: fields of the superblock, the MMP block, the journal's superblock and inode, the orphan
-//! file.
+//! Repairs of pass 0: fields of the superblock, the MMP block, the journal's superblock and inode,
+//! the orphan file.
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
@@ -219,9 +219,9 @@ fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Replays a log although the superblock does not ask for it. Returns `None` if that succeeds. If
-/// it fails, empties the log, or remakes the journal if its inode is unusable. Then returns why the
-/// replay failed, and what was done.
+/// Replays a log although the superblock does not ask for it. Returns `None` if the replay
+/// succeeds. Otherwise empties the log, or remakes the journal if its inode is unusable. Then it
+/// returns why the replay failed, and what was done.
 fn replay(ed: &mut Editor<'_, '_>) -> Result<Option<(blockyard_recovery::Error, &'static str)>, DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
@@ -481,8 +481,8 @@ fn holds_orphans(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> bool {
 }
 
 /// Makes a journal where the repair removed a broken one, with as many blocks as mke2fs would give
-/// it. Returns false if the file system is too small for a journal. Returns true otherwise, and
-/// also if there was no space: then the passes must run again.
+/// it. Returns false if the file system is too small for a journal. Otherwise returns true, even if
+/// there is no space for it: the passes must run again.
 pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();

@@ -51,7 +51,8 @@ const RESERVED_WEIGHT: i64 = 64;
 /// The most candidates for the first table: a journal holds many copies of the table's first block.
 const CANDIDATES_MAX: usize = 1024;
 const FIRST: GroupNr = GroupNr::new(0);
-/// Reserved inodes that never have a mode: of bad blocks, of undeletion, of snapshots, of replicas.
+/// Reserved inodes that never have a mode: those for bad blocks, undeletion, snapshots and
+/// replicas.
 const NEVER_FILES: [u32; 4] = [1, 6, 9, 10];
 
 /// Finds places for inode tables that need one. Returns whether anything was changed.
@@ -394,8 +395,8 @@ fn leads_to_log(ed: &Editor<'_, '_>, table: &[u8]) -> bool {
     table.get(at..at + size).is_some_and(|slot| maps_log(ed, slot).is_some())
 }
 
-/// Blocks where the first table may begin. `begin` gets the number and the bytes of each block that
-/// can be read. If the block looks like one of the first table, `begin` returns that table's first
+/// Blocks where the first table may begin. `begin` gets the number and the bytes of one block after
+/// the other. If the block looks like one of the first table, `begin` returns that table's first
 /// block. The search ends after about [`CANDIDATES_MAX`] candidates.
 fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) -> Vec<BlockNr> {
     let volume = ed.volume();

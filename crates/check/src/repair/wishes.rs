@@ -19,7 +19,7 @@ use crate::finding::Site;
 use crate::inode::has_extent_blocks;
 use crate::map::NoClaims;
 
-/// Fulfils the next wish; false when there is none.
+/// Fulfils the next wish. Returns false if there is none.
 ///
 /// # Errors
 /// [`Error::NoRoomToUnshare`], and those of the device.

@@ -124,7 +124,7 @@ pub(crate) struct Worse {
     pub(crate) left: (u8, u8),
 }
 
-/// Files that another repair keeps better than ours, and how many ours keeps better.
+/// The files that another repair keeps better than ours, and how many files ours keeps better.
 pub(crate) fn compare(before: &Files, ours: &Files, theirs: &Files) -> (Vec<Worse>, usize) {
     let (ours, theirs) = (Left::of(ours), Left::of(theirs));
     let (mut worse, mut better) = (Vec::new(), 0);

@@ -63,8 +63,9 @@ fn sum(rating: i64, agreeing: usize) -> i64 {
     rating.saturating_add(i64::try_from(agreeing).unwrap_or(i64::MAX))
 }
 
-/// Compares each descriptor with its backup. If the backup is more credible, takes the places of
-/// the table and of the bitmaps from the backup. Returns whether any were taken.
+/// Compares descriptors with their first backups. If a backup names another table and is more
+/// credible, takes the places of the table and of the bitmaps from the backup. Returns whether any
+/// were taken.
 pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut taken = Vec::new();
