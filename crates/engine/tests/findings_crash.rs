@@ -1,6 +1,6 @@
-//! Bugs that adversarial testing found after failed device calls and power cuts, each reproduced in
-//! its smallest form. A test's comment says what the engine once did wrong, or which rule it must
-//! keep.
+//! Bugs that adversarial testing found, most of them after failed device calls and power cuts. Each
+//! is reproduced in its smallest form. A test's comment says what the engine once did wrong, or
+//! which rule it must keep.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,8 +21,8 @@ use trial::{
     with_each_read_failing,
 };
 
-/// A write past the end whose last step failed left dirty blocks behind the size, and write-back
-/// mapped them.
+/// If the last step of a write past the end of the file failed, dirty blocks stayed behind the end,
+/// and write-back mapped them.
 #[test]
 fn a_write_that_fails_leaves_nothing_behind_the_size() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(1024).journal_mib(4), 64 << 20)));
@@ -63,8 +63,9 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     fs.fallocate(&context(), inode, Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
     fs.close(&context()).unwrap();
     let direct = |fs: &FileSystem| {
-        // Writes behind the end, at the new end, into the gap before the first write, across the
-        // end of the allocated blocks, behind a hole, and across the end of the file.
+        // One after the other: behind the end (block 2), at the new end, across the gap in blocks
+        // 2 and 3, across the end of the allocated blocks, behind a hole, and across the end of
+        // the file.
         for (block, blocks) in [(4, 2), (6, 1), (2, 3), (255, 4), (300, 2), (298, 8)] {
             let bytes = vec![9; blocks * 4096];
             assert_eq!(fs.write_direct(&context(), inode, block * 4096, &bytes).unwrap(), bytes.len());
@@ -109,8 +110,8 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
     }
 }
 
-/// A truncation that failed midway left dirty bytes behind the new end in the last block, and a
-/// write behind the end showed them.
+/// A truncation that failed midway left dirty bytes behind the new end in the last block. When a
+/// later write made the file longer, these bytes could be read.
 #[test]
 fn a_truncation_that_fails_cuts_the_block_that_waits() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -215,8 +216,8 @@ fn a_tail_that_can_not_be_read_is_not_moved() {
     });
 }
 
-/// When inline data was moved out of its inode into a block, a transaction committed its removal
-/// from the inode while the data was only in memory.
+/// When inline data was moved out of its inode into a block, a transaction removed the data from
+/// the inode and committed while the block was only in memory.
 #[test]
 fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -395,8 +396,8 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     assert!(fs.fsync(&context(), refused).is_err());
 }
 
-/// If a bit differs in one of the superblock's two sectors, as after a torn write, the engine and a
-/// kernel mount refuse the image. Our checker uses a backup.
+/// If one of the superblock's two sectors has a wrong bit, as after a torn write, the engine and
+/// the kernel refuse the image. Our checker uses a backup superblock.
 #[test]
 fn a_torn_superblock_is_refused_by_name() {
     let (base, fs) = fresh(&ext4(1024), 32 << 20);
@@ -406,7 +407,7 @@ fn a_torn_superblock_is_refused_by_name() {
         let device = Arc::new(base.duplicate());
         let mut bytes = [0; 512];
         device.read_at(1024 + sector * 512, &mut bytes).unwrap();
-        // One bit differs: in the time of the last write, or in a field of the second sector.
+        // Flips a bit of the time of the last write, or of a field in the second sector.
         let field = if sector == 0 { 0x30 } else { 0x60 };
         bytes[field] ^= 1;
         device.write_at(1024 + sector * 512, &bytes).unwrap();

@@ -137,8 +137,8 @@ fn a_large_file_of_logged_data_is_deleted_in_parts() {
     }
 }
 
-/// An insert range first writes the file's data back. If it was refused after that, a new size that
-/// was only in memory was lost.
+/// An insert range first writes the file's data back. If the insertion was then refused, a new size
+/// that was only in memory was lost.
 #[test]
 fn a_refused_insertion_keeps_the_size() {
     let device = Arc::new(formatted(&ext4(4096), 32 << 20));
@@ -160,8 +160,9 @@ fn a_refused_insertion_keeps_the_size() {
     judge(fs, &device);
 }
 
-/// The handle of a collapse range needed credits for moving extents and for freeing blocks. The
-/// smallest transactions do not have that many, so there the blocks are freed in other handles.
+/// A collapse range took the credits for moving extents and those for freeing blocks in one handle,
+/// which is more than the smallest transactions have. With such transactions, the blocks are now
+/// freed in other handles.
 #[test]
 fn a_tail_is_moved_in_the_smallest_transactions() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -247,8 +248,9 @@ fn direct_writes_leave_room_for_what_waits_beside_them() {
     judge(fs, &device);
 }
 
-/// Linux stores equal large values once, in a value inode that counts its references. When one of
-/// two attributes of a file that share a value inode was removed, that count stayed at two.
+/// Linux stores equal large values once, in a value inode that counts its references. If two
+/// attributes of one file shared a value inode and one of them was removed, the count stayed at
+/// two.
 #[test]
 fn a_value_that_two_attributes_share_loses_one_reference() {
     if !blockyard_testkit::require(&["e2fsck", "mke2fs", "root"]) {

@@ -97,7 +97,8 @@ fn the_last_cluster_of_the_largest_file_is_shared() {
     judge(fs, &device);
 }
 
-/// Without huge_file the sector count of a file has 32 bits, but larger files were accepted.
+/// Without huge_file the sector count of a file has 32 bits, but files with more sectors were
+/// accepted.
 #[test]
 fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
     for (features, least, most) in
@@ -197,7 +198,7 @@ fn encrypted_directories_take_no_names() {
     assert!(matches!(fs.create(&context(), dir, b"x", &support::regular()), Err(Error::NotPermitted)));
     assert!(matches!(fs.link(&context(), inode, dir, b"x"), Err(Error::NotPermitted)));
     assert!(matches!(fs.symlink(&context(), dir, b"x", b"y"), Err(Error::NotPermitted)));
-    // Renaming to or exchanging with an existing name was allowed.
+    // These renames were once allowed: onto an existing name, and in exchange with one.
     let (plain, secret) = ((ROOT, FILE), (dir, &b"secret"[..]));
     for (from, to, mode) in [
         (plain, secret, RenameMode::Replace),
@@ -241,8 +242,8 @@ fn a_directory_that_changes_without_dir_index_has_no_index() {
     judge(fs, &device);
 }
 
-/// A device number with too many bits was accepted. After the image was reopened, it was another
-/// number.
+/// A device number with too many bits was accepted. When the image was opened again, the device had
+/// another number.
 #[test]
 fn device_numbers_end_where_the_format_does() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -411,8 +412,8 @@ fn the_first_attribute_block_brings_its_feature() {
     }
 }
 
-/// The first file of 2 GiB on an image without large_file did not set that feature, which e2fsck
-/// reports as an error.
+/// On an image without large_file, the first file of 2 GiB or more did not set that feature. e2fsck
+/// reports this as an error.
 #[test]
 fn the_first_large_file_brings_its_feature() {
     type Grow = fn(&blockyard_engine::FileSystem, blockyard_disk::InodeNr);
@@ -534,7 +535,7 @@ fn projects_are_inherited_and_keep_their_names() {
 fn damage_that_is_gone_is_not_looked_for_again() {
     let (base, fs) = fresh(&ext4(1024).features("^has_journal"), 16 << 20);
     let dir = directory(&fs, ROOT, "dir");
-    // These names take twice as many blocks as the smallest cache holds.
+    // These names take more blocks than the smallest cache holds.
     for number in 0..1500 {
         file(&fs, dir, format!("a-name-{number}-{}", "x".repeat(200)));
     }

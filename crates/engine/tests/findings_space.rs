@@ -1,6 +1,6 @@
 //! Bugs that adversarial testing found on full images, in inline directories (which lie in their
 //! inodes), and in a long block map. Each is reproduced in its smallest form. A test's comment says
-//! what the engine once did wrong, or what must be so.
+//! what the engine once did wrong, or which rule it must keep.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,8 +16,9 @@ use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{FILE, changed, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
 
-/// On a full image, writes into blocks that fallocate had allocated found no space: the space that
-/// they reserve for tree blocks had to come from the ordinary pool, not from the reserve.
+/// On a full image, writes into blocks that fallocate had allocated found no space. Such a write
+/// reserves space for tree blocks, and the engine took that space from the ordinary pool, not from
+/// the file system's own reserve.
 #[test]
 fn space_allocated_ahead_takes_writes_on_a_full_image() {
     let (device, fs) = fresh(&full(), 8 << 20);
@@ -163,8 +164,8 @@ fn a_hole_in_a_long_run_of_a_block_map_is_punched() {
     judge(fs, &device);
 }
 
-/// On a full image a punched block could not be written again: the block for its tree node had to
-/// come from the ordinary pool, not from the reserve.
+/// On a full image a punched block could not be written again. The engine took the block for a tree
+/// node from the ordinary pool, not from the file system's own reserve.
 #[test]
 fn a_punched_block_of_a_full_image_is_written_again() {
     let (base, fs) = fresh(&full(), 8 << 20);
@@ -175,8 +176,8 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     fs.close(&context()).unwrap();
     let free =
         open_on(&base, OpenOptions { read_only: true, ..OpenOptions::default() }).statistics().blocks_free;
-    // Each of 300 blocks is punched and written again by itself. Then all 300 are punched before
-    // the first is written again.
+    // First, each of 300 blocks is punched and written again before the next is punched. Then all
+    // 300 are punched before the first is written again.
     let device = Arc::new(base.duplicate());
     let fs = open_on(&device, OpenOptions::default());
     for number in 0..300 {
@@ -214,8 +215,8 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     assert!(written + 8 >= kernels, "{written} of 300, by Linux {kernels}");
 }
 
-/// How many of 300 punched blocks of a full image Linux writes again, if all were punched first.
-/// Before that, each is punched and written by itself.
+/// Does the same on a mounted image: punches and rewrites 300 blocks one by one, then punches all
+/// of them. Returns how many of them Linux can then write again.
 fn punch_and_write(path: &std::path::Path) -> usize {
     use rustix::fs::{FallocateFlags, fallocate, fsync};
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();

@@ -31,8 +31,8 @@ const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
 const EOPNOTSUPP: i32 = 95;
 
-/// Bytes at the start of the device that are filled with 0xEE before mkfs. No read of the file may
-/// return this old content.
+/// How many bytes at the start of the device are filled with 0xEE before mkfs. No read of the file
+/// may return this old content.
 const POISON: u64 = 32 << 20;
 
 /// How many of the last operations a failure prints.
@@ -411,7 +411,7 @@ fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> Watched {
     Watched::new(FileSystem::open(shared, options, &context()).unwrap())
 }
 
-/// Runs random operations on one image. Returns the names of those that succeeded.
+/// Runs random operations on one image. Returns the names of the operations that succeeded.
 fn run(kind: &Kind, steps: u32) -> BTreeSet<&'static str> {
     let first = seed(20_261_121);
     let rng = ChaCha8Rng::seed_from_u64(first ^ kind.edges.block());

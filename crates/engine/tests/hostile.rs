@@ -1,7 +1,7 @@
 //! Damaged maps, names and counts that the engine once trusted, for example a file that owns the
 //! inode table, a name that leads to the journal's inode, or a directory inside itself. The engine
-//! destroyed other data, hung, or reported a false error. A test's comment says what the engine did
-//! wrong.
+//! destroyed other data, hung, panicked, or reported a false error. A test's comment says what the
+//! engine did wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -143,8 +143,8 @@ fn a_directory_inside_itself_is_damage() {
     assert_eq!(kind_of(fs.rmdir(&context(), inside, b"loop")), refused);
 }
 
-/// A directory whose size claims 2^32 - 1 blocks. When it grew, the number of the new block wrapped
-/// to 0, or the sum panicked.
+/// The size of a damaged directory claimed 2^32 - 1 blocks. When the directory grew, the number of
+/// the new block overflowed: it wrapped to 0, or the engine panicked.
 #[test]
 fn a_directory_of_the_greatest_size_does_not_grow() {
     if !blockyard_testkit::require(&["debugfs"]) {

@@ -37,7 +37,7 @@ fn open(device: &Arc<MemoryDevice>, options: &OpenOptions) -> FileSystem {
     FileSystem::open(shared, options.clone(), &context(0)).unwrap()
 }
 
-/// What one thread has created: in the shared directories, and in its own.
+/// The names that one thread has created and not removed, in the shared directories and in its own.
 struct Made {
     own: InodeNr,
     names: [BTreeMap<Vec<u8>, InodeNr>; SHARED + 1],
@@ -177,8 +177,9 @@ fn threads_agree_without_a_journal() {
     stress(OpenOptions { cache_bytes: 300_000, journal, ..OpenOptions::default() }, seed(4));
 }
 
-/// The number of commits, and the image, after a fixed sequence of changes in small directories.
-/// With `look`, a large directory is also listed before the changes and searched between them.
+/// Makes a fixed sequence of changes in small directories. With `look`, a large directory is also
+/// listed before the changes and searched between them. Returns the number of commits, and the
+/// image after closing.
 fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(8).identity(7, 1_700_000_000);
@@ -229,8 +230,8 @@ fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// The number of commits, and the image, after changes in two directories of thousands of names.
-/// With `reads`, reads between the changes evict inodes from memory.
+/// Makes changes in two directories of thousands of names. With `reads`, reads between the changes
+/// evict inodes from memory. Returns the number of commits, and the image after closing.
 fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(journal_mib).identity(7, 1_700_000_000);

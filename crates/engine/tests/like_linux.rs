@@ -330,8 +330,8 @@ fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
     assert_eq!([commits("directory", false), commits("directory", true)], [true, true]);
 }
 
-/// As observed on Linux 6.18: a removed directory keeps its inode while a file is open whose last
-/// name was in it.
+/// As observed on Linux 6.18: a removed directory keeps its inode while a deleted file, whose last
+/// name was in this directory, is still open.
 #[test]
 fn a_removed_directory_stays_while_a_file_that_was_deleted_in_it_is_open() {
     let world = World::new();
@@ -348,7 +348,8 @@ fn a_removed_directory_stays_while_a_file_that_was_deleted_in_it_is_open() {
     world.fs.close(&context()).unwrap();
 }
 
-/// As observed on Linux 6.18: renaming between two names of one inode does nothing.
+/// As observed on Linux 6.18: renaming between two names of one inode does nothing. Nor does a
+/// refused rename write anything back.
 #[test]
 fn a_rename_that_changes_nothing_writes_nothing_back() {
     let world = World::new();
@@ -618,11 +619,12 @@ fn the_edges_of_a_zeroed_range_are_looked_at_behind_all_requests() {
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 5 * BLOCK, 10 * BLOCK);
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // After this, only the part before block 30 of the hole from 10 to 60 is remembered.
+    // After this, the hole from block 10 to block 60 is remembered only up to block 30.
     world.allocate(inode, Fallocate::InsertRange, 30 * BLOCK, 40 * BLOCK);
     world.taken();
     world.allocate(inode, Fallocate::ZeroRange, 20 * BLOCK + 100, 40 * BLOCK + 100);
-    // A lookup of block 40 before the requests would make one hole of both parts.
+    // The two requests are for the two parts of the hole, before and behind block 30. If block 40
+    // were looked up before them, the whole hole would be remembered, and one request would do.
     assert_eq!(world.taken(), [(inode.raw(), 20, 10), (inode.raw(), 30, 11)]);
 }
 

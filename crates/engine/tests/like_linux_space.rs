@@ -52,14 +52,14 @@ fn allocate(fs: &FileSystem, inode: InodeNr, block: u64, blocks: u64) {
     fs.fallocate(&context(), inode, Fallocate::Allocate, block * BLOCK, blocks * BLOCK).unwrap();
 }
 
-/// How many more clusters are free than the lagging counter shows.
+/// How many more clusters are free than the approximate counter shows.
 fn lag(fs: &FileSystem) -> i64 {
     let exact = fs.allocator().free_clusters().free.cast_signed();
     exact - fs.allocator().free_clusters_approximate().cast_signed()
 }
 
-/// An image with bigalloc, on which the counter of free clusters lags by 31. The counter takes up
-/// changes in batches of 32, so the next freed cluster makes it exact.
+/// An image with bigalloc, on which the approximate counter of free clusters lags by 31. The
+/// counter takes up changes in batches of 32, so the next freed cluster makes it exact.
 fn clusters_about_to_count(prepare: impl FnOnce(&FileSystem)) -> FileSystem {
     let image = mkfs::Options::ext4().features("bigalloc").cluster_size(65_536);
     let (fs, _) = world(1 << 30, image, OpenOptions::default());
@@ -158,9 +158,10 @@ fn a_tree_block_for_splitting_what_is_unwritten_comes_from_the_reserve_also_at_w
     assert_eq!(flags, [RequestFlags::USE_RESERVED.bits()]);
 }
 
-/// Clusters are taken one by one, so the counter of free clusters lags by up to 31. If a folio does
-/// not fit, its clusters are freed together, and then the counter shows less than before the
-/// attempt. Still, earlier data is written back before the first attempt or not at all.
+/// The approximate counter of free clusters decides whether delayed data must be written back
+/// before a folio is placed. Clusters are taken one by one, so the counter lags by up to 31. If a
+/// folio does not fit, its clusters are freed together, and then the counter shows less than before
+/// the attempt. Still, the delayed data is written back before the first attempt or not at all.
 #[test]
 fn whether_a_folio_is_delayed_is_asked_once_however_often_it_is_tried() {
     let mut refused = 0;

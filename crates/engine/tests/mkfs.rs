@@ -66,7 +66,7 @@ impl BlockDevice for Witness {
     }
 }
 
-/// Asserts that writes ascend and do not overlap, that the superblock is written after all others,
+/// Asserts that the superblock is written last, that all other writes ascend and do not overlap,
 /// and that one flush follows. Returns the number of bytes written.
 fn assert_written_once(device: &Witness) -> u64 {
     let log = device.log.lock().unwrap();

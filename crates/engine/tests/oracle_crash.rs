@@ -1,7 +1,7 @@
-//! Power cuts during a workload: after each of its writes, and with samples of what a volatile
-//! cache may leave of the writes since the last flush. Our recovery, e2fsck and the kernel must
-//! find the same content. Most tests recover only a sample of the states that such cuts leave; a
-//! part of the sample is also recovered with e2fsck and with the kernel.
+//! Power cuts during a workload. The power may fail after each write, and a volatile cache may have
+//! lost any of the writes since the last flush. Our recovery, e2fsck and the kernel must find the
+//! same content. Most tests recover only a sample of the states that such cuts leave. A part of the
+//! sample is also recovered with e2fsck and with the kernel.
 //!
 //! A *fact* is a mark in the log of writes. It says what a path may hold after any later cut, until
 //! the next fact about this path. After an fsync only one content is allowed; before a change, the
@@ -63,7 +63,7 @@ impl Stage {
         self.allow(path, &[Some(content)]);
     }
 
-    /// From here on a path holds one of these contents; `None` means that it does not exist.
+    /// From here on a path holds one of these contents; `None` means that the path does not exist.
     fn allow(&self, path: &str, contents: &[Option<&[u8]>]) {
         let words: Vec<String> = contents.iter().map(|content| content.map_or(0, hash).to_string()).collect();
         self.device.mark(&format!("{path} {}", words.join(" ")));
@@ -227,8 +227,9 @@ impl Recording {
         println!("{states} states");
     }
 
-    /// One in `ours` states, and all that end at a durable write: of a commit block, or of the
-    /// superblock of the journal or the file system. States that tear the superblock are left out.
+    /// One in `ours` states, and all states directly after a durable write: that of a commit block,
+    /// or of the superblock of the journal or the file system. States that tear the superblock are
+    /// left out.
     fn sample<'a>(&'a self, plan: &'a CrashPlan, ours: usize) -> impl Iterator<Item = CrashState> + 'a {
         let is_kept = move |(number, state): &(usize, CrashState)| {
             let last = state.point.checked_sub(1).map(|at| &self.log.events()[at]);

@@ -145,8 +145,9 @@ fn trees_of_depth_four_and_five_are_read_written_and_truncated() {
     }
 }
 
-/// Runs only with `BLOCKYARD_FULL=1`. With dir_nlink, more than 65,000 subdirectories are possible
-/// and the link count is then 1. Without it, a directory with 65,000 links takes no more.
+/// Runs only with `BLOCKYARD_FULL=1`. With dir_nlink, a directory takes more than 65,000
+/// subdirectories, and its link count is then 1. Without dir_nlink, a directory that has 65,000
+/// links takes no more subdirectories.
 #[test]
 fn a_directory_takes_more_subdirectories_than_links_can_count() {
     if !full_matrix() || !require(&["mke2fs", "e2fsck"]) {

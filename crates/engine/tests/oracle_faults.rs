@@ -85,7 +85,8 @@ impl Script<'_> {
         }
     }
 
-    /// One operation on a file. Returns its content afterwards, or `None` if it is gone.
+    /// One operation on a file. Returns the file's content afterwards, or `None` if the file is
+    /// gone.
     fn change(
         &mut self,
         inode: InodeNr,
@@ -253,7 +254,8 @@ fn recover(left: &Left, nth: u64) {
     }
 }
 
-/// Asserts that e2fsck repairs only what any recovery repairs, unless the superblock is torn.
+/// Asserts that e2fsck can repair the image. Unless the superblock is torn, e2fsck must repair only
+/// what any recovery repairs.
 fn mend(device: &Faulty, nth: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("image");

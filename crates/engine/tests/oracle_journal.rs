@@ -75,8 +75,8 @@ fn a_shift_that_no_transaction_holds_is_refused_before_it_begins() {
     let make = mkfs::Options::ext4().block_size(1024).features("^flex_bg").identity(1, 1);
     mkfs::format(&*device, &make).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-    // So small a cache limits a transaction to 256 blocks. 256 leaves hold about 21,000 extents,
-    // and the file has 30,000.
+    // With so small a cache, a transaction may change at most 256 blocks. That many leaves hold
+    // about 21,000 extents, and the file has 30,000.
     let options = OpenOptions { cache_bytes: 64 << 10, ..OpenOptions::default() };
     let fs = FileSystem::open(shared, options, &context()).unwrap();
     let ctx = context();

@@ -1,6 +1,7 @@
-//! Recovers images of file systems that the kernel was writing to: they were shut down by ext4's
-//! ioctl under load, or copied while mounted. Three copies of such an image are recovered: by us,
-//! by Linux and by e2fsck. They must then show the same tree of files, with every attribute.
+//! Recovers images of file systems that the kernel was writing to: they were shut down under load
+//! with ext4's shutdown ioctl, or copied while mounted. Three copies of such an image are
+//! recovered: by us, by Linux and by e2fsck. They must then show the same tree of files, with every
+//! attribute.
 //!
 //! - If there are no orphans, the copies must also be equal block for block, except for the
 //!   superblock and the journal.
@@ -37,7 +38,7 @@ const fn case(name: &'static str, mke2fs: &'static [&'static str], mount: &'stat
     Case { name, mke2fs, mount, is_external: false }
 }
 
-/// The first [`SAMPLE`] are those of a normal run.
+/// The images and how they are mounted. A normal run takes only the first [`SAMPLE`] cases.
 const CASES: &[Case] = &[
     case("ext4", &["-b", "4096", "-J", "size=4"], ""),
     case("1k-journal-data", &["-b", "1024", "-J", "size=1"], "data=journal"),

@@ -3,7 +3,7 @@
 //! change from life to life. After each life, the image is judged by e2fsck, our checker, our
 //! reader and the engine, and where they can read it, by ext4-view and the kernel.
 //!
-//! Another test reads, changes and judges images that the kernel filled.
+//! A second test in this file reads, changes and judges images that the kernel filled.
 //!
 //! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that changes with the seed;
 //! `BLOCKYARD_FULL=1` runs every set with 20,000 operations. `SET=name` picks one set, and
@@ -49,7 +49,7 @@ const fn set(name: &'static str, mib: u64, options: &'static [&'static str]) -> 
     Set { name, options, mib, kernel: true, view: true, policy: "linux-6.18" }
 }
 
-/// A set from the era of a policy. This policy places everything that is created on it.
+/// A set from the era of a policy. This policy places everything that is created on the image.
 const fn placed(policy: &'static str, set: Set) -> Set {
     Set { policy, ..set }
 }

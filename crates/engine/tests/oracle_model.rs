@@ -447,7 +447,7 @@ impl World {
         }
     }
 
-    /// On a full image, a direct write may write only its beginning. The model then does the same.
+    /// On a full image, a direct write may write only its beginning. The model then writes as much.
     fn write_direct(
         &mut self,
         op: &Op,
@@ -686,7 +686,7 @@ fn every_answer_is_the_models() {
             coverage::assert_done("oracle_model", &[name], done.iter().copied());
         }
     }
-    // A handful of cases covers only some operations, and fewer on full images.
+    // With only a handful of cases, not every operation succeeds at least once.
     if cases.is_none_or(|cases| cases >= 16) {
         let names: Vec<&str> = done_on.keys().copied().collect();
         coverage::assert_done("oracle_model", &names, done_on.into_values().flatten());

@@ -36,7 +36,7 @@ fn free_space(image: &Path) -> Vec<String> {
         .lines()
         .map(str::trim)
         .filter(|line| line.to_lowercase().contains("free"))
-        // Not the number of never-used inodes: only some implementations raise it again.
+        // Leaves out the number of never-used inodes, which only some implementations raise again.
         .map(|line| line.split(" directories,").next().unwrap_or(line).to_owned())
         .collect()
 }
@@ -90,7 +90,7 @@ fn assert_equal(ours: &[String], theirs: &[String]) {
     assert!(differences.is_empty() && ours.len() == theirs.len(), "ours, theirs: {differences:#?}");
 }
 
-/// The free space after the kernel has mounted and unmounted a copy of the image.
+/// Has the kernel mount and unmount a copy of the image. Returns the free space after that.
 fn finished_by_kernel(image: &Path) -> Vec<String> {
     let path = copy(image, "kernel");
     drop(LoopMount::new(&path, "").unwrap());
@@ -98,7 +98,8 @@ fn finished_by_kernel(image: &Path) -> Vec<String> {
     free_space(&path)
 }
 
-/// The free space after we have opened and closed the image. No orphan is left then.
+/// Opens and closes the image with our engine, and asserts that no orphan is left. Returns the free
+/// space after that.
 fn finished_by_us(image: &Path) -> Vec<String> {
     let path = image.with_file_name("ours");
     let (device, fs) = open(image);

@@ -1,5 +1,5 @@
 //! Readers of a file do not wait for a writer of the same file, and see only the file's own bytes.
-//! Sequential reads are read ahead.
+//! Data of a file that is read sequentially is read ahead.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
 
-/// A device that can be shut. While it is shut, writes of file data do not return. The tests' file
-/// data begins with 0xDA.
+/// A device that can be shut. While it is shut, writes whose first byte is 0xDA do not return. A
+/// test can so hold up its own file data, but no metadata.
 struct Gated {
     device: MemoryDevice,
     shut: Mutex<bool>,
@@ -80,7 +80,7 @@ fn made() -> Arc<Gated> {
 }
 
 /// Write-back holds the content lock during device I/O. Readers of the same file once waited for
-/// this lock. Now they read clean data, and data that is being written, without waiting for it.
+/// this lock. Now they do not, whether they read clean data or data that is being written.
 #[test]
 fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     let device = made();
@@ -117,8 +117,8 @@ fn readers_see_their_file_whatever_others_do() {
     read_beside_changes(0);
 }
 
-/// As the test above, but clean data stays cached in memory. It must leave the cache when its block
-/// is freed.
+/// As the test above, but with a cache for clean data. Cached data must leave the cache when its
+/// block is freed.
 #[test]
 fn readers_of_kept_data_see_their_file_whatever_others_do() {
     read_beside_changes(256 << 10);

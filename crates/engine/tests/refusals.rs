@@ -100,8 +100,8 @@ fn a_log_is_replayed_only_when_that_may_be_done_and_is_asked_for() {
     assert!(matches!(why, Refusal::UnflaggedLog), "{why}");
 }
 
-/// Journals of 1,024 blocks whose log starts at block 2 or 1,023, so it is shorter than the least
-/// length of 1,023 blocks. Linux refuses both.
+/// Journals of 1,024 blocks whose log starts at block 2 or 1,023. Such a log is shorter than 1,023
+/// blocks, the shortest length that is accepted. Linux refuses these journals, too.
 #[test]
 fn a_log_that_is_too_short_is_not_written() {
     let device = formatted(&ext4(1024).features("^metadata_csum").journal_mib(1), SIZE);

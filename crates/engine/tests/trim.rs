@@ -71,8 +71,8 @@ fn content(seed: u8, blocks: u64) -> Vec<u8> {
     vec![seed; usize::try_from(blocks * BLOCK).unwrap()]
 }
 
-/// As on Linux 6.18 (docs/behaviour/block-allocation.md): a trimmed group is skipped until a
-/// transaction commits that freed a block in it.
+/// As on Linux 6.18 (docs/behaviour/block-allocation.md): a trimmed group is skipped until a block
+/// is freed in it and the transaction that freed the block has committed.
 #[test]
 fn free_blocks_are_trimmed_once() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 256 << 20);
@@ -114,8 +114,11 @@ fn runs_are_cut_to_the_range_and_short_ones_left_out() {
     assert!(matches!(fs.trim(&context(), 0..u64::MAX, 0), Err(Error::ReadOnly)));
 }
 
-/// Blocks of 1 KiB, where block 0 belongs to no group; clusters, where the device ends three blocks
-/// after the file system; and blocks of 64 KiB.
+/// Trims images of three geometries:
+///
+/// - with blocks of 1 KiB: block 0 belongs to no group;
+/// - with clusters: the device ends three blocks after the file system;
+/// - with blocks of 64 KiB.
 #[test]
 fn blocks_of_every_geometry() {
     let kinds = [

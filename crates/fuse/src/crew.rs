@@ -9,8 +9,8 @@
 //! end, and give their memory back even while requests continue.
 //!
 //! Some requests wait for the kernel, which in turn waits for answers to other requests. If all
-//! threads waited for the kernel, no thread could answer the other requests. So their number is
-//! limited:
+//! threads waited for the kernel, no thread could answer the other requests. So the number of
+//! threads that wait for the kernel is limited:
 //!
 //! extra threads that wait for the kernel <= `ASKING_MAX` < `THREADS_MAX`
 

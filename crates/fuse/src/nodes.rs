@@ -2,8 +2,8 @@
 //!
 //! Each answer that tells the kernel of an inode raises the inode's look-up count. The kernel may
 //! use the inode's number until the kernel's `forget` requests have lowered the count to 0. This
-//! number is the inode's number in the file system; only the root directory has another, 1, as the
-//! protocol demands.
+//! number is the inode's number in the file system. Only the root directory has another number: 1,
+//! as the protocol demands.
 //!
 //! a number other than the root's is in the table <=> its look-up count is more than 0.
 //!
@@ -50,7 +50,7 @@ struct Remembered {
     lookups: u64,
     /// A cached write beyond the largest file size failed, but the kernel still assumes the size
     /// that the write would have given. Attributes that are sent to the kernel do not change that.
-    /// It keeps the size until the file's size is set, or until it forgets the file.
+    /// The kernel assumes this size until the file's size is set, or until it forgets the file.
     is_overlong: bool,
 }
 

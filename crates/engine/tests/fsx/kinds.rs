@@ -60,7 +60,7 @@ pub(crate) fn page_cache(block: u64) -> Kind {
     Kind { follow_page_cache: true, ..kind("page cache followed", block, "", edges) }
 }
 
-/// So little dirty and clean data may stay in memory that much of it must be evicted.
+/// The limits for dirty and clean data are so low that data is often written back and evicted.
 pub(crate) fn clean_data(block: u64) -> Kind {
     let edges = Edges::extents(block).up_to(SMALL);
     Kind { dirty: 1 << 20, clean: 1 << 20, ..kind("clean data kept", block, "", edges) }

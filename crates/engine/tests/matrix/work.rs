@@ -63,7 +63,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(plan: Plan<'a>, slot: u32) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(plan.seed ^ (u64::from(slot) << 32));
         // Half of the threads draw ranges at the edges of block maps. On files with extents these
-        // are as good as any other.
+        // edges are as good as any others.
         let block = plan.fs.geometry().block_size() as u64;
         let edges = if slot.is_multiple_of(2) { Edges::extents(block) } else { Edges::indirect(block) };
         let edges = edges.clusters(plan.unit);
@@ -155,7 +155,8 @@ impl<'a> Worker<'a> {
         Err(Error::NotFound)
     }
 
-    /// Any entry of the tree, found by listing directories. Another program may have created it.
+    /// Any entry of the tree, found by listing directories. It may be one that the kernel created
+    /// before the run.
     fn listed(&mut self) -> Result<(InodeNr, Vec<u8>, InodeNr)> {
         let mut dir = InodeNr::ROOT;
         loop {

@@ -14,7 +14,7 @@ pub(crate) type Answer<T = ()> = Result<T, i32>;
 pub(crate) const ROOT: Id = 0;
 pub(crate) const IMMUTABLE: u32 = 0x10;
 pub(crate) const APPEND: u32 = 0x20;
-/// The only flag used here that is inherited.
+/// Of the flags used here, the only one that new inodes inherit from their directory.
 const NO_DUMP: u32 = 0x40;
 
 pub(crate) const EPERM: i32 = 1;
@@ -157,7 +157,7 @@ impl Model {
         self.entries(dir)?.get(name).copied().ok_or(ENOENT)
     }
 
-    /// Checks that a name that does not exist may be created in a directory.
+    /// Checks that a new name may be created in a directory.
     fn may_create(&self, dir: Id) -> Answer {
         check(self.node(dir).links > 0, ENOENT)?;
         check(!self.node(dir).has(IMMUTABLE), EPERM)
@@ -455,9 +455,9 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a range to be collapsed or inserted begins and ends on cluster boundaries, that
-    /// its place in the file is allowed, and that an insertion makes the file no longer than
-    /// possible.
+    /// Checks the range of a collapse or an insertion; other ranges pass. The range must consist of
+    /// whole clusters. A collapsed range must end before the file ends. An inserted range must
+    /// begin before the file ends, and must not make the file too large.
     fn check_place(&self, id: Id, what: Fallocate, range: &Range<u64>) -> Answer {
         let (cluster, size) = (self.limits.cluster, self.size(id));
         let aligned = range.start.is_multiple_of(cluster) && range.end.is_multiple_of(cluster);
