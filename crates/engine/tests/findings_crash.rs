@@ -63,9 +63,9 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     fs.fallocate(&context(), inode, Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
     fs.close(&context()).unwrap();
     let direct = |fs: &FileSystem| {
-        // One after the other: behind the end (block 2), at the new end, across the gap in blocks
-        // 2 and 3, across the end of the allocated blocks, behind a hole, and across the end of
-        // the file.
+        // The file ends at block 2. The writes lie, in this order: behind the end, at the new end,
+        // over the gap in blocks 2 and 3, across the end of the allocated blocks, behind a hole,
+        // and across the end of the file.
         for (block, blocks) in [(4, 2), (6, 1), (2, 3), (255, 4), (300, 2), (298, 8)] {
             let bytes = vec![9; blocks * 4096];
             assert_eq!(fs.write_direct(&context(), inode, block * 4096, &bytes).unwrap(), bytes.len());
@@ -246,7 +246,8 @@ fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
 }
 
 /// A crash during the deletion of a long symbolic link on an image without extents left a link that
-/// looked like a fast one: the image could not be opened any more.
+/// looked like a fast symbolic link, whose target lies in the inode. The image could not be opened
+/// any more.
 #[test]
 fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
     let (device, fs) = fresh(&mkfs::Options::ext3().block_size(1024), 32 << 20);

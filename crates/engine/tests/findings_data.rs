@@ -217,9 +217,10 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     judge(fs, &device);
 }
 
-/// Direct writes put extents between dirty blocks. The space reserved for tree blocks assumed that
-/// the extents of the dirty blocks would come behind all others. When the remaining space was
-/// filled, data that `write` had accepted could not be written back, and was lost at close.
+/// Direct writes put extents between dirty blocks. But when the engine reserved space for tree
+/// blocks, it assumed that the extents of dirty blocks would come behind all others. When the
+/// remaining space was filled, data that `write` had accepted could not be written back, and was
+/// lost at close.
 #[test]
 fn direct_writes_leave_room_for_what_waits_beside_them() {
     let (block, cluster) = (1024_u64, 16_u64 << 10);

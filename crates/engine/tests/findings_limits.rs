@@ -209,8 +209,8 @@ fn encrypted_directories_take_no_names() {
     }
 }
 
-/// A directory that changed without `dir_index` kept its INDEX flag, although a name lay where its
-/// index had been.
+/// A directory that was changed on an image without `dir_index` kept its INDEX flag, although a new
+/// name lay where the index had been.
 #[test]
 fn a_directory_that_changes_without_dir_index_has_no_index() {
     if !blockyard_testkit::require(&["debugfs"]) {

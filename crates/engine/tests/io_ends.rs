@@ -1,5 +1,6 @@
-//! Unwritten extents that are converted only when an [`IoEndSource`] reports the end of their I/O:
-//! how that changes the extent tree, and that no content is lost or hidden meanwhile.
+//! Unwritten extents are converted when the I/O of their data has ended. In these tests an
+//! [`IoEndSource`] can report that end. The tests show how the time of the report changes the
+//! extent tree, and that no content is lost or hidden before the report.
 
 #![allow(clippy::unwrap_used)]
 

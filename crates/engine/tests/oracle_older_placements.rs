@@ -1,6 +1,6 @@
-//! Images on which blocks and inodes are placed as ext3 and the first ext4 did: e2fsck finds
-//! nothing, the kernel reads what was written and writes more, and the layouts are those of the
-//! era.
+//! Images on which blocks and inodes are placed as by ext3 and the first ext4: e2fsck finds
+//! nothing, and the kernel reads what was written and writes more. Other tests look at the layout
+//! of files under `ext3`, at an inherited flag, and at images that are refused.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -224,7 +224,8 @@ fn images_of_a_later_time_are_refused_by_name() {
     }
 }
 
-/// Until Linux 2.6.28, new subdirectories inherited the flag of a top directory (TOPDIR).
+/// Up to Linux 2.6.28, new subdirectories inherited the flag of a top directory (TOPDIR). The
+/// policy `ext3` imitates this, unless `top_flag=stays` overrides it.
 #[test]
 fn the_flag_of_a_top_is_inherited_where_it_was() {
     use blockyard_disk::inode::InodeFlags;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
 
-/// A device that can be shut. While it is shut, writes whose first byte is 0xDA do not return. A
-/// test can so hold up its own file data, but no metadata.
+/// A device that can be shut. While it is shut, writes whose first byte is 0xDA do not return. One
+/// test fills its file data with this byte.
 struct Gated {
     device: MemoryDevice,
     shut: Mutex<bool>,

@@ -721,8 +721,9 @@ impl Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         // The kernel does not write back dirty pages before it sends a seek. So a notification
-        // makes it write them back. This waits only for the writes that the notification causes:
-        // the kernel cannot be about to forget the inode, because the caller has the file open.
+        // makes the kernel write them back. The notification waits only for the writes that it
+        // causes: the kernel cannot be about to forget the inode, because the caller has the file
+        // open.
         let asks = self.shared.server.may_be_cached(handle(file)).unwrap_or(false);
         let hand_over = if asks { Crew::hand_over_asking } else { Crew::hand_over };
         self.answer_through(hand_over, Kind::Seek, move |shared, came| {

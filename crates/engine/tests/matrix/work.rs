@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
         dir
     }
 
-    /// A name that may exist or be created.
+    /// A directory, and a name that may or may not exist in it.
     fn place(&mut self) -> (InodeNr, Vec<u8>) {
         (self.dir(), self.name())
     }

@@ -13,7 +13,8 @@ use super::Adapter;
 
 /// Largest write and largest read-ahead, in bytes.
 const WRITE_MAX: u32 = 1 << 20;
-/// The most background requests (those that nobody waits for) that the kernel may have in flight.
+/// The most background requests (read-ahead, write-back and the like) that the kernel may have in
+/// flight.
 const BACKGROUND_MAX: u16 = 128;
 /// Features that are requested if the kernel has them.
 const CAPABILITIES: &[InitFlags] = &[
