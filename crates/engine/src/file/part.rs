@@ -18,12 +18,12 @@ impl<'b> Part<'b> {
         self.offset + u64_from_usize(self.bytes.len())
     }
 
-    /// The bytes of the file that it covers.
+    /// The bytes of the file that the part covers.
     pub(super) fn range(&self) -> Range<u64> {
         self.offset..self.end()
     }
 
-    /// The blocks that it touches.
+    /// The blocks that the part touches.
     pub(super) fn blocks(&self, block_bits: u32) -> Range<u32> {
         debug_assert!(!self.bytes.is_empty(), "a part without bytes touches no block");
         u32_from_u64(self.offset >> block_bits)..u32_from_u64((self.end() - 1) >> block_bits) + 1

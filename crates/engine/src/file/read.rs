@@ -14,7 +14,7 @@ use std::sync::Arc;
 enum Via {
     /// Clean data kept in memory, and the device for the rest.
     Memory,
-    /// The device, as `O_DIRECT` does.
+    /// Only the device, as with `O_DIRECT`.
     Device,
 }
 
@@ -114,7 +114,8 @@ impl Files {
         Ok(buf.len())
     }
 
-    /// Fills `buf` from the dirty blocks and the device. Blocks without data read as zeroes.
+    /// Fills `buf` with the file's content from byte `offset` on. Blocks without data read as
+    /// zeroes.
     pub(crate) fn read_content(
         &self,
         inode: &Inode,
@@ -127,8 +128,8 @@ impl Files {
     }
 
     /// Copies dirty data into `buf`, and zeroes the parts of `buf` that have no data. Returns the
-    /// other parts, and where their bytes lie on the device. If the next `ahead` blocks of the
-    /// file, or the first of them, follow directly on the device, the last part says how many.
+    /// other parts, and where their bytes lie on the device. The last of these also says how many
+    /// of the file's next `ahead` blocks follow it directly on the device.
     fn look_up_content(
         &self,
         inode: &Inode,

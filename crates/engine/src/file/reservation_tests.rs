@@ -31,8 +31,8 @@ fn kinds() -> Vec<(&'static str, u64, mkfs::Options)> {
     ]
 }
 
-/// What write-back will need for a file, from its dirty blocks and its mapping alone: clusters,
-/// appended entries, and inserted ones.
+/// What write-back will need for a file: clusters, appended entries, and inserted entries. This is
+/// computed only from the file's dirty blocks and its mapping.
 fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize, usize) {
     let bits = fs.geometry().cluster_ratio_bits();
     let (mut clusters, mut behind, mut amid) = (Vec::new(), 0, 0);
@@ -59,8 +59,8 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize,
     (clusters, behind, amid)
 }
 
-/// Compares the reservations of every file with its needs, and all reservations with the free
-/// space.
+/// Compares the reservations of every file with the file's needs, and the sum of all reservations
+/// with the free space.
 fn check(fs: &FileSystem, what: &str) {
     let mut reserved = 0;
     for inode in fs.volume.inodes.table.all() {
@@ -193,10 +193,9 @@ fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     taken - left
 }
 
-/// Zeroing a range may have to write data back midway: each zeroed piece may need a larger
-/// reservation for the mapping, and no cluster may be left to reserve. A regression test: this
-/// write-back wrote into blocks that the zeroing had just allocated, so the range kept the old
-/// data.
+/// A regression test. Zeroing a range may have to write data back midway: a zeroed piece may need a
+/// larger reservation for the mapping when all clusters are reserved already. This write-back wrote
+/// into blocks that the zeroing had just allocated, so the range kept the old data.
 #[test]
 fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     const BLOCKS: u64 = 60;
@@ -211,7 +210,7 @@ fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
     // A hole, and behind it extents that are alternately written and unwritten. Zeroing these
-    // extents takes no space.
+    // extents allocates no block for data.
     fs.fallocate(&ctx, inode, Fallocate::Allocate, 1024, BLOCKS * 1024).unwrap();
     (0..BLOCKS).step_by(2).for_each(|block| fs.write(&ctx, inode, 1024 + block * 1024, &[6; 1024]).unwrap());
     fs.close(&ctx).unwrap();

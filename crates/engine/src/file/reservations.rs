@@ -5,8 +5,8 @@
 //! each file:
 //! * one cluster is reserved for each logical cluster that has dirty blocks but no mapped block
 //!   (docs/behaviour/bigalloc.md);
-//! * further clusters are reserved for tree or indirect blocks: as many as the entries that
-//!   write-back may add can need ([`blocks_for_entries`], [`blocks_for_arrays`]).
+//! * further clusters are reserved for tree or indirect blocks: as many as the mapping can need at
+//!   most for the entries that write-back adds ([`blocks_for_entries`], [`blocks_for_arrays`]).
 //!
 //! Write-back uses the reservations up. Anything else that changes the mapping while data is dirty
 //! (fallocate, holes, insertions) first reserves what the data may need in addition because of the
@@ -35,10 +35,10 @@ use std::ops::Range;
 struct Wants {
     /// Logical clusters that need a cluster, ascending.
     clusters: Vec<Range<u32>>,
-    /// Entries that the mapping may gain between other entries, or beyond one for each wanted
-    /// cluster.
+    /// Entries that the mapping may gain between existing entries, and entries that it may gain in
+    /// addition to one for each wanted cluster.
     inserts: usize,
-    /// Blocks that are written, including those that are dirty already.
+    /// The number of blocks that the write covers, including blocks that are dirty already.
     blocks: usize,
 }
 
@@ -59,11 +59,12 @@ struct Pools {
 }
 
 impl LockedFile<'_> {
-    /// Reserves space for blocks that are about to become dirty, all or nothing. If there is no
-    /// room, writes back this file, then other files, and tries once more: written data takes only
-    /// what it really needs, which may be less than was reserved. At the second try, clusters for
-    /// the mapping may come from the file system's own reserve, as tree nodes do in Linux. If the
-    /// rules are those of Linux, there is no second try.
+    /// Reserves space for blocks that are about to become dirty: for all of them or for none.
+    ///
+    /// If there is no room, writes back this file, then other files, and tries once more. Written
+    /// data takes only the space that it really needs, which may be less than was reserved. At the
+    /// second try, clusters for the mapping may come from the file system's own reserve, as tree
+    /// nodes do in Linux. If the rules are those of Linux, there is no second try.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; errors of reading the mapping, and of this file's write-back.
@@ -89,9 +90,9 @@ impl LockedFile<'_> {
         self.note_reservation(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
     }
 
-    /// Whether there is room for all data of a long write, which is then made in pieces. Its
-    /// mapping is not counted. If there is no room at first, writes back this file and others that
-    /// nobody uses now, and looks again.
+    /// Whether there is room for all data of a long write, before the caller makes the write in
+    /// pieces. Blocks for the mapping are not counted. If there is no room at first, writes back
+    /// this file and others that nobody uses now, and looks again.
     ///
     /// # Errors
     /// Errors of reading the mapping, and of this file's write-back.
@@ -172,8 +173,8 @@ impl LockedFile<'_> {
         if has_room { Ok(()) } else { self.write_back() }
     }
 
-    /// The part of [`Self::reserve_for_change`] that works with a core lock held. False if the data
-    /// must be written back.
+    /// The part of [`Self::reserve_for_change`] that works with a core lock held. Returns false if
+    /// the caller must write the data back.
     pub(super) fn reserve_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
         if self.inode.waiting().dirty.is_empty()
             || self.files.volume.rules.reserves != Reserves::DataAndMapping
@@ -186,9 +187,9 @@ impl LockedFile<'_> {
     }
 
     /// Call before a range is removed. A cluster at one end of the range may also hold dirty blocks
-    /// outside the range. While the cluster is mapped, nothing is reserved for these blocks. As the
-    /// removal may unmap the cluster, this reserves one, or writes the data back if there is no
-    /// room.
+    /// outside the range. While the cluster is mapped, nothing is reserved for these blocks. The
+    /// removal may unmap it. So this reserves a cluster for these blocks, or writes the data back
+    /// if there is no room.
     ///
     /// # Errors
     /// Errors of write-back.
@@ -217,9 +218,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Call after dirty blocks of a range were dropped, or after a write to it failed. Ends the
-    /// reservations of the range's clusters that have no dirty blocks. At the two ends of the
-    /// range, also ends those of clusters that turn out to have mapped blocks.
+    /// Call after dirty blocks of a range were dropped, or after a write to the range failed. Ends
+    /// the reservations of the range's clusters that have no dirty blocks. If the first or the last
+    /// cluster of the range has mapped blocks, its reservation ends, too.
     pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
         debug_assert!(range.end > 0, "a range without borders");
         let bits = self.files.volume.geometry().cluster_ratio_bits();
@@ -253,8 +254,8 @@ impl LockedFile<'_> {
 }
 
 impl Files {
-    /// Reserves clusters one by one, all or none, and nothing for the mapping, which uses the file
-    /// system's own reserve.
+    /// Reserves the wanted clusters one by one, all or none. Reserves nothing for the mapping: its
+    /// blocks come from the file system's own reserve.
     fn reserve_one_by_one(&self, ctx: &OpContext, data: &mut FileData, wants: &Wants) -> Result<()> {
         let clusters = || wants.clusters.iter().cloned().flatten();
         for (done, cluster) in clusters().enumerate() {
@@ -315,8 +316,8 @@ impl Files {
                 wants.clusters.push(cluster..cluster + 1);
                 wants.inserts += usize::from(amid);
             } else {
-                // Each run of dirty blocks in the cluster is one more entry, unless it continues a
-                // counted one.
+                // Each run of dirty blocks in the cluster is one more entry, unless the run
+                // continues a run that was counted.
                 let touched = part.start.max(blocks.start)..part.end.min(blocks.end);
                 let from = touched.start.saturating_sub(1).max(hole.start).max(blocks.start);
                 wants.inserts += usize::from(inode.waiting().dirty.first_in(from..touched.end).is_none());

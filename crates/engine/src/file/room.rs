@@ -1,5 +1,5 @@
-//! Room for dirty data. A heavy writer writes its own data back, step by step, before the limit is
-//! reached. At the limit, a part of it is freed at once.
+//! Room for dirty data, whose amount is limited. A heavy writer writes its own data back, step by
+//! step, before the limit is reached. At the limit, a quarter of the limit is freed at once.
 
 use super::limits::RUN_MAX;
 use super::writing::Busy;
@@ -25,8 +25,8 @@ impl LockedFile<'_> {
     /// Call before `more` bytes become dirty. Makes room in two steps:
     /// * If more than half of the limit would become dirty, calls `on_much_dirty_data` of the
     ///   options, and writes some of this file back if it has more than its share.
-    /// * If the limit would still be exceeded, writes back all of this file, then other files that
-    ///   nobody uses now, until a part of the limit would stay free ([`ROOM_SHARE`]).
+    /// * If the limit would still be exceeded, writes back all of this file. Then writes back other
+    ///   files that nobody uses now, until a part of the limit would stay free ([`ROOM_SHARE`]).
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
@@ -71,8 +71,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// The shortest range, from the first dirty block on, that holds `blocks` dirty blocks, or all
-    /// if there are fewer.
+    /// The shortest range that begins with the first dirty block and holds `blocks` dirty blocks,
+    /// or all dirty blocks if there are fewer.
     fn first_dirty(&self, blocks: u32) -> Option<Range<u32>> {
         let waiting = self.inode.waiting();
         let mut range = waiting.dirty.first_run(0, blocks)?;
@@ -96,7 +96,7 @@ impl Files {
     }
 
     /// Writes back files that nobody uses now, in the order in which they became dirty, until
-    /// `enough` returns true. A file that could not be written reports that at its next sync.
+    /// `enough` returns true. If a file could not be written, its next fsync reports that.
     ///
     /// # Errors
     /// The first error of the device, if `enough` never became true: a caller that continued

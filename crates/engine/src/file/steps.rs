@@ -39,8 +39,8 @@ impl Files {
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;
             for extents in 0..EXTENTS_MAX {
-                // Each extent may be the only one of its leaf, and then takes one credit.
-                // `RUN_CREDITS` is for the ends of the range, where extents may be split.
+                // `RUN_CREDITS` is for the ends of the range, where extents may be split. Each
+                // further extent may be the only one of its leaf, which then takes one credit.
                 if end >= range.end || (extents > 0 && !handle.extend(RUN_CREDITS + extents)) {
                     break;
                 }
@@ -64,8 +64,8 @@ impl Files {
     }
 
     /// Prepares to move everything at and behind `from` in a file with extents. The move must
-    /// happen in one transaction, and may change every node from there on. The caller holds the
-    /// content lock, so the result stays valid.
+    /// happen in one transaction, and may change every tree node that maps blocks at or behind
+    /// `from`. The caller holds the content lock, so the result stays valid.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the journal is too small for that many nodes.

@@ -79,8 +79,8 @@ impl Files {
     }
 
     /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can. The
-    /// handle has `beside` more credits, which other changes need. Returns the end of the part of
-    /// the range that is left: the start of the range if nothing is left.
+    /// handle has `beside` more credits, which other changes need. Returns the end of the blocks
+    /// that are still to be freed. If nothing is left, that is the start of the range.
     pub(crate) fn free_mapped(
         &self,
         ctx: &OpContext,
@@ -101,10 +101,10 @@ impl Files {
         Ok(start)
     }
 
-    /// Loads the bitmaps that are needed to free the last mapped part of `range`, as much as one
-    /// handle can. Returns where this part starts (the start of `range` if nothing is mapped before
-    /// it), or `None` if nothing is mapped. The handle has `beside` credits that other changes
-    /// need.
+    /// Loads the bitmaps that are needed to free the last mapped part of `range`. The part is as
+    /// long as one handle can free. Returns where the part starts (the start of `range` if nothing
+    /// is mapped before the part), or `None` if nothing is mapped. The handle has `beside` credits
+    /// that other changes need.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
@@ -243,9 +243,9 @@ impl LockedFile<'_> {
     }
 
     /// Zeroes the rest of the last block, behind the file's end, so that a larger size shows
-    /// zeroes: other systems may have left anything there, and after a crash the bytes that a
-    /// truncation cut off may still be there. Zeroes both the dirty copy and the block on the
-    /// device, because the size may reach the device before the dirty copy does.
+    /// zeroes. Other systems may have left anything there, and after a crash the bytes that a
+    /// truncation cut off may be there. Zeroes both the dirty copy and the block on the device,
+    /// because the size may reach the device before the dirty copy does.
     pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
         let size = self.inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
@@ -261,7 +261,8 @@ impl LockedFile<'_> {
         self.zero_in_place(size..end, here)
     }
 
-    /// If the block that `size` ends in is dirty, zeroes its dirty copy from there on.
+    /// If the block in which a file of `size` bytes ends is dirty, zeroes the block's dirty copy
+    /// behind that end.
     fn zero_waiting_tail(&self, size: u64) {
         let inside = usize_from_u64(size % u64_from_usize(self.files.volume.block_size()));
         let logical = u32_from_u64(size >> self.files.volume.geometry().block_bits());
@@ -313,7 +314,7 @@ impl LockedFile<'_> {
     }
 
     /// Frees all blocks of a range, dirty and mapped ones, in as many handles as needed. If a
-    /// truncation needs more than one, the file is recorded as an orphan meanwhile.
+    /// truncation needs more than one handle, the file is recorded as an orphan meanwhile.
     pub(crate) fn free_range(&mut self, range: Range<u32>, why: Why) -> Result<()> {
         debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
         // A hole may need a new tree block; cutting off the tail needs none.

@@ -22,7 +22,7 @@ const PART_BLOCKS: u64 = 64;
 /// Metadata blocks that a change of size and times touches.
 const CREDITS: usize = 2;
 
-/// Flags of files whose content cannot be written.
+/// Flags of files whose content users cannot write.
 const FIXED: InodeFlags = InodeFlags::VERITY.union(InodeFlags::ENCRYPT).union(InodeFlags::EA_INODE);
 
 /// Blocks that a write covers in part: their numbers, and their content before the write.
@@ -147,8 +147,8 @@ impl Files {
     }
 
     /// Puts the inode at the end of the list of files to write back, unless it is on the list. As
-    /// in Linux (observed on 6.18), only write-back that goes through the list takes a file off it.
-    /// A file that fsync wrote keeps its position.
+    /// in Linux (observed on 6.18), fsync of a file does not take the file off the list: it keeps
+    /// its position.
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
@@ -249,16 +249,16 @@ impl LockedFile<'_> {
                 return Ok(bytes.len());
             }
             // Linux allocates the first page before it finds that the bytes do not fit into the
-            // inode. So the folio there has a single page (observed on 6.18).
+            // inode. So the file's first folio has a single page (observed on 6.18).
             self.data.pages.note_page(0);
             self.leave_inline()?;
         }
         self.files.writing.write(self, all)
     }
 
-    /// Writes one piece at once, or part by part if its data fits but the worst case of its mapping
-    /// does not. If a part does not fit, the parts before it are written back, which shows what
-    /// they really need.
+    /// Writes one piece at once. If the data of the piece fits but the worst case of its mapping
+    /// does not, writes the piece part by part. When a part finds no room, the parts before it are
+    /// written back, after which their mapping takes only what it really needs.
     pub(super) fn write_piece_or_parts(&mut self, piece: Part<'_>) -> Result<()> {
         match self.write_piece(piece) {
             Err(Error::NoSpace) => {}

@@ -3,7 +3,7 @@
 //! Runs are written in ascending order of logical block, at most 2048 blocks at a time
 //! (docs/behaviour/block-allocation.md). Write-back happens on request (fsync, sync, close, tick),
 //! when much data is dirty, when space is short, and before operations that need the data on the
-//! device (such as direct I/O). Without delayed allocation it is part of each write.
+//! device (such as direct I/O). Without delayed allocation, write-back is part of each write.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
@@ -176,13 +176,13 @@ impl Files {
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
 
-    /// Maps a piece as `plan` says. Without a plan the piece is mapped already, and becomes
-    /// written. The piece's data must be on the device. `written` is the whole range that becomes
+    /// Maps a piece as `plan` says, or, without a plan, converts the piece, which is mapped as
+    /// unwritten. The piece's data must be on the device. `written` is the whole range that becomes
     /// written with the piece ([`Self::zero_around`]). `is_last` says that no other block is dirty,
     /// no piece is unconverted, and no observer reports the ends of I/O.
     ///
-    /// Returns true if the piece stays unwritten for now. With extents and delayed allocation it
-    /// does, unless `is_last`.
+    /// Returns true if the piece is or stays unwritten for now. That is so in a file with extents,
+    /// under delayed allocation, unless `is_last`.
     fn map_written(
         &self,
         ctx: &OpContext,
@@ -206,8 +206,8 @@ impl Files {
             self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
         } else {
             self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                // Without delayed allocation a written neighbour may take the piece's blocks over,
-                // if nothing was zeroed around the piece.
+                // Without delayed allocation, a written extent beside the piece may take over the
+                // piece's blocks, if nothing was zeroed around the piece.
                 let may_move = !self.volume.delays_allocation() && written == *piece;
                 match (later, may_move) {
                     (true, _) => tree.separate(piece),
@@ -259,8 +259,8 @@ impl Files {
 
 impl LockedFile<'_> {
     /// Writes back a file whose turn has come, and takes it off the list of dirty files. If folios
-    /// were passed over, puts it at the end of the list. If the file cannot be written, it stays on
-    /// the list, and its next fsync reports that.
+    /// were passed over, puts the file at the end of the list. If the file cannot be written, it
+    /// stays on the list, and its next fsync reports the failure.
     pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
         let written = self.write_back_with(busy);
         if written.is_ok() {
@@ -273,8 +273,9 @@ impl LockedFile<'_> {
         written
     }
 
-    /// Writes back all files in order: this one, whose content lock the caller holds, and others if
-    /// nobody uses them now. The next fsync of a file reports its errors.
+    /// Writes back the dirty files in the order in which they became dirty: this file, whose
+    /// content lock the caller holds, and others that nobody uses now. If a file cannot be written,
+    /// its next fsync reports that.
     pub(super) fn write_back_beside(&mut self) -> Result<()> {
         for other in self.files.dirty_files(i64::MAX) {
             if Arc::ptr_eq(&other, self.inode) {

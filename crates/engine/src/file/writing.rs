@@ -61,7 +61,8 @@ pub(super) trait Writing: Send + Sync {
         Ok(false)
     }
 
-    /// Whether the block for content that leaves its inode is allocated later.
+    /// Whether inline data that leaves its inode always becomes dirty data, so that its block is
+    /// allocated at write-back.
     fn delays_inline(&self) -> bool {
         false
     }

@@ -137,8 +137,8 @@ const OF_DIRECTORIES: InodeFlags =
     InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
 
 /// Flags that Linux refuses to set (observed on 6.18), and flags that this version cannot set
-/// (`JOURNAL_DATA`, `CASEFOLD`). Flags that are neither here nor in [`SETTABLE`] belong to the file
-/// system. Requests for them are ignored.
+/// (`JOURNAL_DATA`, `CASEFOLD`). Flags that are neither in this set nor in [`SETTABLE`] belong to
+/// the file system. Requests to change them are ignored.
 const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::HUGE_FILE)
@@ -210,12 +210,13 @@ impl FileSystem {
     /// and others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
-    /// immutable and append-only files; [`Error::ReadOnly`]. But append-only files accept
-    /// [`SetAttributes::times_are_now`], and with [`OpContext::caches_writes`] immutable and
-    /// append-only files accept the times that a write changes. [`Error::NoSpace`] for new
-    /// permissions, if the access control list lies in a block that other inodes share, or in a
-    /// value inode; for a value inode also [`Error::NoInodes`]. Also as [`FileSystem::attributes`].
+    /// [`Error::ReadOnly`]; as [`FileSystem::attributes`]; and:
+    /// * [`Error::Invalid`] for nanoseconds of a second or more.
+    /// * [`Error::NotPermitted`] for immutable and append-only files. But append-only files accept
+    ///   [`SetAttributes::times_are_now`]. With [`OpContext::caches_writes`], both kinds accept the
+    ///   times that a write changes.
+    /// * [`Error::NoSpace`] for new permissions, if the access control list lies in a block that
+    ///   other inodes share, or in a value inode. For a value inode also [`Error::NoInodes`].
     pub fn set_attributes(
         &self,
         ctx: &OpContext,

@@ -1,6 +1,6 @@
-//! Finishes deletions and truncations. Opening an image for writing finishes those of the inodes
-//! that its orphan records name. Closing it finishes those that were held up by open references or
-//! errors.
+//! Finishes deletions and truncations. When an image is opened for writing, the inodes that its
+//! orphan records name are deleted or truncated. When the image is closed, the same is done to
+//! inodes that open references or errors have held up.
 
 use super::FileSystem;
 use crate::inode::Inode;

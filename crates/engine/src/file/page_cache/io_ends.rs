@@ -1,5 +1,5 @@
-//! Converts unwritten extents when their I/O has ended, as an observer of a kernel reports it
-//! ([`crate::instruments::IoEnds`]).
+//! Converts unwritten extents to written ones once the I/O to their blocks has ended. An observer
+//! of a kernel reports when that was ([`crate::instruments::IoEnds`]).
 
 use super::PageCache;
 use crate::file::{Files, LockedFile};
@@ -16,7 +16,7 @@ impl PageCache {
         Ok(())
     }
 
-    /// As [`Self::convert_ended`], and also in this file.
+    /// As [`Self::convert_ended`], and also in `file`, which the caller has locked.
     pub(super) fn convert_ended_beside(&self, file: &mut LockedFile<'_>) -> Result<()> {
         while let Some(ended) = self.next_ended() {
             if ended.inode == file.inode.number() {
@@ -33,7 +33,8 @@ impl PageCache {
         self.told().and_then(|ends| ends.0.next())
     }
 
-    /// Tells the observer that a write has allocated a block at once, or failed to.
+    /// Tells the observer that a write did not delay the allocation of a block. The allocation may
+    /// have failed.
     pub(super) fn note_block_allocated(&self) {
         if let Some(ends) = &self.io_ends {
             ends.0.allocated();
