@@ -51,7 +51,7 @@ pub(crate) struct GroupState {
     /// The descriptor's flags; none if descriptors have no checksum, because the flags then have no
     /// meaning.
     flags: GroupFlags,
-    /// The epoch in which `raw` changed; [`Epoch::NONE`] if it was encoded since.
+    /// The epoch in which `raw` last changed; [`Epoch::NONE`] if `raw` was encoded since.
     epoch: Epoch,
     /// `raw` as it was before `epoch`.
     before: RawGroupDesc,
@@ -147,7 +147,7 @@ impl Groups {
         }
     }
 
-    /// Sums over all groups. Exact if nobody changes them.
+    /// Sums over all groups. They are exact if nobody changes a group meanwhile.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for group in self.geometry().all_groups() {

@@ -1,6 +1,6 @@
 //! An open file system that records which operations were done on it.
 //!
-//! Tests and tools use it to report which operations they tried: a list written by hand could miss
+//! Tests and tools use it to report which operations they did: a list written by hand could miss
 //! some. Only successful operations are recorded, under the names that docs/testing.md uses.
 
 use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
@@ -150,7 +150,8 @@ impl Watched {
         self.note(operation, self.fs.fallocate(ctx, inode, what, offset, len))
     }
 
-    /// [`FileSystem::set_xattr`]. With `ea_inode`, a value counts as large if no block can hold it.
+    /// [`FileSystem::set_xattr`]. With `ea_inode`, the recorded name tells whether the value is too
+    /// large for any attribute block.
     ///
     /// # Errors
     /// Those of [`FileSystem::set_xattr`].
@@ -168,8 +169,8 @@ impl Watched {
         self.note(operation, self.fs.set_xattr(ctx, inode, name, value, mode))
     }
 
-    /// [`FileSystem::release_inode`]. Recorded only if the inode has no name, because it was
-    /// unlinked while open or never had one. The recorded name is `unlink open`.
+    /// [`FileSystem::release_inode`]. Recorded as `unlink open` if the inode has no name, and not
+    /// recorded otherwise.
     ///
     /// # Errors
     /// Those of [`FileSystem::release_inode`].

@@ -47,13 +47,13 @@ impl FileSystem {
 
     /// Makes a file durable: its data and its inode, with all metadata that changed in the file
     /// system before the inode's last change. That includes the file's name if it is new. As on
-    /// Linux, later changes of names and other files may be lost in a crash, and so may dirty data
-    /// of other files; use [`FileSystem::sync`] for them.
+    /// Linux, a crash may lose later changes of names and of other files, and dirty data of other
+    /// files. Use [`FileSystem::sync`] to make these durable, too.
     ///
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, if
-    /// data of this file could not be written since the last call. Lack of space is never the
-    /// reason: space was reserved when the data was written.
+    /// data of this file could not be written since the last call. In a sound image the reason is
+    /// never lack of space: [`FileSystem::write`] has reserved the space.
     pub fn fsync(&self, ctx: &OpContext, inode: impl Into<InodeRef>) -> Result<()> {
         let _operation = self.volume.watch();
         self.files.fsync(ctx, inode.into())

@@ -23,8 +23,8 @@ impl FileSystem {
 
 impl Instrumented<'_> {
     /// Forgets what is remembered about clean data, as a machine that drops its caches does:
-    /// folios, and holes that were seen. An open file, or one with dirty data, keeps its holes. A
-    /// file that an operation has locked keeps everything.
+    /// folios, and holes that were seen. Holes are kept for files that are open or have dirty data.
+    /// Everything is kept for files that an operation has locked.
     pub fn drop_caches(self) {
         self.0.files.drop_caches();
     }
@@ -40,8 +40,8 @@ impl Instrumented<'_> {
     }
 
     /// As [`FileSystem::commit`], but freed clusters cannot be allocated before
-    /// [`Self::release_frees`] or the next commit. So a run can follow a kernel whose operations
-    /// continue while it writes a transaction.
+    /// [`Self::release_frees`] or the next commit. So a run can follow a kernel in which operations
+    /// continue while a transaction is written.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].

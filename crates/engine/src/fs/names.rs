@@ -43,8 +43,9 @@ impl FileSystem {
     /// not call the file system.
     ///
     /// # Errors
-    /// As [`FileSystem::lookup`]. A damaged block hides only its own names: `visit` gets all others
-    /// before the error is returned. More than 1,024 damaged blocks in a row end the listing.
+    /// As [`FileSystem::lookup`]. A damaged block hides only its own names: `visit` gets the names
+    /// of the other blocks before the error is returned. But more than 1,024 damaged blocks in a
+    /// row end the listing.
     pub fn read_dir(
         &self,
         dir: impl Into<InodeRef>,
@@ -210,8 +211,9 @@ impl FileSystem {
         self.namespace.read_link(inode.into())
     }
 
-    /// Adds an open reference, for writing if `write`. The inode's content stays until the
-    /// reference is released, whatever happens to its names.
+    /// Adds an open reference to an inode; `write` says whether it is opened for writing. The
+    /// inode's content stays until the reference is released, whatever happens to the inode's
+    /// names.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
@@ -223,8 +225,8 @@ impl FileSystem {
     /// Ends an open reference. `write` must be as it was in [`FileSystem::open_inode`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an inode that is not open this way. Errors of deleting the inode, if
-    /// this was its last reference.
+    /// [`Error::Invalid`] for an inode that is not open in the way that `write` says. Errors of
+    /// deleting the inode, if it has no name and this was its last reference.
     pub fn release_inode(&self, ctx: &OpContext, inode: impl Into<InodeRef>, write: bool) -> Result<()> {
         let _operation = self.volume.watch();
         self.namespace.release_inode(ctx, inode.into(), write)

@@ -11,8 +11,8 @@ use blockyard_sync::MutexGuard;
 use std::ops::Range;
 
 impl Groups {
-    /// Copies the group's block bitmap for the allocator. It includes the changes that are not yet
-    /// on disk. The caller holds no lock.
+    /// Copies the group's block bitmap for the allocator. The copy includes changes that are not
+    /// yet on disk. The caller holds no lock.
     pub(crate) fn copy_block_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let (raw, uninit) = {
             let state = self.lock(group);
@@ -102,8 +102,8 @@ impl Groups {
         self.lock(group).raw.free_clusters()
     }
 
-    /// Calls `f` for each group that has some of these blocks, with the bits of these blocks in its
-    /// bitmap.
+    /// Calls `f` for each group that has some of these blocks, with the range of the blocks' bits
+    /// in the group's bitmap.
     fn for_groups(
         &self,
         first: BlockNr,
@@ -160,8 +160,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Creates the bitmap of a `BLOCK_UNINIT` group, synthesised, and sets the true count of free
-    /// clusters.
+    /// Creates the bitmap of a `BLOCK_UNINIT` group ([`Self::synthesize`]), and sets the true count
+    /// of free clusters.
     fn initialize(&self, handle: &Handle<'_>, group: GroupNr, state: &mut GroupState) {
         debug_assert!(state.block_bitmap.is_none(), "group {group} has a bitmap and is said to have none");
         self.touch(handle, group, state);

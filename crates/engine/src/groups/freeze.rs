@@ -21,8 +21,8 @@ impl Groups {
         std::mem::take(&mut *self.dirty.lock())
     }
 
-    /// If the block is a bitmap, stores its checksum, as of the end of `epoch`, in the group's
-    /// descriptor, and unpins the bitmap if nobody has changed it since.
+    /// If the block is a bitmap, stores the checksum of `copied`, its content at the end of
+    /// `epoch`, in the group's descriptor. Unpins the bitmap if nobody has changed it since.
     pub(crate) fn freeze_bitmap(&self, epoch: Epoch, buffer: &Buffer, copied: &Copied) {
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
         match copied.kind() {
@@ -95,8 +95,8 @@ impl GroupState {
         if self.epoch == epoch || self.epoch == Epoch::NONE { &self.raw } else { &self.before }
     }
 
-    /// Applies `f` to the present descriptor, and also to the one at the end of a past epoch if the
-    /// descriptor has changed since.
+    /// Applies `f` to the present descriptor. If the descriptor has changed since the end of
+    /// `epoch`, also applies `f` to the saved descriptor of that time.
     fn as_of(&mut self, epoch: Epoch, f: impl Fn(&mut RawGroupDesc)) {
         f(&mut self.raw);
         if self.epoch != epoch && self.epoch != Epoch::NONE {

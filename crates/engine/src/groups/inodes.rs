@@ -55,11 +55,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Marks an inode that the allocator chose as used. Zeroes the table blocks that begin to be
-    /// used.
+    /// Marks as used an inode that the allocator chose. Zeroes the table blocks that come into use.
     ///
     /// # Errors
-    /// Corruption when it was marked already, or the group counts no free inode.
+    /// Corruption when the inode was marked already, or the group counts no free inode.
     pub(crate) fn mark_inode_used(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
         let (group, index) = self.geometry().locate_inode(inode);
         self.pin_inode_bitmap(handle, group)?;
@@ -180,8 +179,8 @@ impl Groups {
     }
 
     /// Zeroes table blocks, whose content is arbitrary until then. `indexes` are the inodes that
-    /// begin to be used; a block is zeroed if its first inode is among them. The caller holds the
-    /// group's lock, so nobody puts an inode into such a block before it is zeroed.
+    /// come into use. A block is zeroed if its first inode is among them. The caller holds the
+    /// group's lock, so nobody puts an inode into such a block before the block is zeroed.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
         debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");

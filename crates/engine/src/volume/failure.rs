@@ -22,7 +22,8 @@ impl Volume {
             return;
         }
         let _turn = self.txns.turn.wait(|| true);
-        // If the first fails, the second is still tried. No caller could handle their errors.
+        // If the journal cannot be written, the superblock is still tried. No caller could handle
+        // these errors.
         let _ = self.journal.abort();
         let _ = self.note_in_superblock(ctx);
     }

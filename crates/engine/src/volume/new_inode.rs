@@ -139,7 +139,8 @@ impl Volume {
         HashSeed::from_bytes(bytes)
     }
 
-    /// Frees an inode's number on disk and in core. Its group's bitmap must be in memory.
+    /// Frees an inode's number on disk and in core. The inode bitmap of its group must be in
+    /// memory.
     pub(crate) fn free_inode_number(&self, handle: &Handle<'_>, inode: &Inode) -> Result<()> {
         let directory = inode.kind() == FileType::Directory;
         self.space.inodes.free(inode.number(), directory, handle.slot(), |_| {

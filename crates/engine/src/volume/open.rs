@@ -154,9 +154,9 @@ fn home_view(
     }
 }
 
-/// Opens the journal in `committed` for writing; recovery has emptied its log. Without one (the
-/// image has no journal, the caller does not want it, or the instance is read-only), returns a
-/// [`NullJournal`], which writes straight home.
+/// Opens the journal in `committed` for writing; recovery has emptied its log. If `committed` is
+/// `None` (the image has no journal, the caller does not want it, or the instance is read-only),
+/// returns a [`NullJournal`], which writes straight home.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     flushes: &Arc<Flushes>,
@@ -174,9 +174,10 @@ fn open_journal(
 }
 
 /// The most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The
-/// rest is for clean blocks that operations read. If a block changes again before a commit in
-/// progress has copied it, its old content is kept in a copy. These copies are not counted here;
-/// there are at most as many as dirty blocks.
+/// rest is for clean blocks that operations read.
+///
+/// If a block changes again before a commit in progress has copied it, its old content is kept in a
+/// copy. These copies are not counted here. There are at most as many copies as dirty blocks.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }
@@ -235,9 +236,10 @@ fn must_be_read_only(sb: &Superblock) -> bool {
     !sb.unknown_ro_compat().is_empty() || sb.features().ro_compat.intersects(never_written)
 }
 
-/// Refuses to write images with features or descriptor sizes that would have to be maintained but
-/// are not supported, images whose external journal was not given, and images that are marked as
-/// having errors.
+/// Refuses to write an image if
+/// * writing does not support one of its features or the size of its group descriptors,
+/// * its journal is external and was not given, or
+/// * it is marked as having errors.
 fn refuse_unwritable(sb: &Superblock, has_external: bool) -> Result<()> {
     let FeatureSet { incompat, ro_compat, compat } = *sb.features();
     let is_external = compat.contains(Compat::HAS_JOURNAL) && sb.journal_inode().is_none();

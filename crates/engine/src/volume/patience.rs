@@ -7,10 +7,10 @@ use crate::{Error, OpContext, Result};
 use blockyard_sync::{Backend, Native};
 use std::time::Duration;
 
-/// Commits that one request may force to get freed clusters back.
+/// The most retries that [`Volume::retry_after_commit`] allows one request.
 const RETRIES_MAX: u32 = 3;
-/// Between the first `HASTE` attempts, the thread only yields the CPU. Before each further attempt
-/// it sleeps for [`PAUSE`].
+/// Between the first `HASTE` attempts, a thread that has nothing to commit only yields the CPU.
+/// Before each further attempt it sleeps for [`PAUSE`].
 const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 

@@ -1,7 +1,7 @@
 //! The journal at open. If it must be replayed, it is replayed before the engine reads anything but
 //! the superblock; with [`Recovery::Refuse`] the image is refused instead. If the log is not empty
-//! although the superblock does not request recovery, a read-only instance ignores the log, and any
-//! other refuses the image.
+//! although the superblock does not request recovery, a read-only instance ignores the log. An
+//! instance that may write refuses the image.
 
 use crate::options::Recovery;
 use crate::{Error, Refusal, Result};
