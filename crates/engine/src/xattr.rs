@@ -32,7 +32,7 @@ use values::{FreshValue, values_of};
 /// What `set_xattr` does with an existing or a missing name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XattrMode {
-    /// Sets it either way.
+    /// Sets the attribute in both cases.
     #[default]
     Set,
     /// Refuses an existing name.
@@ -177,7 +177,8 @@ impl Xattrs {
         self.set_value(ctx, inode, (index, rest), value, mode)
     }
 
-    /// Sets an attribute to a value in its on-disk form, wherever it fits.
+    /// Sets an attribute: in the inode, in the attribute block, or in an inode of its own. `value`
+    /// has the on-disk form.
     fn set_value(
         &self,
         ctx: &OpContext,
@@ -209,8 +210,8 @@ impl Xattrs {
     ) -> Result<()> {
         let owner = self.volume.inodes.inode(inode)?;
         if owner.core().map == InodeMap::FastSymlink {
-            // `i_blocks` must stay 0: otherwise e2fsck 1.47 takes the target for a block map.
-            // (Linux adds the value's blocks all the same.)
+            // `i_blocks` of a fast symbolic link must stay 0: otherwise e2fsck 1.47 takes the
+            // target for a block map. (Linux adds the value's blocks all the same.)
             return Err(Error::AttributeRoom { bytes: bytes.len(), block: self.volume.block_size() });
         }
         let unused = {
@@ -236,8 +237,8 @@ impl Xattrs {
 
     /// If a value inode already holds this value for the attribute, keeps that inode, sets the
     /// owner's change time as Linux does (observed on 6.18), and returns true. Otherwise does
-    /// nothing and returns false. It does nothing, either, with [`XattrMode::Create`] and for
-    /// access control lists. The caller holds the owner's content lock exclusively.
+    /// nothing and returns false, as it always does with [`XattrMode::Create`] and for access
+    /// control lists. The caller holds the owner's content lock exclusively.
     fn touch_if_same(
         &self,
         ctx: &OpContext,
@@ -355,8 +356,8 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Puts the new attribute, if there is one, in the inode if it fits there, else in the block.
-    /// Returns the new content of the inode's attribute area.
+    /// Adds `new` (if there is a new attribute) to the list of the inode, or to the list of the
+    /// block if the inode has no room. Returns the new content of the inode's attribute area.
     fn place_attribute(
         &self,
         core: &InodeCore,
@@ -391,8 +392,8 @@ impl Xattrs {
     }
 
     /// Whether a block may hold these attributes, one of which is new. With `ea_inode`, a new value
-    /// goes into the block only if all values there then take at most 7/8 of it (observed on Linux
-    /// 6.18).
+    /// goes into the block only if all values there then take at most 7/8 of the block (observed on
+    /// Linux 6.18).
     fn leaves_room(&self, block: &AttributeList) -> bool {
         let length = |attribute: &Attribute| match &attribute.value {
             Value::Bytes(bytes) => bytes.len().next_multiple_of(4),
@@ -417,8 +418,8 @@ impl Xattrs {
         (old_list, list): (&AttributeList, &AttributeList),
         held: &ValueInodes,
     ) -> Result<Vec<Arc<Inode>>> {
-        // A reference count of 1 means that only this inode uses the block. Nobody else can change
-        // it: the caller holds the inode's content lock.
+        // A reference count of 1 means that only this inode uses the block. The count stays 1,
+        // because the caller holds the inode's content lock.
         if let Some(buffer) = &old
             && !list.is_empty()
             && buffer.read(refcount) == 1

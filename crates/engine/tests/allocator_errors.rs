@@ -31,7 +31,8 @@ fn errno(error: AllocError) -> i32 {
     Error::from(error).errno()
 }
 
-/// Two groups of 32,768 free blocks each. Each descriptor says that `free` blocks are free.
+/// Two groups whose bitmaps have 32,768 free blocks each. Their descriptors say that each group has
+/// `free` free blocks.
 fn allocator(free: u32) -> Allocator {
     let geometry = MemoryBitmaps::plain_geometry(2, 0);
     let config = AllocConfig { reserved: Some(0), ..AllocConfig::new(geometry) };
@@ -117,8 +118,8 @@ impl InodeSource for Broken {
     }
 }
 
-/// Three groups: the first one's bitmap cannot be read, the second one's is damaged, and the third
-/// one's was never written.
+/// Three groups. The inode bitmap of the first group cannot be read, the second bitmap is damaged,
+/// and the third bitmap was never written.
 fn inodes(free: u32) -> InodeAllocator {
     let geometry: Geometry = MemoryBitmaps::plain_geometry(3, 0);
     let used = InodeGroupFacts { free_inodes: free, ..InodeGroupFacts::default() };

@@ -17,8 +17,8 @@ use support::{ROOT, context, file, open_with};
 
 const BLOCK: u64 = 4096;
 
-/// The allocation requests so far: the first logical block and the length in blocks of each request
-/// for data, and the number of requests for blocks of the extent tree or block map.
+/// A record of allocation requests: the first logical block and the length in blocks of each
+/// request for data, and the number of requests for blocks of the extent tree or block map.
 #[derive(Default)]
 struct Requests(Mutex<Vec<(u32, u32)>>, Mutex<u32>);
 
@@ -76,8 +76,9 @@ impl World {
 }
 
 /// The requests are those that Linux 6.18 makes for the same writes, as its tracepoints show them.
-/// Requests that a preallocation serves are included. Each block that the test reads holds what was
-/// written to it last, or zeroes if nothing was. The file ends after the highest block written.
+/// Requests that a preallocation serves are included. Each block that the test reads has the
+/// content of the last write to the block, or zeroes if it was never written. The file ends after
+/// the highest block written.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
     let world = World::new();
@@ -121,7 +122,8 @@ fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
 
 /// Observed on Linux 6.18: a direct write maps each hole in its range as an unwritten extent, and
 /// later converts each unwritten extent separately. So a write over two holes and the unwritten
-/// blocks between them may need a tree block. When the converted extents merge, it is freed again.
+/// blocks between them may need a tree block. When the converted extents merge, the tree block is
+/// freed again.
 #[test]
 fn pieces_are_entries_of_their_own_until_they_are_converted() {
     let world = World::new();

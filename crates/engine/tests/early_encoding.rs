@@ -23,10 +23,10 @@ fn open(device: &Arc<MemoryDevice>) -> FileSystem {
         .unwrap()
 }
 
-/// Threads on one CPU slot create files, each thread in its own directory. They share blocks of the
-/// inode table, including new ones. With `unnamed`, files without a name, which are on the orphan
-/// list, are created in between. After the image is reopened, each name leads to a file with one
-/// link.
+/// Threads on one CPU slot create files, each thread in its own directory. Inodes of several
+/// threads lie in the same blocks of the inode table. If `unnamed`, the threads also create files
+/// without a name, which are on the orphan list. After the image is reopened, each name leads to a
+/// file with one link.
 fn make_on_many_threads(unnamed: bool) {
     const FILES: u32 = 3000;
     let ctx = OpContext::system();

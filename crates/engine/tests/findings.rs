@@ -284,7 +284,7 @@ fn truncation_to_the_same_size_is_a_change() {
     assert_eq!((seen.size, seen.modified, seen.changed), (700, later, later));
 }
 
-/// When the inodes had run out, the error said "no space", as if the blocks had.
+/// When no inode was free, the error said "no space", as if no block were free.
 #[test]
 fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
     let mut options = mkfs::Options::ext4().block_size(1024).features("^has_journal");

@@ -35,7 +35,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     value
 }
 
-/// A list with entries for owner, owning group, mask and others, and for this many named users.
+/// A list with entries for owner, owning group, mask and others, and for `users` named users.
 fn list_of(users: u32, [owner, group, mask, others]: [u16; 4]) -> Vec<u8> {
     let none = u32::MAX;
     let mut entries = vec![(1, owner, none)];
@@ -51,8 +51,8 @@ fn saved(device: &MemoryDevice, scratch: &Path) -> std::path::PathBuf {
     image
 }
 
-/// For each name in a directory: the permissions, the access list and the default list. `None`: it
-/// has no such list.
+/// For each name in a directory: the permissions, the access list and the default list. A list is
+/// `None` if the inode does not have it.
 type Seen = Vec<(String, u16, Option<Vec<u8>>, Option<Vec<u8>>)>;
 
 fn seen(fs: &FileSystem, dir: &str) -> Seen {
@@ -144,7 +144,7 @@ fn default_lists_are_inherited_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
         return;
     }
-    // Otherwise the kernel would apply the process's umask to new inodes.
+    // The umask of this process must not affect the modes of new inodes.
     rustix::process::umask(Mode::empty());
     let none = u32::MAX;
     let lists = [
@@ -334,7 +334,8 @@ fn lists_are_set_and_refused_as_by_linux() {
     judge(fs, &device);
 }
 
-/// A creation that fails for lack of space must free the space of the lists that it inherited.
+/// A creation that fails for lack of space must free the space of the lists that the new inode
+/// inherited.
 #[test]
 fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     for (features, users) in [("", 30), ("ea_inode", 300)] {
@@ -403,9 +404,10 @@ fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
 }
 
 /// Observed on Linux 6.18: with `ea_inode`, the values in a block take at most 7/8 of it. A value
-/// that would exceed this gets an inode, even if the block has room. This includes inherited lists.
-/// Setting the same value again keeps that inode, and updates the owner's change time. The engine
-/// once filled the whole block, and wrote a new inode for the same value.
+/// that would exceed this share goes into an inode of its own, even if the block has room. This
+/// holds for inherited lists, too. Setting the same value again keeps that inode, and updates the
+/// owner's change time. The engine once filled the whole block, and wrote a new inode for the same
+/// value.
 #[test]
 fn a_value_gets_an_inode_above_a_share_of_the_block_and_keeps_it() {
     let later = |seconds| OpContext::root_at(Timestamp::from_seconds(seconds));
@@ -498,7 +500,7 @@ const DAMAGES: [(&[&str], bool); 7] = [
     (&["set_inode_field <N> size 8999"], false),
     (&["set_inode_field <N> size 10000"], false),
     (&["set_inode_field <N> atime 0x12345678"], false),
-    // In place of the hash, a value from before there were hashes names its owner.
+    // In place of the hash, a value inode from before there were hashes names its owner.
     (
         &[
             "set_inode_field <N> atime 0x12345678",
@@ -598,8 +600,9 @@ fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
     }
 }
 
-/// If the entry of `system.data` named another inode as the place of the rest of inline data, only
-/// the part in `i_block` was read, and a write could extend it. Linux refuses such an inode.
+/// If the entry of `system.data` named another inode as the place of the rest of inline data, the
+/// engine read only the part in `i_block`, and a write could extend that part. Linux refuses such
+/// an inode.
 #[test]
 fn the_rest_of_inline_content_lies_in_no_other_inode() {
     if !require(&["root", "mke2fs"]) {

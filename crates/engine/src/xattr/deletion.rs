@@ -11,19 +11,19 @@ use std::sync::Arc;
 const CREDITS: usize = 12;
 
 impl Xattrs {
-    /// Deletes an inode if it has no links and no open references: its blocks, attributes and
-    /// number.
+    /// Deletes an inode if it has no links and no open references. That frees its blocks,
+    /// attributes and number.
     pub(crate) fn delete_if_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         // Value inodes have no attributes, so the recursion ends.
         let values = self.delete_unused(ctx, inode)?;
         values.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// As [`Self::delete_if_unused`], but only returns the value inodes that lose their last
-    /// reference; the caller must delete them.
+    /// As [`Self::delete_if_unused`], but value inodes that lose their last reference are not
+    /// deleted: they are returned, and the caller must delete them.
     fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
-        // Locked as a child: the caller may hold the content lock of this inode's directory or, if
-        // it holds a value, of its owner.
+        // Locked as a child: the caller may hold the content lock of this inode's directory. If
+        // this is a value inode, the caller may hold the content lock of its owner.
         let mut data = inode.write_child();
         let _shape = inode.change_shape();
         {

@@ -94,8 +94,8 @@ impl Xattrs {
         Ok(inherited)
     }
 
-    /// Prepares one list. Writes it into an inode of its own if a block cannot hold it beside the
-    /// lists of `in_block`, and the file system has value inodes.
+    /// Prepares one list. If a block cannot hold the list beside those in `in_block`, and the file
+    /// system has value inodes, writes the list into an inode of its own.
     fn inherited_list(
         &self,
         ctx: &OpContext,
@@ -118,7 +118,8 @@ impl Xattrs {
         Ok(InheritedList { attribute: attribute(reference), fresh: Some((value, hash)) })
     }
 
-    /// Gives a new inode its lists. After an error it has none, or the instance is read-only.
+    /// Gives a new inode its lists. After an error the inode has no list, or the instance is
+    /// read-only.
     pub(crate) fn give_inherited(
         &self,
         ctx: &OpContext,

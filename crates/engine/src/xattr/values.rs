@@ -83,7 +83,7 @@ impl Xattrs {
 
     /// The value of an attribute of `owner`. As in Linux (observed on 6.18), a value in an inode of
     /// its own is checked by its size and by the hashes in the attribute's entry and in the value
-    /// inode. Values from before there were hashes name their owner instead.
+    /// inode. Value inodes from before there were hashes name their owner instead.
     pub(super) fn value_of(&self, owner: &Arc<Inode>, attribute: &Attribute) -> Result<Vec<u8>> {
         let (number, size, entry_hash) = match &attribute.value {
             Value::Bytes(bytes) => return Ok(bytes.clone()),
@@ -235,7 +235,7 @@ impl Xattrs {
     }
 
     /// Gives a new value its first reference, and the user and group of `owner`. The caller holds
-    /// `owner`'s core.
+    /// the owner's core lock.
     pub(super) fn adopt_value(
         &self,
         handle: &Handle<'_>,

@@ -40,11 +40,16 @@ fn rename(from: Path, to: Path, mode: RenameMode) -> Op {
     Op::Rename { from, to, mode }
 }
 
-/// Files of every shape, created before the device fails. `plain` has five blocks and a part of a
-/// sixth. `even` has exactly four. `sparse` has single blocks with holes between them. `ahead` has
-/// two blocks, and more allocated behind its end. `unwritten` has one written block among unwritten
-/// ones. `many` has enough extents for a tree. With block maps, `ahead` has nothing behind its end,
-/// `unwritten` has holes instead, and `many` has an indirect block.
+/// Files of several shapes, created before the device fails:
+/// * `plain` has five blocks and a part of a sixth.
+/// * `even` has exactly four blocks.
+/// * `sparse` has single blocks with holes between them.
+/// * `ahead` has two blocks, and allocated blocks behind its end.
+/// * `unwritten` has one written block among unwritten ones.
+/// * `many` has enough extents for a tree.
+///
+/// With block maps, `ahead` has no block behind its end, `unwritten` has holes instead of unwritten
+/// blocks, and `many` has an indirect block.
 pub(crate) fn scene(image: &Image) -> Vec<Op> {
     let block = image.block();
     let first = |file, at, len| Op::Write { file, at, len, version: 1 };

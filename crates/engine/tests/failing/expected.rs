@@ -2,7 +2,7 @@
 //! possible.
 //!
 //! An operation that ended with an error has either happened or not, so both states stay possible.
-//! Each byte of its file has the value that it has in one of these states.
+//! Each byte of the file that it changes has the value from one of these states.
 //!
 //! If data could not be written, or if the image was not closed cleanly, unsynced data may be lost.
 //! Under `data=writeback` freed blocks are reused at once, as in Linux. If such an image was not
@@ -34,8 +34,8 @@ pub(crate) enum Body {
     Fifo,
 }
 
-/// What a directory holds: paths, and the nodes that they name. Methods return `None` if something
-/// that they need is not there.
+/// What a directory holds: paths, and the nodes that they name. Methods return `None` for what is
+/// impossible in this state, such as a change of a file that does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) names: BTreeMap<String, u32>,
@@ -338,8 +338,8 @@ fn content_fits(versions: &[&Node], found: &Body, bounds: Bounds) -> Result<(), 
 }
 
 /// Checks that the size fits the versions, and that each byte has the value that some version has
-/// at this offset, unless `bounds` allow any value there. A version counts as zeroes behind its
-/// end.
+/// at this offset, unless `bounds` allow any value there. Behind its end, a version counts as
+/// zeroes.
 fn mix_fits(versions: &[&[u8]], found: &[u8], bounds: Bounds) -> Result<(), String> {
     let sizes: BTreeSet<usize> = versions.iter().map(|bytes| bytes.len()).collect();
     let (least, most) = (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));

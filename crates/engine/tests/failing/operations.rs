@@ -92,7 +92,8 @@ pub(crate) enum Op {
     Sync,
 }
 
-/// Attribute values of more bytes than this go into inodes of their own.
+/// [`Op::name`] calls an attribute value of more bytes than this large. The cases set such values
+/// only on images with `ea_inode`.
 const LARGE: usize = 1024;
 
 /// The content of a file's version in a range of bytes. No byte of it is 0, and two versions differ
@@ -228,8 +229,8 @@ impl Op {
         Some(after)
     }
 
-    /// The file that the operation changes; the first one if it names two, empty for
-    /// [`Self::Sync`].
+    /// The path of the file that the operation changes. If the operation names two files, it is the
+    /// path of the first. For [`Self::Sync`] it is empty.
     pub(crate) fn path(&self) -> Path {
         match *self {
             Self::Write { file, .. }

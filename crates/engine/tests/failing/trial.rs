@@ -159,8 +159,8 @@ fn check_answer(op: &Op, error: &Error, strikes: u64, has_failed: bool) -> Verdi
     if fits { Ok(()) } else { Err(format!("{op:?} answers {error:?} after {strikes} failed calls")) }
 }
 
-/// A run of one thread. The device has `fault` from the beginning of the case's last operation on.
-/// Returns how many calls the device had received at each moment.
+/// A run of one thread. The device has `fault` from the beginning of [`Case::op`] on. Returns how
+/// many calls the device had received at each moment.
 pub(crate) fn alone(
     bench: &Bench,
     base: &Base,
@@ -273,10 +273,10 @@ struct Left {
 
 impl Left {
     /// Checks the image. If its superblock is torn, nothing is checked.
-    /// * If it was closed without an error, it must be marked clean.
-    /// * If it is not marked clean, it is recovered first, or not checked further if it has no
-    ///   journal.
-    /// * e2fsck must find it clean.
+    /// * If the image was closed without an error, it must be marked clean.
+    /// * If it is not marked clean and has a journal, it is recovered first. Without a journal, it
+    ///   is not checked further.
+    /// * e2fsck must find the image clean.
     /// * The files must be in an allowed state, with nothing but zeroes behind their ends.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
