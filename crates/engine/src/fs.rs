@@ -1,7 +1,7 @@
 //! The entry point: an open file system, its public operations, and opening it.
 //!
 //! Most operations are delegated to a part: data to [`Files`], names to [`Namespace`], extended
-//! attributes to [`Xattrs`], transactions to the [`Volume`] below all of them.
+//! attributes to [`Xattrs`], and transactions to the [`Volume`], which these parts share.
 
 mod attributes;
 mod cleanup;

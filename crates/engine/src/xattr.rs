@@ -487,8 +487,8 @@ impl Xattrs {
         self.attribute_block(block).map(Some)
     }
 
-    /// Removes an inode's reference to its attribute block, and frees the block if that was the
-    /// last one. Returns the value inodes that nothing refers to any more. Call
+    /// Removes an inode's reference to its attribute block, and frees the block if no reference is
+    /// left. Returns the value inodes that nothing refers to any more. Call
     /// [`Self::reserve_attribute_block`] first.
     pub(crate) fn release_attribute_block(
         &self,

@@ -187,9 +187,9 @@ impl LockedFile<'_> {
     }
 
     /// Call before a range is removed. A cluster at one end of the range may also hold dirty blocks
-    /// outside the range. While the cluster is mapped, nothing is reserved for these blocks. The
-    /// removal may unmap it. So this reserves a cluster for these blocks, or writes the data back
-    /// if there is no room.
+    /// outside the range. While the cluster is mapped, nothing is reserved for these blocks, but
+    /// the removal may unmap the cluster. So this reserves a cluster for these blocks, or writes
+    /// the data back if there is no room.
     ///
     /// # Errors
     /// Errors of write-back.

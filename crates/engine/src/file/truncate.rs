@@ -229,7 +229,8 @@ impl LockedFile<'_> {
         self.zero_behind_end()
     }
 
-    /// Frees what a truncation left behind the end of the file when an error ended it midway.
+    /// If an error ended a truncation midway, frees what the truncation left behind the end of the
+    /// file.
     pub(crate) fn finish_truncation(&mut self) -> Result<()> {
         let size = {
             let core = self.inode.core();

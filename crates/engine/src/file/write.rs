@@ -147,8 +147,8 @@ impl Files {
     }
 
     /// Puts the inode at the end of the list of files to write back, unless it is on the list. As
-    /// in Linux (observed on 6.18), fsync of a file does not take the file off the list: it keeps
-    /// its position.
+    /// in Linux (observed on 6.18), fsync does not take a file off the list: the file keeps its
+    /// position.
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }

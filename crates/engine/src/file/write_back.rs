@@ -176,13 +176,13 @@ impl Files {
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
 
-    /// Maps a piece as `plan` says, or, without a plan, converts the piece, which is mapped as
-    /// unwritten. The piece's data must be on the device. `written` is the whole range that becomes
-    /// written with the piece ([`Self::zero_around`]). `is_last` says that no other block is dirty,
-    /// no piece is unconverted, and no observer reports the ends of I/O.
+    /// Maps a piece as `plan` says. If there is no plan, the piece is mapped as unwritten already,
+    /// and this makes it written. The piece's data must be on the device. `written` is the whole
+    /// range that becomes written with the piece ([`Self::zero_around`]). `is_last` says that no
+    /// other block is dirty, no piece is unconverted, and no observer reports the ends of I/O.
     ///
-    /// Returns true if the piece is or stays unwritten for now. That is so in a file with extents,
-    /// under delayed allocation, unless `is_last`.
+    /// In a file with extents, under delayed allocation, the piece is left unwritten for now unless
+    /// `is_last`. Returns true if that was done.
     fn map_written(
         &self,
         ctx: &OpContext,

@@ -149,9 +149,9 @@ const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::from_bits_retain(0x8080_0000));
 
-/// If an inode has one of these flags, Linux refuses to set the DAX flag (observed on 6.18). They
-/// stand for journaled data and, in files, for inline data. An inline directory may get the DAX
-/// flag, because new files inherit it.
+/// If an inode has one of these flags, Linux refuses to set the DAX flag (observed on 6.18). The
+/// flags stand for journaled data and, in files, for inline data. An inline directory may get the
+/// DAX flag, because new files inherit it.
 const fn excludes_dax(kind: FileType) -> InodeFlags {
     match kind {
         FileType::Directory => InodeFlags::JOURNAL_DATA,

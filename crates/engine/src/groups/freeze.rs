@@ -21,8 +21,9 @@ impl Groups {
         std::mem::take(&mut *self.dirty.lock())
     }
 
-    /// If the block is a bitmap, stores the checksum of `copied`, its content at the end of
-    /// `epoch`, in the group's descriptor. Unpins the bitmap if nobody has changed it since.
+    /// If the block is a bitmap, stores its checksum in the group's descriptor. The checksum is
+    /// computed from `copied`, the block's content at the end of `epoch`. Unpins the bitmap if
+    /// nobody has changed it since.
     pub(crate) fn freeze_bitmap(&self, epoch: Epoch, buffer: &Buffer, copied: &Copied) {
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
         match copied.kind() {

@@ -85,8 +85,8 @@ impl Volume {
         }
     }
 
-    /// Counts an error in the superblock on the device, and changes nothing else there. The
-    /// superblock in memory cannot be written instead: it may be ahead of the last commit.
+    /// Records an error in the superblock on the device ([`count_error`]). The superblock in memory
+    /// cannot be written instead: it may be ahead of the last commit.
     fn note_in_superblock(&self, ctx: &OpContext) -> Result<()> {
         let mut bytes = [0; RawSuperblock::SIZE];
         self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;
@@ -97,7 +97,7 @@ impl Volume {
     }
 }
 
-/// Sets the ERROR state, counts one more error, and records its time.
+/// Sets the ERROR state, counts one more error, and records when it happened.
 fn count_error(raw: &mut RawSuperblock, ctx: &OpContext) {
     raw.set_state(raw.state() | FsState::ERROR);
     let now = low32(ctx.now.seconds.max(0).cast_unsigned());

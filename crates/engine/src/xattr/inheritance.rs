@@ -34,7 +34,8 @@ pub(crate) struct Inherited {
 /// One list that a new inode gets.
 struct InheritedList {
     attribute: Attribute,
-    /// The inode that holds the list, and the hash kept there; `None` if `attribute` holds it.
+    /// The inode that holds the list, and the hash of the list; `None` if `attribute` holds the
+    /// list.
     fresh: Option<(Arc<Inode>, u32)>,
 }
 

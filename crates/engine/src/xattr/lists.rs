@@ -82,7 +82,7 @@ impl Xattrs {
         let unused = match &old.value {
             Value::Bytes(_) => set(Value::Bytes(list), None)?,
             Value::Inode { .. } => {
-                // The new list goes into a new inode: other attributes may share the old one.
+                // The new list goes into a new inode: other attributes may share the old inode.
                 let value = self.make_value(ctx, inode, &list)?;
                 let hash = self.value_hash(&list);
                 let reference = Self::reference_to(&value, b"", list.len(), hash);

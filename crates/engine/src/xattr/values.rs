@@ -44,7 +44,7 @@ impl ValueInodes {
 /// A value that was just written, and its hash.
 #[derive(Clone, Copy)]
 pub(super) struct FreshValue<'a> {
-    /// The inode that holds it.
+    /// The inode that holds the value.
     pub(super) inode: &'a Arc<Inode>,
     /// The hash of the value's bytes, which the inode stores and readers check.
     pub(super) hash: u32,

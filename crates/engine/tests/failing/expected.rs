@@ -171,7 +171,8 @@ impl Expected {
         self.now.iter().all(|state| op.after(state).is_some() && is_known(state))
     }
 
-    /// Notes an operation and its result: either it happened, or it failed because the device did.
+    /// Notes an operation and its result: either it happened, or it failed because a call of the
+    /// device failed.
     pub(crate) fn note(&mut self, op: &Op, happened: bool) {
         self.noted += 1;
         self.now.iter_mut().for_each(|state| state.next = self.noted);

@@ -92,8 +92,8 @@ pub(crate) enum Op {
     Sync,
 }
 
-/// [`Op::name`] calls an attribute value of more bytes than this large. The cases set such values
-/// only on images with `ea_inode`.
+/// Attribute values of more bytes than this are called large ([`Op::name`]). The cases set large
+/// values only on images with `ea_inode`.
 const LARGE: usize = 1024;
 
 /// The content of a file's version in a range of bytes. No byte of it is 0, and two versions differ

@@ -325,8 +325,8 @@ pub(crate) const WORKERS: u16 = 8;
 /// How many cases one worker draws. A case is one operation or more.
 const STEPS: usize = 6;
 
-/// A run of [`WORKERS`] threads, each in its own directory. The device has `fault` from the moment
-/// they start. Returns how many calls the device had received at each moment.
+/// A run of [`WORKERS`] threads, each in its own directory. The device has `fault` from the start
+/// of the threads on. Returns how many calls the device had received at each moment.
 pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Fault>) -> Verdict<Moments> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let manner = base.manner(&mut random);
