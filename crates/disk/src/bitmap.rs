@@ -1,8 +1,8 @@
 //! Operations on a bitmap block: bit `n` is bit `n % 8` of byte `n / 8`, set when in use.
 //!
-//! Ranges are half-open bit numbers. Scans go by 64-bit words. A bit or range must not lie past the
-//! bytes: functions panic there, or take the missing bits as clear. So callers first check what
-//! they read from disk against a verified [`crate::Geometry`].
+//! Ranges are half-open bit numbers. Scans go by 64-bit words. A bit or range must lie inside the
+//! bitmap: otherwise a function panics, or takes the missing bits as clear. So callers first check
+//! numbers from disk against a verified [`crate::Geometry`].
 
 use core::ops::Range;
 
@@ -37,7 +37,8 @@ pub fn clear_range(bits: &mut [u8], range: Range<u32>) {
     for_bytes(&range, |byte, mask| bits[byte] &= !mask);
 }
 
-/// Calls `f` with every byte index that a range touches and the mask of its bits in that byte.
+/// Calls `f` for each byte that a range touches, with the index of the byte and the mask of the
+/// range's bits in it.
 fn for_bytes(range: &Range<u32>, mut f: impl FnMut(usize, u8)) {
     if range.is_empty() {
         return;

@@ -1,12 +1,12 @@
 //! Checksums: the CRCs of the format, what each object's checksum covers, and comparing and storing
 //! them.
 //!
-//! [`crc32c_raw`] inverts neither its initial state nor its result. So its calls can be chained,
-//! and a checksum field stores the last result or its low half. The functions of [`object`] compute
-//! the checksum of one object. [`Checksums`] says which checksums a file system has. The `verify_*`
-//! functions compare a stored checksum, and the `seal_*` functions store one. Both do nothing if
-//! the object has no checksum. Methods that need the fields of an object are in the file of that
-//! object.
+//! [`crc32c_raw`] inverts neither its initial state nor its result. So the result of one call can
+//! be the initial state of the next. The functions of [`object`] compute the checksum of one
+//! object. [`Checksums`] says which checksums a file system has. The `verify_*` functions compare a
+//! stored checksum, and the `seal_*` functions store one. If the file system has no checksum for an
+//! object, verifying it succeeds and sealing it changes nothing. Methods of [`Checksums`] that need
+//! the fields of an object are in the file of that object.
 
 mod crc;
 pub mod object;
@@ -28,7 +28,8 @@ pub enum Checksums {
     },
     /// metadata_csum: nearly all metadata (not the indirect blocks of block maps, for example).
     Crc32c {
-        /// The seed for all objects but the superblock. An inode's own seed is computed from it.
+        /// The seed of the file system. The superblock's checksum uses no seed. The seed of an
+        /// inode ([`Checksums::inode_seed`]) is computed from this one.
         fs_seed: u32,
     },
 }
@@ -53,15 +54,15 @@ impl Checksums {
         }
     }
 
-    /// The seed of an inode's own checksum and of those of its extent, directory and orphan-file
-    /// blocks; `None` without metadata_csum. Attribute blocks use [`Self::fs_seed`].
+    /// The seed for an inode, and for its extent blocks, directory blocks and orphan-file blocks;
+    /// `None` without metadata_csum. Attribute blocks use [`Self::fs_seed`].
     #[must_use]
     pub fn inode_seed(&self, inode: InodeNr, generation: u32) -> Option<u32> {
         Some(object::inode_seed(self.fs_seed()?, inode, generation))
     }
 
-    /// The checksum of a group descriptor (all of its bytes: 32, or `s_desc_size`), in the mode of
-    /// this file system; `None` without checksums.
+    /// The checksum of a group descriptor, crc16 or crc32c; `None` without checksums. `desc` is the
+    /// whole descriptor: 32 bytes, or `s_desc_size`.
     fn group_desc(&self, group: GroupNr, desc: &[u8]) -> Option<u16> {
         match self {
             Self::None => None,
@@ -70,7 +71,8 @@ impl Checksums {
         }
     }
 
-    /// Compares a group descriptor's checksum; `desc` is all of its bytes (32, or `s_desc_size`).
+    /// Compares a group descriptor's checksum. `desc` is the whole descriptor: 32 bytes, or
+    /// `s_desc_size`.
     ///
     /// # Errors
     /// [`CorruptionKind::GroupDescChecksum`].
@@ -134,10 +136,10 @@ pub fn seal_extent_block(seed: Option<u32>, block: &mut [u8]) {
 /// The tail of a directory leaf without its checksum: a fake entry of 12 bytes with type 0xDE.
 const DIR_TAIL: [u8; 8] = [0, 0, 0, 0, 12, 0, 0, 0xDE];
 
-/// Compares a directory leaf's checksum; a missing tail fails too.
+/// Compares a directory leaf's checksum.
 ///
 /// # Errors
-/// [`CorruptionKind::DirLeafChecksum`].
+/// [`CorruptionKind::DirLeafChecksum`], also when the leaf has no tail.
 pub fn verify_dir_leaf(seed: Option<u32>, block: &[u8]) -> Result<(), Corruption> {
     let Some(seed) = seed else { return Ok(()) };
     let matches = block
@@ -158,7 +160,7 @@ pub fn seal_dir_leaf(seed: Option<u32>, block: &mut [u8]) {
 /// Compares an index block's checksum; `count_offset` is 32 for a root and 8 for a node.
 ///
 /// # Errors
-/// [`CorruptionKind::HtreeChecksum`], also when limit and count leave no room for the checksum.
+/// [`CorruptionKind::HtreeChecksum`], also when [`object::htree_tail`] finds no tail.
 pub fn verify_htree(seed: Option<u32>, block: &[u8], count_offset: usize) -> Result<(), Corruption> {
     let Some(seed) = seed else { return Ok(()) };
     let matches = object::htree_tail(block, count_offset)
@@ -169,7 +171,7 @@ pub fn verify_htree(seed: Option<u32>, block: &[u8], count_offset: usize) -> Res
 /// Stores an index block's checksum.
 ///
 /// # Panics
-/// When limit and count leave no room for the checksum.
+/// When [`object::htree_tail`] finds no tail.
 pub fn seal_htree(seed: Option<u32>, block: &mut [u8], count_offset: usize) {
     let Some(seed) = seed else { return };
     let tail = object::htree_tail(block, count_offset).expect("the writer set limit and count");
@@ -177,7 +179,7 @@ pub fn seal_htree(seed: Option<u32>, block: &mut [u8], count_offset: usize) {
     block[tail + 4..tail + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Compares an orphan file block's checksum; `seed` is that of the orphan file's inode.
+/// Compares the checksum of an orphan file block. `seed` is the seed of the orphan file's inode.
 ///
 /// # Errors
 /// [`CorruptionKind::OrphanBlockChecksum`].

@@ -1,12 +1,12 @@
-//! What can be wrong with lists inside a block or an inode: one defect per check. A defect of an
-//! entry has the entry's position in the list.
+//! What can be wrong with a list of entries in a block or an inode. A defect of one entry says
+//! which entry it is.
 
 /// What is wrong with a directory block, or with one of the two areas of entries that an inline
 /// directory has. Offsets are bytes from the start of the block or area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DirDefect {
     /// The buffer is not as long as the layout says. An edit also returns this when no entry starts
-    /// at the position that it was given, or when the entries do not fit the block.
+    /// at the given position, or when the entries do not fit the block.
     #[error("directory block has the wrong size")]
     BlockSize,
     /// `rec_len` is below 12 or not a multiple of 4: the walk could stop advancing or lose
@@ -23,11 +23,11 @@ pub enum DirDefect {
         /// Where the entry starts.
         at: usize,
     },
-    /// At this offset, or after this entry, fewer bytes are left than an entry needs. The last
-    /// entry must end where the block ends or its checksum tail begins.
+    /// A remainder too short for an entry. The last entry must end at the end of the block, or at
+    /// the start of the checksum tail.
     #[error("entry at byte {at} leaves a remainder that no entry fits in")]
     Remainder {
-        /// Where the entry starts.
+        /// Where the entry before the remainder starts, or the remainder itself.
         at: usize,
     },
     /// The name does not fit in the entry.
@@ -71,7 +71,7 @@ pub enum HtreeDefect {
     /// The reserved word of the root is not zero.
     #[error("index root: reserved field set")]
     Reserved,
-    /// The hash version is none of those that a root may have, which are 0 to 2, and 6 (SipHash).
+    /// The hash version is neither 0 to 2 nor 6 (SipHash).
     #[error("index root: hash version {0}")]
     HashVersion(u8),
     /// The info fields are not 8 bytes long, so the entries would begin elsewhere.
@@ -102,7 +102,7 @@ pub enum HtreeDefect {
     /// name. A split also returns this when the buffer of the new leaf is not one block.
     #[error("leaf cannot be split")]
     Leaf,
-    /// A defect of a leaf, or of the linear block that becomes one.
+    /// A defect of a leaf, or of a linear block that is turned into an index root and a leaf.
     #[error(transparent)]
     Linear(#[from] DirDefect),
 }

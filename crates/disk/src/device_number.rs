@@ -33,7 +33,7 @@ impl DeviceNumber {
         (major <= 0xFFF && minor <= 0xF_FFFF).then_some((0, wide))
     }
 
-    /// Major and minor in one number, as old tools print it; `None` if one is above 255.
+    /// Major and minor in one number of 16 bits; `None` if either is above 255.
     #[must_use]
     pub fn to_short(self) -> Option<u16> {
         let fits = self.major <= 0xFF && self.minor <= 0xFF;

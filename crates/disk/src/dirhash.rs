@@ -4,13 +4,14 @@
 //! The hash of a name decides which leaf of an indexed directory holds it. It is computed often, so
 //! the functions here allocate nothing and pass over the name once.
 //!
-//! Invariants: the low bit of a major hash is 0 (in an index entry it means "continues from the
-//! previous leaf"), and a major hash is never `0xFFFF_FFFE` (the end-of-directory mark of readdir).
+//! Invariants: the low bit of a major hash is 0, because index entries use that bit for "continues
+//! from the previous leaf". A major hash is never `0xFFFF_FFFE`, the end-of-directory mark of
+//! readdir.
 
 /// Hash function of an indexed directory together with the signedness of characters.
 ///
-/// The root of a directory stores 0..=2; whether characters are signed is a flag of the whole file
-/// system (`s_flags`). 3..=5 name the unsigned variants explicitly.
+/// The root of a directory stores 0..=2. Whether characters are signed is a flag of the whole file
+/// system (`s_flags`). The numbers 3..=5 mean 0..=2 with unsigned characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashVersion {
     /// The first hash, a multiplicative one.
@@ -176,8 +177,8 @@ fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned { u32::from(byte) } else { i32::from(byte.cast_signed()).cast_unsigned() }
 }
 
-/// Packs the next `4 * N` bytes of the name, or all that are left, into `N` words. The padding is
-/// the number of bytes left, repeated in each byte.
+/// Packs the first `4 * N` bytes of `rest` into `N` words. If `rest` is shorter, the words are
+/// padded with its length, repeated in each byte.
 #[inline]
 fn words<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let length = u32::from_le_bytes(rest.len().to_le_bytes().first_chunk().copied().unwrap_or_default());

@@ -1,9 +1,10 @@
-//! What can be wrong with an image: one documented [`CorruptionKind`] per check, and the [`Place`]
-//! where it was found.
+//! What can be wrong with an image: documented [`CorruptionKind`]s, and the [`Place`] where one was
+//! found.
 //!
-//! A parser of `disk` knows the kind and the offset inside its bytes. Its caller knows the block,
-//! inode or group and adds it with [`Corruption::in_block`] and the like. The first value given for
-//! a coordinate stays. To add a kind, add a documented entry below, in the section of its object.
+//! A parser of `disk` knows the kind and the offset inside the bytes that it was given. The caller
+//! knows the block, inode or group and adds it with [`Corruption::in_block`] and the like, unless
+//! the place has one already. To add a kind, add a documented entry below, in the section of its
+//! object.
 
 use core::fmt;
 
@@ -113,8 +114,8 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 macro_rules! corruption_kinds {
     ($( $(#[$doc:meta])+ $kind:ident $text:literal, )+) => {
-        /// One variant per check that on-disk data must pass. Objects with a rich inner structure
-        /// have an enum of their own, wrapped by one variant here.
+        /// What a check of on-disk data has found. The defects of directory blocks, of index blocks
+        /// and of attribute lists are enums of their own, each wrapped by one variant.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
         #[non_exhaustive]
         pub enum CorruptionKind {
@@ -213,7 +214,7 @@ corruption_kinds! {
     /// A bit of a block bitmap contradicts the owner of its cluster, or the descriptor's count is
     /// wrong.
     BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
-    /// Some of the blocks that are to be freed lie outside the file system, or their number is 0.
+    /// The range of blocks to be freed is empty, or is not wholly inside the file system.
     FreedOutside "blocks to be freed leave the file system",
     /// A bit of an inode bitmap contradicts its inode, or the descriptor's count is wrong.
     InodeBitmapContradiction "inode bitmap contradicts the use of its inodes",
@@ -231,8 +232,8 @@ corruption_kinds! {
     InodeFileAcl "attribute block is not one that an inode may have",
     /// `i_size` is beyond what the mapping can hold.
     InodeSize "inode size is beyond what its mapping can hold",
-    /// Flags contradict each other or the features (extents and inline data, inline data without
-    /// the feature...).
+    /// Flags contradict each other or the features: extents together with inline data, for
+    /// instance, or inline data without the feature.
     InodeFlags "inode flags contradict each other or the features",
     /// The mode of the inode is 0, or a name leads to an inode that is not in use.
     InodeUnused "inode is not in use",
@@ -304,8 +305,9 @@ corruption_kinds! {
     /// journal's.
     NameInode "name leads to an inode that cannot have it",
 
-    /// A directory block is a hole or unwritten. The engine refuses any such block that it loads;
-    /// the reader refuses only the root of an index and the blocks that the index names.
+    /// A directory block is a hole or unwritten. The engine refuses any such block that it loads.
+    /// The reader of `blockyard-inspect` refuses only the root of an index and the blocks that the
+    /// index names.
     DirHole "directory block is a hole or unwritten",
 
     // ---- directory indexes (htree) ----
@@ -335,7 +337,7 @@ corruption_kinds! {
     JournalMagic "first journal block is not a journal superblock",
     /// `s_blocksize` is not the block size of the file system.
     JournalBlockSize "journal block size is not that of the file system",
-    /// `s_maxlen` is below 1024 or above the length of the journal's file.
+    /// `s_maxlen` is below 1024 or above the length of the journal's file or device.
     JournalLength "journal length does not fit its file",
     /// `s_first` is 0 or not below `s_maxlen`.
     JournalFirst "first block of the log is outside the journal",
@@ -351,9 +353,9 @@ corruption_kinds! {
     JournalFastCommitSize "fast-commit area leaves no room for the log",
     /// `r_count` of a revoke block reaches past the room for records; protects reading them.
     JournalRevokeCount "revoke block has an impossible length",
-    /// A descriptor or revoke block has a wrong checksum, or a revoke block an impossible length,
-    /// although the commit block of the transaction is there and is not left from an earlier use of
-    /// the log.
+    /// A descriptor or revoke block of a committed transaction has a wrong checksum, or a revoke
+    /// block has an impossible length. The transaction counts as committed because its commit block
+    /// is there and is not left from an earlier use of the log.
     JournalTransactionChecksum "committed transaction has a damaged descriptor or revoke block",
     /// A commit block has a wrong checksum, and is not left from an earlier use of the log. With
     /// the journal's feature for asynchronous commits, this is damage only if a later commit block

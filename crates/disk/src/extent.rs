@@ -1,5 +1,5 @@
-//! The extent tree's nodes: a 12-byte header and 12-byte entries, in the inode (four entries) or
-//! filling a block.
+//! Nodes of extent trees: a 12-byte header, then 12-byte entries. The root is in the inode and has
+//! room for four entries. Every other node has a block of its own.
 
 mod node;
 mod raw;
@@ -10,7 +10,7 @@ pub use raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
 /// `eh_magic`.
 pub const MAGIC: u16 = 0xF30A;
 
-/// Greatest depth of the root. A root of depth 0 holds extents itself.
+/// Greatest depth of the root. A root of depth 0 is a leaf: it holds extents.
 pub const DEPTH_MAX: u16 = 5;
 
 /// Longest written extent in blocks.

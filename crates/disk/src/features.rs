@@ -1,8 +1,8 @@
 //! Feature flags of the superblock in their three classes, with the names that mke2fs and dumpe2fs
 //! use.
 //!
-//! The class of a bit decides what an implementation does when it does not know the bit. It ignores
-//! an unknown compat bit. It must not write an image with an unknown ro_compat bit. It refuses an
+//! The class of a bit decides what an implementation must do if it does not know the bit. It ignores
+//! an unknown compat bit. It does not write an image with an unknown ro_compat bit. It refuses an
 //! image with an unknown incompat bit. Bits without a name print as `FEATURE_C13`, `FEATURE_I20`,
 //! `FEATURE_R7`, as in dumpe2fs.
 
@@ -156,7 +156,7 @@ features! {
         0x8 HUGE_FILE "huge_file",
         /// Descriptors have crc16 checksums, and groups may be uninitialised.
         0x10 GDT_CSUM "uninit_bg",
-        /// Directories may have more than 65000 subdirectories.
+        /// Directories may have more than 64998 subdirectories.
         0x20 DIR_NLINK "dir_nlink",
         /// Inodes reserve at least `s_min_extra_isize` bytes for fields after the first 128 bytes.
         0x40 EXTRA_ISIZE "extra_isize",
@@ -172,7 +172,7 @@ features! {
         0x1000 READONLY "read-only",
         /// Project ids.
         0x2000 PROJECT "project",
-        /// Files share blocks.
+        /// Files may share blocks.
         0x4000 SHARED_BLOCKS "shared_blocks",
         /// Files with Merkle trees may exist.
         0x8000 VERITY "verity",

@@ -49,7 +49,7 @@ impl Geometry {
     ///
     /// # Errors
     /// [`GeometryError`] names the first bound that is violated. The arithmetic of this type relies
-    /// on every bound.
+    /// on these bounds.
     pub fn new(fields: GeometryFields) -> Result<Self, GeometryError> {
         let f = &fields;
         let check = |ok: bool, what| if ok { Ok(()) } else { Err(GeometryError(what)) };
@@ -273,8 +273,8 @@ impl Geometry {
         GroupNr::new(u32_from_u64(from_first / self.blocks_per_group()))
     }
 
-    /// Group and bitmap position of a block, rounded down to its cluster; the block must be in the
-    /// file system.
+    /// The group of a block, and the bit of the block's cluster in the block bitmap. The block must
+    /// be in the file system.
     #[inline]
     #[must_use]
     pub fn locate(&self, block: BlockNr) -> (GroupNr, ClusterOffset) {

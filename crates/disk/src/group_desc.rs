@@ -1,9 +1,9 @@
 //! Group descriptors: 32 bytes, or 64 and more with the 64bit feature.
 //!
-//! [`RawGroupDesc`] always has the 64-byte shape. A 32-byte descriptor is read into it with a zero
-//! upper half, and written back from its first 32 bytes, so that no caller needs two types.
-//! Addresses, counts and the checksums of bitmaps are split into a low and a high half; the
-//! accessors join them.
+//! [`RawGroupDesc`] has 64 bytes for both sizes, so that no caller needs two types. For a 32-byte
+//! descriptor the upper 32 bytes are zero, and only the lower 32 are written back. Addresses,
+//! counts and the checksums of bitmaps are split into a low and a high half. The accessors join the
+//! halves.
 
 mod checksum;
 mod verified;
@@ -131,8 +131,8 @@ impl RawGroupDesc {
         desc
     }
 
-    /// Writes the descriptor's first `bytes.len()` bytes (at most 64). Bytes beyond stay as they
-    /// are.
+    /// Copies the descriptor's first `bytes.len()` bytes to `bytes`. If `bytes` has more than 64,
+    /// the rest stays as it is.
     pub fn to_disk(&self, bytes: &mut [u8]) {
         let known = bytes.len().min(Self::SIZE);
         bytes[..known].copy_from_slice(&self.as_bytes()[..known]);

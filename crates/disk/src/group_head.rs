@@ -1,13 +1,14 @@
-//! Positions of superblock copies, descriptor blocks and their reserve: the head of each group.
+//! The head of each group: where its superblock copy, its descriptor blocks and the blocks reserved
+//! for more descriptors lie.
 //!
 //! In the classic layout, each superblock copy is followed by the whole descriptor table, then by
 //! the blocks reserved for more descriptors. With meta_bg, the groups that descriptor block `i`
 //! describes form meta group `i`. The first, second and last of these groups each hold a copy of
 //! the block. Only the meta groups below `s_first_meta_bg` keep the classic layout.
 //!
-//! Invariant: a head is contiguous from the first block of its group. If blocks have 1 KiB and the
-//! first data block is 0 (bigalloc), group 0 begins with the boot block, which counts as part of
-//! the head.
+//! Invariant: a head is contiguous from the first block of its group. With blocks of 1 KiB, group 0
+//! begins with the boot block if the first data block is 0, as with bigalloc. The boot block counts
+//! as part of the head.
 
 use core::ops::Range;
 
@@ -36,7 +37,7 @@ pub enum SuperCopies {
     Every,
     /// Group 1 and the powers of 3, 5 and 7 (sparse_super).
     Sparse,
-    /// The groups that `s_backup_bgs` names (sparse_super2); a 0 there names no group.
+    /// The groups in `s_backup_bgs` (sparse_super2). An element of 0 names no group.
     Named([u32; 2]),
 }
 
@@ -80,7 +81,7 @@ pub struct GroupHead {
     pub superblock: Option<BlockNr>,
     /// Descriptor blocks; empty if the group has none.
     pub descriptors: Range<BlockNr>,
-    /// Position in the descriptor table, in blocks, of the first block of `descriptors`.
+    /// Which block of the descriptor table the first block of `descriptors` is, counted from 0.
     pub table_index: u32,
     /// Blocks reserved for more descriptors.
     pub reserved: Range<BlockNr>,

@@ -2,15 +2,16 @@
 //! holds it.
 //!
 //! Block 0 of an indexed directory is the root, disguised as a linear block that shows only `.` and
-//! `..`. A node is disguised as a linear block with one unused entry. Both hold a sorted array of
-//! (key, logical block), and a key is a hash in which bit 0 has a meaning of its own. Entry 0 has
-//! the key 0, and limit and count lie in place of its key. A leaf is a linear block
-//! ([`crate::dirblock`]). The hash of each name in a leaf is at least the leaf's key with bit 0
-//! cleared, and below the next leaf's key. If bit 0 of a key is set ("continues"), names with the
-//! key's hash may also be in the previous leaf.
+//! `..`. A node is disguised as a linear block with one unused entry. A root or node holds a sorted
+//! array of (key, logical block). Entry 0 has the key 0, and limit and count lie in place of its
+//! key. A leaf is a linear block ([`crate::dirblock`]).
+//!
+//! A key is a hash, except for bit 0. The hash of each name in a leaf is at least the leaf's key
+//! with bit 0 cleared, and below the next leaf's key. If bit 0 of a key is set ("continues"), names
+//! with the key's hash may also be in the previous leaf.
 //!
 //! [`Index::parse`] and [`IndexMut::parse`] check the bounds, order and block numbers of an array.
-//! [`Index::checked`] checks only the bounds, for a block that was fully checked when it was read.
+//! [`Index::checked`] checks only the bounds, for a block that `parse` accepted when it was read.
 //! This module reads no blocks: the caller walks the tree and passes the blocks of each step.
 //!
 //! Invariants of an array that `parse` has accepted:
@@ -126,8 +127,8 @@ impl RootInfo {
         if info.reserved != 0 {
             return Err(HtreeDefect::Reserved);
         }
-        // Versions 3 to 5 are the unsigned forms of 0 to 2. A flag of the superblock selects them;
-        // they are never stored here.
+        // Versions 3 to 5 are the unsigned forms of 0 to 2. A flag of the superblock selects them,
+        // so a root must not store them.
         if !matches!(info.hash_version, 0..=2 | HashVersion::SIPHASH_RAW) {
             return Err(HtreeDefect::HashVersion(info.hash_version));
         }
@@ -147,7 +148,7 @@ impl RootInfo {
 /// One entry of an index array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Lowest hash of the block below, bit 0 being [`CONTINUES`]; 0 for entry 0.
+    /// Lower bound of the hashes in the block below. Bit 0 is [`CONTINUES`]. 0 for entry 0.
     pub key: u32,
     /// Logical block in the directory.
     pub block: u32,
@@ -224,9 +225,9 @@ impl Span {
         IndexEntry { key, block: word(at + 4) & BLOCK_MASK }
     }
 
-    /// The last entry whose key is at most `major`. Keys compare with their continuation bit, so
-    /// that a key `hash | 1` is above `hash`: the search starts in the first block that may hold
-    /// the name.
+    /// The last entry whose key is at most `major`. The continuation bit is part of the comparison:
+    /// the key `hash | 1` is above `hash`. So the entry leads to the first block that may hold a
+    /// name with the hash `major`.
     fn find(&self, block: &[u8], major: u32) -> usize {
         let (mut low, mut high) = (1, self.count);
         while low < high {
@@ -263,8 +264,8 @@ impl<'a> Index<'a> {
     }
 
     /// Takes an index block whose entries [`Self::parse`] checked when the block was read. Checks
-    /// everything but the entries, in constant time. If the entries were never checked, lookups may
-    /// miss names but do no other harm.
+    /// everything but the entries, in constant time. If the entries were not checked, lookups may
+    /// miss names. [`Self::below`] still checks the block number that it returns.
     ///
     /// # Errors
     /// The first [`HtreeDefect`] found.
@@ -372,8 +373,7 @@ impl<'a> IndexMut<'a> {
     }
 
     /// Moves the upper half of the entries to `node`, which becomes an index node. Returns the key
-    /// that leads to it; the caller inserts that key in the level above. Needs at least two
-    /// entries.
+    /// that leads to `node`. The caller inserts that key in the level above.
     ///
     /// # Errors
     /// [`HtreeDefect::Count`] with a single entry, [`HtreeDefect::BlockSize`] when `node` is not
@@ -437,8 +437,8 @@ pub fn init_root(root: &mut [u8], layout: &DirLayout, own: u32, parent: u32, sto
     write_limit_count(root, IndexKind::Root, layout, 1);
 }
 
-/// Turns the only block of a linear directory into an index root. Its entries other than `.` and
-/// `..` move to `leaf`, with the slack between them, and the root points to `leaf`. `leaf_block` is
+/// Turns `root`, the only block of a linear directory, into an index root that points to `leaf`.
+/// The entries other than `.` and `..` move to `leaf`, with the slack between them. `leaf_block` is
 /// the logical block of `leaf`.
 ///
 /// # Errors
@@ -503,9 +503,9 @@ pub fn add_level(
 /// Splits a leaf by hash: the names with the higher hashes move to `new_leaf`. Returns the key that
 /// leads to `new_leaf`.
 ///
-/// The split is where the entries of either part, slack included, take up about half of the leaf.
-/// Both parts are then packed without slack between entries. The key has [`CONTINUES`]
-/// set if names with its hash stay in `leaf`.
+/// The split aims at moving half of `leaf`, counted in the bytes that entries take up, slack
+/// included. Then both leaves are packed without slack between entries. The key has [`CONTINUES`]
+/// set if names with the key's hash stay in `leaf`.
 ///
 /// # Errors
 /// [`HtreeDefect::Leaf`] when there are fewer than two names or `new_leaf` is not one block, or a
@@ -554,8 +554,8 @@ fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
     map.len() / 2
 }
 
-/// Offset of the tail of an index block, right after the last entry that fits. Its second word is
-/// the checksum.
+/// Offset of the tail of an index block, right after the last entry that fits. The second word of
+/// the tail is the checksum.
 fn checksum_at(kind: IndexKind, layout: &DirLayout) -> usize {
     kind.entries_at() + kind.limit(layout) * ENTRY_LEN
 }

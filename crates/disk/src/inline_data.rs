@@ -1,8 +1,8 @@
 //! Inline data: the content of a small file or directory kept in its inode.
 //!
 //! The first 60 bytes of content are in `i_block`. The rest is the value of the in-inode attribute
-//! `system.data`, which exists even if its value is empty. A directory keeps its parent's inode
-//! number in the first four bytes. Its entries are in two areas: the rest of `i_block`, and the
+//! `system.data`, which exists even if its value is empty. In a directory, the first four bytes are
+//! the parent's inode number. The entries are in two areas: the rest of `i_block`, and the
 //! attribute's value. `.` and `..` are not stored.
 //!
 //! Invariant of a checked directory: the entries of each area fill the area exactly.
@@ -38,9 +38,10 @@ pub fn tail_of(attributes: &[u8]) -> Result<&[u8], CorruptionKind> {
     }
 }
 
-/// The most bytes of content that an inode with this attribute area can hold: the 60 of `i_block`,
-/// and the free bytes of the area once it holds the other attributes and an empty `system.data`.
-/// `None` if not even an empty `system.data` fits: then no content can be inline, however short.
+/// The most bytes of content that an inode with this attribute area can hold. These are the 60
+/// bytes of `i_block`, and what the other attributes and an empty `system.data` leave free in the
+/// area, rounded down to a multiple of 4. `None` if not even an empty `system.data` fits: then no
+/// content, however short, can be inline.
 ///
 /// # Errors
 /// A defect of the attribute list.
@@ -83,7 +84,7 @@ pub struct InlineData<'a> {
 }
 
 impl<'a> InlineData<'a> {
-    /// Bytes of the two parts at their present lengths: the upper limit of `i_size`.
+    /// Bytes of the two parts at their present lengths.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         HEAD_LEN + self.tail.len()
@@ -152,8 +153,9 @@ pub struct PackedDir {
     pub tail: Vec<u8>,
 }
 
-/// An inline directory with the names of a linear block; its second area has `tail_len` bytes. Each
-/// name goes to the first area with room for it, as in Linux. `None` if a name fits in neither.
+/// Builds an inline directory with the names of a linear block. The second area gets `tail_len`
+/// bytes. Each name goes to the first area with room for it, as in Linux. `None` if a name fits in
+/// neither area.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block.
@@ -200,8 +202,8 @@ pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
 enum Fill {
     /// The first area with room.
     FirstFit,
-    /// The first area with room, but none before the previous entry's, so that entries keep their
-    /// order.
+    /// The area of the previous entry if there is room, otherwise the area after it. So the entries
+    /// keep their order.
     InOrder,
 }
 
@@ -353,8 +355,9 @@ mod tests {
         assert_eq!(lengths, [1, 49]);
     }
 
-    /// Compares with the limits of Linux 6.18: first in inodes of 256 to 2048 bytes without other
-    /// attributes, then in an inode of 256 bytes with another attribute.
+    /// Compares [`room`] with the limits of Linux 6.18: first for inodes of 256 to 2048 bytes
+    /// without other attributes, then for an inode of 256 bytes with another attribute. In the
+    /// second part, also sets a tail of the greatest length.
     #[test]
     fn an_inode_holds_as_much_as_linux_puts_there() {
         let area = |inode_size: usize| vec![0_u8; inode_size - 128 - 32];

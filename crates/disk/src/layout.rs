@@ -4,7 +4,7 @@
 //! A declaration yields a zerocopy struct with public fields, alignment 1 and no padding. Fields of
 //! an ext4 structure have ext4's names. It also yields asserts for each field's offset and the
 //! total size, and the items `SIZE`, `zeroed` and `FIELDS`. `FIELDS` describes the fields as data,
-//! for tests and mutators that go through them one by one.
+//! for tests that go through the fields one by one.
 
 /// Name, offset and size in bytes of one on-disk field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

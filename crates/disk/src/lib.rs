@@ -1,10 +1,10 @@
-//! Every on-disk structure of ext2, ext3 and ext4, and of partition tables: bytes, checksums and
+//! The on-disk structures of ext2, ext3 and ext4, and of partition tables: bytes, checksums and
 //! geometry arithmetic. No I/O.
 //!
 //! Each on-disk object has a file or folder of its own. `Raw*` types show bytes of an image as they
-//! are. A `parse` or `verify` function turns them into a verified type. Except in quota files and
-//! partition tables, a check that fails is reported as one documented `CorruptionKind`, with the
-//! location as far as the parser knows it.
+//! are. A `parse` or `verify` function checks the bytes, and usually returns a verified type. A
+//! check that fails is usually reported as a documented [`CorruptionKind`], or as a defect that
+//! converts into one, with the location as far as the parser knows it.
 
 #![forbid(unsafe_code)]
 

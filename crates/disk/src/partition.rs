@@ -1,9 +1,9 @@
-//! Partition tables: where the partitions of a disk begin and end. This module only interprets
-//! bytes; `blockyard-device` reads them.
+//! Partition tables: where the partitions of a disk begin and end.
 //!
-//! There are two forms: the four entries of the boot sector (MBR) with their chain of logical
-//! partitions, and the table of UEFI (GPT). This module checks only whether a table is consistent
-//! in itself; `blockyard-device` checks it against the size of the disk.
+//! There are two forms: the four entries of the boot sector (MBR) with the chain of logical
+//! partitions, and the table of UEFI (GPT). This module only interprets bytes, and checks whether a
+//! table is consistent in itself. `blockyard-device` reads the bytes and compares the table with
+//! the size of the disk.
 
 mod gpt;
 mod mbr;
@@ -68,8 +68,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Random bytes with the signature of a boot sector, then also with that of a GPT header,
-        /// are parsed without a panic. The boot sector has at most four entries in use.
+        /// Parses random bytes, first with the signature of a boot sector, then also with the
+        /// signature of a GPT header. Nothing may panic, and the boot sector may have at most four
+        /// entries in use.
         #[test]
         fn any_bytes_are_read(mut bytes in proptest::collection::vec(any::<u8>(), 512), sector in 9u32..13) {
             bytes[510..].copy_from_slice(&[0x55, 0xAA]);

@@ -227,7 +227,7 @@ impl QuotaFile {
                     pending.push((level + 1, below));
                 }
             }
-            // `pop` takes from the end, so the reversal makes the lowest numbers come first.
+            // `pop` takes from the end, so after the reversal the lowest numbers come first.
             pending[first..].reverse();
         }
     }
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(wrong(28, 9), Some(QuotaDefect::Blocks));
         assert_eq!(wrong(BLOCK, 200), Some(QuotaDefect::Reference(200)));
         assert_eq!(wrong(0, 1), None, "e2fsck does not look at the magic number");
-        // The root refers to itself. The reader ends all the same.
+        // The root refers to itself. Reading ends all the same, without a defect.
         assert_eq!(wrong(BLOCK, ROOT), None);
         assert_eq!(file_of(&[]).defect, Some(QuotaDefect::Unreadable(0)));
     }

@@ -10,8 +10,7 @@ use crate::num::{high32, low32};
 pub struct Timestamp {
     /// Unix seconds, negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds, below 10^9, except in a time read from a damaged inode: there any 30-bit value
-    /// is possible.
+    /// Nanoseconds, below 10^9. In a time read from a damaged inode, any 30-bit value is possible.
     pub nanoseconds: u32,
 }
 
@@ -78,7 +77,7 @@ mod tests {
 
     #[test]
     fn known_encodings() {
-        // 2038-01-19 03:14:08 is the first second with a set epoch bit.
+        // 2038-01-19 03:14:08 is the first second that needs one of the two extra bits.
         assert_eq!(Timestamp::from_seconds(1 << 31).to_disk(), (0x8000_0000, 1));
         assert_eq!(Timestamp::from_seconds(-1).to_disk(), (0xFFFF_FFFF, 0));
         assert_eq!(Timestamp::from_seconds(1 << 40).to_disk_short(), 0x7FFF_FFFF);

@@ -1,8 +1,8 @@
-//! Newtypes for every number of the format that could be confused with another.
+//! Newtypes for numbers of the format that could be confused with each other.
 //!
 //! For blocks and clusters, `*Nr` is a position and `*Count` a length: position plus count is a
-//! position, and the difference of two positions is a count. All numbers are zero-based, except
-//! those of inodes.
+//! position, and the difference of two positions is a count. Blocks, clusters and groups are
+//! numbered from 0, inodes from 1.
 
 use core::fmt;
 

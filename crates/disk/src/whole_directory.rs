@@ -1,8 +1,8 @@
 //! Builds a whole directory: all its blocks at once, from the list of its names.
 //!
-//! If the names need more than one block and an index is wanted, they are packed into full leaves
-//! in hash order. Block 0 is then the root. The leaves follow it, and after them the index nodes,
-//! the lowest level first.
+//! If the names need more than one block and an index is wanted, the names are packed into leaves
+//! in hash order, without slack between them. Block 0 is then the root. The leaves follow, and
+//! after the leaves the index nodes, the lowest level first.
 
 use crate::checksum::{seal_dir_leaf, seal_htree};
 use crate::dirblock::{DirLayout, ENTRY_LEN_MIN, Packer};
@@ -180,7 +180,8 @@ fn name_len(name: &Name<'_>) -> usize {
     DirLayout::entry_len(name.bytes.len())
 }
 
-/// Divides names into blocks, at least one. `used` bytes of the first block are already in use.
+/// Divides names into blocks. `used` bytes of the first block are already in use. Without names,
+/// the result is one empty block.
 fn cut(names: &[Name<'_>], order: &[u32], layout: &DirLayout, mut used: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -243,7 +244,7 @@ mod tests {
             if let Some(found) = dirblock::find(leaf, layout, name).unwrap() {
                 return Some(found.inode);
             }
-            // In this test, leaves that share a hash always belong to the same index node.
+            // In this test, leaves that share a hash belong to the same index node.
             at += 1;
             if at >= index.count() || index.entry(at).key != major | CONTINUES {
                 return None;

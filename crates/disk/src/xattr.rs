@@ -7,8 +7,8 @@
 //! - In an inode, the list follows a magic word after the extra fields. Value offsets count from
 //!   the first entry, and entries need not be sorted.
 //! - A block has a header of 32 bytes. Value offsets count from the start of the block, and entries
-//!   are sorted by (index, name length, name). Inodes with equal lists may share a block, which
-//!   counts them.
+//!   are sorted by (index, name length, name). Inodes with equal lists may share a block. Its
+//!   header has the number of these inodes.
 //!
 //! A value may instead be the content of an inode of its own (`ea_inode`).
 //!
@@ -73,7 +73,7 @@ impl Home {
     }
 }
 
-/// One entry as stored, with name and value position checked.
+/// One entry as stored. Its name and value lie inside the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEntry<'a> {
     /// Offset of the entry in the area.
@@ -241,8 +241,8 @@ impl<'a> Iterator for RawEntries<'a> {
     }
 }
 
-/// Reads a list and checks all of it: magic, bounds, overlaps, names, duplicates, and in a block
-/// its header and order.
+/// Reads a list and checks its magic, bounds, overlaps, names and duplicates. In a block, also
+/// checks the header and the order of the entries.
 ///
 /// # Errors
 /// The first [`XattrDefect`].
@@ -335,8 +335,8 @@ pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     hash_words(name_hash, value)
 }
 
-/// As [`entry_hash`], with the name as signed characters. Old kernels wrote this; readers accept
-/// both.
+/// As [`entry_hash`], with the name as signed characters. Old kernels wrote this hash, so a checker
+/// accepts both.
 #[must_use]
 pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     let widen = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();

@@ -1,5 +1,5 @@
-//! Structures with faults: the check of a structure must report the [`CorruptionKind`] that is
-//! documented for its fault.
+//! Puts faults into structures. The check of a structure must report the [`CorruptionKind`] that is
+//! documented for the fault.
 //!
 //! Covers the superblock, group descriptors, bitmaps, inodes, extent nodes, block maps, the orphan
 //! file, the MMP block, and some faults of directories, attributes and inline data. Other tests
@@ -55,7 +55,7 @@ fn verified(mut raw: RawSuperblock) -> Result<Superblock, Error> {
     Superblock::verify(raw)
 }
 
-/// Why a superblock with one change is refused.
+/// The kind of fault for which a superblock is refused after `change`.
 fn refused(change: impl FnOnce(&mut RawSuperblock)) -> Kind {
     let mut raw = raw_superblock();
     change(&mut raw);
@@ -127,8 +127,8 @@ fn with_clusters_of_four_blocks(raw: &mut RawSuperblock) {
     raw.s_clusters_per_group = U32::new(2048);
 }
 
-/// Linux and e2fsck accept a bigalloc flag that was set later on a file system whose clusters are
-/// single blocks. The first data block then stays 1.
+/// If bigalloc is set later on a file system whose clusters are single blocks, the first data block
+/// stays 1. Linux and e2fsck accept that.
 #[test]
 fn the_flag_of_bigalloc_alone_moves_no_block() {
     let mut raw = raw_superblock();
@@ -202,7 +202,7 @@ fn without_flex_bg_a_group_keeps_its_own_metadata() {
 
 type Slot = InodeSlot<Vec<u8>>;
 
-/// Why an inode with one change is refused.
+/// The kind of fault for which an inode is refused after `change`.
 fn inode_refused(sb: &Superblock, change: impl FnOnce(&mut Slot)) -> Kind {
     let number = InodeNr::new(12);
     let mut slot = InodeSlot::new(vec![0; 256]);

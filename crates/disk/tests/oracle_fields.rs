@@ -1,6 +1,6 @@
 //! Compares the layout of superblock, group descriptor and inode with debugfs, for all fields but a
-//! few. debugfs sets a field by its name. Then the bytes at which we place that field must hold the
-//! new value, and no other byte of the structure may have changed, except in fields that debugfs
+//! few. debugfs sets a field by its name. The bytes at which we place that field must then hold the
+//! new value. No other byte of the structure may have changed, except in fields that debugfs
 //! updates by itself.
 
 #![allow(clippy::unwrap_used)]
@@ -56,8 +56,8 @@ impl Subject {
         };
         let command = self.command.replace("{}", &format!("{name} {text}"));
         let output = run("debugfs", &["-w", "-R", &command, self.image.to_str().unwrap()]);
-        // Only the structure is read back: with an absurd size in it, debugfs may have made the
-        // file huge.
+        // Only the structure is read back: if debugfs has set a field for a size, it may also have
+        // made the image file huge.
         let mut after = vec![0; self.length];
         let file = std::fs::File::open(&self.image).unwrap();
         file.read_exact_at(&mut after, u64::try_from(self.at).unwrap()).unwrap();
@@ -118,8 +118,8 @@ fn value_for(case: &Case) -> (String, Vec<u8>) {
     }
 }
 
-/// Cases for all fields but those in `unset`, which debugfs cannot set to any value we choose.
-/// Asserts that each name in `unset` is a field.
+/// Cases for all fields but those in `unset`. The fields in `unset` are those that debugfs cannot
+/// set, or cannot set to a value of our choice. Asserts that each name in `unset` is a field.
 fn cases(
     fields: &[FieldPlace],
     prefix: &str,
@@ -195,7 +195,8 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         ("s_encrypt_algos", Kind::Element(2, 1)),
     ]);
     let names = [("s_mmp_update_interval", "mmp_interval")];
-    // Fields that debugfs has no name for or, in the case of `s_encoding`, no type.
+    // The first fields are those for which debugfs has no name or, in the case of `s_encoding`, no
+    // type. The others have comments of their own.
     let unset = [
         "s_magic",
         "s_reserved_pad",

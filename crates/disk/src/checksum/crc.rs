@@ -1,8 +1,8 @@
 //! The CRCs of ext4, of its journal and of partition tables. The caller passes the running state,
 //! and no function inverts its result.
 
-/// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. The result for one piece
-/// of the input is the state for the next piece.
+/// crc32c (Castagnoli, reflected) continued from `state`. The result for one piece of the input is
+/// the state for the next piece. The state before the first piece is `!0` or a seed.
 #[must_use]
 pub fn crc32c_raw(state: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!state, bytes)
@@ -74,8 +74,8 @@ const CRC32_BE_TABLE: [u32; 256] = {
 mod tests {
     use super::*;
 
-    // The check values are those of the catalogued CRCs over "123456789". Where a catalogued CRC
-    // inverts its result, the test does so, too.
+    // The check values are those of the catalogued CRCs over "123456789". If a catalogued CRC
+    // inverts its result, the test inverts ours.
 
     #[test]
     fn crc32c_check_value_and_chaining() {

@@ -1,6 +1,6 @@
 //! What each object's checksum covers. A function with the name of an object computes the checksum
 //! of that object. If the object contains its own checksum, that field counts as zero or is left
-//! out, as the format says. No function here compares.
+//! out, as the format says. The parent module compares the results with stored checksums.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ fn crc32c_with_zeroed(state: u32, bytes: &[u8], field: usize, width: usize) -> u
     crc32c_raw(state, &bytes[field + width..])
 }
 
-/// Seed of an inode's checksum and of those of its extent, directory and orphan-file blocks.
+/// Seed for an inode, and for its extent blocks, directory blocks and orphan-file blocks.
 #[must_use]
 pub fn inode_seed(fs_seed: u32, inode: InodeNr, generation: u32) -> u32 {
     let both = u64::from(generation) << 32 | u64::from(inode.raw());
@@ -32,7 +32,7 @@ pub fn superblock(sb: &[u8; 1024]) -> u32 {
 /// Offset of `bg_checksum`.
 const GROUP_DESC_FIELD: usize = 0x1E;
 
-/// Checksum of a group descriptor under metadata_csum. `desc` is all of it: 32 bytes, or
+/// Checksum of a group descriptor under metadata_csum. `desc` is the whole descriptor: 32 bytes, or
 /// `s_desc_size`.
 #[must_use]
 pub fn group_desc_crc32c(fs_seed: u32, group: GroupNr, desc: &[u8]) -> u16 {
@@ -58,8 +58,8 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
     crc32c_raw(fs_seed, &bitmap[..crate::num::usize_from_u32(bits / 8)])
 }
 
-/// Checksum of an inode: the whole slot, with the low field and (where it exists) the high field
-/// taken as zero.
+/// Checksum of an inode: the whole slot, with the low half of the stored checksum taken as zero.
+/// With `has_high`, its high half is taken as zero, too.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
     // Few calls over many bytes are faster than many calls over few bytes. So the fields are
@@ -79,7 +79,8 @@ pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
     crc32c_raw(crc32c_raw(state, piece), &slot[end..])
 }
 
-/// Sets the halves of an inode's checksum to zero in a piece of its slot that begins at `start`.
+/// Sets the stored checksum of an inode to zero: its low half, and with `has_high` its high half.
+/// `piece` is a part of the slot and begins at byte `start` of the slot.
 fn clear_inode_fields(piece: &mut [u8], start: usize, has_high: bool) {
     piece[0x7C - start..0x7E - start].fill(0);
     if has_high {
@@ -88,7 +89,7 @@ fn clear_inode_fields(piece: &mut [u8], start: usize, has_high: bool) {
 }
 
 /// Offset of an extent block's checksum, after the last entry slot. `None` if `eh_max` leaves no
-/// room for it in the block.
+/// room for a checksum in the block.
 #[must_use]
 pub fn extent_block_field(block: &[u8]) -> Option<usize> {
     let max = u16::from_le_bytes([*block.get(4)?, *block.get(5)?]);
@@ -134,7 +135,8 @@ pub fn htree(inode_seed: u32, block: &[u8], count_offset: usize) -> Option<u32> 
 /// Offset of `h_checksum` in an attribute block.
 pub const XATTR_BLOCK_FIELD: usize = 0x10;
 
-/// Checksum of an attribute block: its own number, then all of it with the field taken as zero.
+/// Checksum of an attribute block: the block's number, then the whole block with `h_checksum` taken
+/// as zero.
 #[must_use]
 pub fn xattr_block(fs_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
     let state = crc32c_raw(fs_seed, &number.raw().to_le_bytes());
@@ -144,8 +146,8 @@ pub fn xattr_block(fs_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
 /// Bytes after the slots of an orphan file block: magic and checksum.
 pub(crate) const ORPHAN_TAIL_LEN: usize = 8;
 
-/// Checksum of an orphan file block: its own number, then the slots. `inode_seed` is that of the
-/// orphan file.
+/// Checksum of an orphan file block: the block's number, then the slots. `inode_seed` is the seed
+/// of the orphan file's inode.
 #[must_use]
 pub fn orphan_block(inode_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
     let state = crc32c_raw(inode_seed, &number.raw().to_le_bytes());
@@ -169,7 +171,8 @@ pub fn ea_inode_hash(fs_seed: u32, value: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Whichever way a slot is copied, its checksum is that of its bytes with zeroes in the fields.
+    /// For slots of 128 to 4096 bytes, compares with the crc32c of a copy in which the checksum
+    /// fields are zero.
     #[test]
     fn inodes_of_all_sizes_are_hashed_with_their_fields_as_zeroes() {
         for size in (7..=12).map(|log| 1usize << log) {

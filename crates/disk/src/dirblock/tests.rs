@@ -141,8 +141,8 @@ proptest! {
                     let name = model.keys().nth(nth % model.len()).unwrap().clone();
                     let found = find(&block, layout, &name).unwrap().unwrap();
                     remove_at(&mut block, layout, &found).unwrap();
-                    // Removing an entry twice fails, except for the first entry of the block: its
-                    // place stays as a free slot.
+                    // Removing the same entry again fails, unless it was the first of the block:
+                    // the first entry stays as a free slot.
                     prop_assert_eq!(remove_at(&mut block, layout, &found).is_ok(), found.at == 0);
                     model.remove(&name);
                 }

@@ -3,7 +3,7 @@
 //! What a node may hold depends on its position: the range of logical blocks that its parent gives
 //! it, and the depth left below its parent. [`NodeBounds`] passes both down. A walk that parses
 //! each child with the bounds from the child's entry terminates, because the depth falls at each
-//! step. It finds each logical block at most once, because siblings have disjoint ranges.
+//! step. The walk finds each logical block at most once, because siblings have disjoint ranges.
 
 use zerocopy::FromBytes;
 
@@ -146,8 +146,8 @@ impl<'a> ExtentNode<'a> {
         Ok(node)
     }
 
-    /// Checks the keys: they increase, the first is the one that the parent has for this node, and
-    /// the last is below the parent's next key.
+    /// Checks that the keys increase, that the first key is the parent's key for this node, and
+    /// that the last key is below the parent's next key.
     fn check_keys(&self) -> Result<(), Corruption> {
         if let (Some(first), Some(key)) = (self.entries.first(), self.bounds.key) {
             check(first.ee_block.get() == key, entry_bad(CorruptionKind::ExtentParentKey, 0))?;

@@ -27,7 +27,8 @@ on_disk! {
     pub struct RawExtent[12] {
         /// First logical block.
         0 ee_block: U32,
-        /// Length. Above 32768 the extent is unwritten: subtract 32768.
+        /// Length in blocks. A value above 32768 means an unwritten extent of that value minus
+        /// 32768 blocks.
         4 ee_len: U16,
         /// First physical block, bits 32..48.
         6 ee_start_hi: U16,

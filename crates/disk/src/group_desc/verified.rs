@@ -17,8 +17,7 @@ pub struct GroupDescriptor {
 }
 
 impl GroupDescriptor {
-    /// Verifies the bytes of one descriptor; `bytes` has at least [`Superblock::desc_size`] of
-    /// them.
+    /// Verifies one descriptor, the first [`Superblock::desc_size`] bytes of `bytes`.
     ///
     /// # Errors
     /// A `GroupDesc*` kind, with the group: the checksum is wrong, or a bitmap or the inode table
@@ -110,8 +109,8 @@ impl GroupDescriptor {
         if sb.features().has_group_checksum() { self.raw.itable_unused() } else { 0 }
     }
 
-    /// Checks the counts against the size of the group. An allocator relies on them; a reader does
-    /// not.
+    /// Checks the counts against the size of the group, for allocators. A reader does not need the
+    /// counts.
     ///
     /// # Errors
     /// [`CorruptionKind::GroupDescFreeClusters`], [`CorruptionKind::GroupDescFreeInodes`],

@@ -41,8 +41,8 @@ impl Directory {
         self.blocks.len() > 1
     }
 
-    /// The index blocks on the way to a hash, from the root down, each with the index of the entry
-    /// to follow; and the leaf.
+    /// The path to a hash: the index blocks from the root down, each with the index of the entry to
+    /// follow, and then the leaf.
     fn path(&self, hash: u32) -> (Vec<(u32, usize)>, u32) {
         let info = RootInfo::verify(&self.blocks[0], &LAYOUT, true).unwrap();
         let mut path = Vec::new();

@@ -1,9 +1,9 @@
 //! One slot of an inode table: the fixed inode, its extra fields, and the rest that holds
 //! attributes.
 //!
-//! Invariant: the slot has at least 128 bytes. Only the inode's own `i_extra_isize` decides whether
-//! an extra field exists, never the superblock. Absent fields read as zero (an absent creation time
-//! as `None`), and setting them does nothing.
+//! Invariant: the slot has at least 128 bytes. An extra field exists if the inode's `i_extra_isize`
+//! covers it and the slot is long enough. The superblock is not consulted. Absent fields read as
+//! zero (an absent creation time as `None`), and setting them does nothing.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};

@@ -17,7 +17,7 @@ pub enum InodeMap {
     None,
     /// No content: a device, with its number.
     Device(DeviceNumber),
-    /// A symbolic link whose target, always below 60 bytes, is in `i_block`.
+    /// A symbolic link with its target in `i_block`. The target has fewer than 60 bytes.
     FastSymlink,
     /// The content is in the inode: in `i_block`, continued by the attribute `system.data`.
     Inline,
@@ -172,9 +172,9 @@ fn check_extra_isize(slot: &InodeSlot<&[u8]>) -> Result<(), Corruption> {
     check(fits, CorruptionKind::InodeExtraIsize)
 }
 
-/// The size of an inode's content. Its high half is used only for regular files, and with large_dir
-/// for directories. Without large_dir, a directory may hold something else in `i_size_high`, which
-/// was once `i_dir_acl`.
+/// The size of an inode's content. The high half of the stored size is used only for regular files,
+/// and with large_dir for directories. Without large_dir, a directory may hold something else in
+/// `i_size_high`, because that field was once `i_dir_acl`.
 fn effective_size(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType) -> u64 {
     let large_dir = sb.features().incompat.contains(Incompat::LARGE_DIR);
     match file_type {
@@ -222,9 +222,9 @@ fn check_symlink_size(sb: &Superblock, size: u64) -> Result<(), Corruption> {
 }
 
 /// Whether a symbolic link with neither extents nor inline data has its target in `i_block`. It
-/// does if it owns no data blocks. With ea_inode a target shorter than 60 bytes also suffices,
-/// because `i_blocks` then counts attribute values in other inodes too. Linux decides the same way
-/// (observed on 6.18).
+/// does if it owns no data blocks. With ea_inode it also does if the target is shorter than 60
+/// bytes: `i_blocks` then tells nothing, because it also counts attribute values in other inodes.
+/// Linux decides the same way (observed on 6.18).
 fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)) -> bool {
     let counts_values = sb.features().incompat.contains(Incompat::EA_INODE);
     counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)

@@ -41,7 +41,7 @@ const CRC32_TYPE: u8 = 1;
 /// `h_chksum_size` of checksum v1.
 const CRC32_SIZE: u8 = 4;
 
-/// Time of a commit. The engine never lets it go backwards while it has a journal open.
+/// Time of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CommitTime {
     /// Unix seconds.

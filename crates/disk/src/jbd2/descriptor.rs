@@ -7,8 +7,8 @@
 //! | none | 8 | block lo, checksum 16, flags 16 |
 //! | v2 checksums | 14 / 10 | as in the two rows above, then two unused bytes |
 //!
-//! A tag without `SAME_UUID` is followed by 16 bytes: a UUID according to the format, zeroes in
-//! practice. Readers skip these bytes and never compare them.
+//! A tag without `SAME_UUID` is followed by the 16 bytes of a UUID. [`tags`] skips these bytes, and
+//! [`DescriptorBuilder`] leaves them zero.
 
 use super::{BlockKind, JournalIncompat, LogFormat, MAGIC, RawHeader};
 use crate::num::{high32, join32, low16, low32, u32_from_usize};
@@ -26,7 +26,7 @@ bitflags::bitflags! {
         const ESCAPE = 1;
         /// No UUID follows.
         const SAME_UUID = 2;
-        /// Never written.
+        /// Unused.
         const DELETED = 4;
         /// The last tag of its block.
         const LAST = 8;
@@ -154,8 +154,8 @@ pub fn tags<'a>(format: &LogFormat, block: &'a [u8]) -> impl Iterator<Item = Tag
     })
 }
 
-/// Zeroes the first word of a block to be logged if it is [`MAGIC`]. Returns whether it was: then
-/// the tag needs [`TagFlags::ESCAPE`].
+/// If the first word of a block to be logged is [`MAGIC`], sets the word to zero and returns true:
+/// the block's tag then needs [`TagFlags::ESCAPE`]. Otherwise returns false.
 pub fn escape(block: &mut [u8]) -> bool {
     let is_magic = block.get(..4).is_some_and(|word| word == MAGIC.to_be_bytes());
     if is_magic {
@@ -189,8 +189,8 @@ impl DescriptorBuilder {
         Self { format, block, used: RawHeader::SIZE, last_tag: 0 }
     }
 
-    /// Whether no further tag may be added: as in Linux, a descriptor is full when no room is left
-    /// for a tag with a UUID, although only its first tag has one.
+    /// Whether no further tag may be added. As in Linux, a descriptor is full when no room is left
+    /// for a tag with a UUID, although only the first tag has a UUID.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let room = self.format.records_end() - self.used;
@@ -295,7 +295,7 @@ mod tests {
             tag[4..8].copy_from_slice(&2u32.to_be_bytes());
         }
         assert_eq!(tags(&format, &block).count(), (1024 - 12 - 4) / 16);
-        // Every tag has a UUID, and that of the last tag does not fit.
+        // Every tag has a UUID, but the UUID of the last tag does not fit.
         block[RawHeader::SIZE..].fill(0);
         assert_eq!(tags(&format, &block).count(), 32);
     }

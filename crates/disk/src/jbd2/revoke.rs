@@ -35,8 +35,8 @@ impl<'a> RevokeBlock<'a> {
         if used > format.records_end() {
             return Err(bad);
         }
-        // A count too small for the header, such as 0, means that there are no records. It is no
-        // damage; e2fsck accepts it, too.
+        // A count too small for the header, such as 0, means that there are no records. Such a
+        // count is no damage: e2fsck accepts it, too.
         let records = block.get(RECORDS..used.max(RECORDS)).ok_or(bad)?;
         Ok(Self { records, is_64bit: format.is_64bit() })
     }

@@ -35,7 +35,7 @@ on_disk! {
         0x028 s_feature_incompat: U32,
         /// No bit is defined.
         0x02C s_feature_ro_compat: U32,
-        /// UUID: seed of the checksums.
+        /// UUID of the journal. The checksum seed is computed from it.
         0x030 s_uuid: [u8; 16],
         /// File systems that share the journal.
         0x040 s_nr_users: U32,
@@ -57,7 +57,7 @@ on_disk! {
         0x05C s_padding: [U32; 40],
         /// crc32c of these 1024 bytes, not seeded.
         0x0FC s_checksum: U32,
-        /// UUIDs of the users.
+        /// UUIDs of the file systems that share the journal.
         0x100 s_users: [[u8; 16]; 48],
     }
 }

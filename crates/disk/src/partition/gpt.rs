@@ -11,7 +11,7 @@ use crate::layout::on_disk;
 use crate::num::{u64_from_u32, usize_from_u32, usize_from_u64};
 
 on_disk! {
-    /// The header, in the second sector of the disk and in its last.
+    /// The header. One copy is in the second sector of the disk, one in the last.
     pub struct RawGptHeader[92] {
         /// `EFI PART`.
         0x00 signature: [u8; 8],

@@ -37,7 +37,7 @@ const KIND_PROTECTIVE: u8 = 0xEE;
 /// Types of an entry that contains the logical partitions.
 const KINDS_EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
 
-/// A boot sector that is a partition table.
+/// A boot sector with a partition table.
 #[derive(Clone, Debug)]
 pub struct BootSector {
     entries: [RawMbrEntry; ENTRIES],

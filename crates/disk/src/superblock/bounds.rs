@@ -3,7 +3,8 @@
 //!
 //! [`Superblock::verify`](super::Superblock::verify) refuses an image at the first bound that does
 //! not hold. A checker calls these functions in an order of its own and continues after a broken
-//! bound where it can. For its messages, a [`BrokenBound`] has the name and value of the field.
+//! bound where it can. For the checker's messages, a [`BrokenBound`] has the name and value of the
+//! field.
 
 use core::fmt;
 

@@ -116,9 +116,9 @@ on_disk! {
         0x154 s_r_blocks_count_hi: U32,
         /// Free blocks, high half.
         0x158 s_free_blocks_count_hi: U32,
-        /// Extra inode bytes that every inode has.
+        /// Bytes of extra fields that every inode has at least.
         0x15C s_min_extra_isize: U16,
-        /// Extra inode bytes that new inodes get.
+        /// Bytes of extra fields that new inodes get.
         0x15E s_want_extra_isize: U16,
         /// [`FsFlags`] bits.
         0x160 s_flags: U32,

@@ -1,5 +1,5 @@
-//! The verified superblock: the image can be read, its geometry is consistent, and every bound that
-//! later arithmetic needs was checked.
+//! The verified superblock: no feature prevents reading the image, the geometry is consistent, and
+//! the numbers are within the bounds that later arithmetic needs.
 
 use zerocopy::FromBytes;
 
@@ -23,7 +23,7 @@ pub struct Superblock {
     checksums: Checksums,
 }
 
-/// Incompatible features that an image may have and still be read.
+/// Incompatible features with which an image can be read.
 pub const INCOMPAT_READABLE: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -111,8 +111,8 @@ impl Superblock {
         &self.features
     }
 
-    /// The unknown read-only-compatible features: an image with any may be read but must not be
-    /// written.
+    /// The read-only-compatible features outside [`RO_COMPAT_KNOWN`]. An image with such a feature
+    /// may be read but must not be written.
     #[must_use]
     pub fn unknown_ro_compat(&self) -> RoCompat {
         self.features.ro_compat.difference(RO_COMPAT_KNOWN)
@@ -183,8 +183,8 @@ impl Superblock {
         })
     }
 
-    /// Hash of an attribute value that lies in an inode of its own. Without metadata_csum, the seed
-    /// is computed from the UUID.
+    /// Hash of an attribute value that lies in an inode of its own. The seed is the seed of the
+    /// metadata checksums. Without metadata_csum, it is computed from the UUID.
     #[must_use]
     pub fn value_hash(&self, value: &[u8]) -> u32 {
         let seed = self.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.raw.s_uuid));
@@ -260,9 +260,9 @@ fn heads_of(raw: &RawSuperblock, features: &FeatureSet, geometry: &Geometry) -> 
     Ok(heads)
 }
 
-/// Whether the descriptor table lies inside the file system: the classic part after the superblock
-/// of group 0, and with meta_bg the descriptor block of the last meta group (those of earlier meta
-/// groups have lower block numbers).
+/// Whether the descriptor table lies inside the file system. Checks the descriptor blocks in group
+/// 0 and the last descriptor block. With meta_bg, the descriptor blocks of meta groups have
+/// ascending block numbers, so the last one stands for all of them.
 fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     let end = geometry.blocks_count().raw();
     let classic = heads.head(geometry, GroupNr::new(0)).descriptors.end.raw();
@@ -270,13 +270,13 @@ fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     classic <= end && last < end
 }
 
-/// Checks the inode count, the inode numbers in the superblock, and the sizes of an inode's extra
-/// fields.
+/// Checks the inode count, the inode numbers in the superblock, and the sizes that the superblock
+/// gives for the extra fields of inodes.
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     bounds::inodes_count(raw, geometry)?;
     bounds::first_inode(raw, geometry)?;
-    // The inode number of a quota file or of the orphan file has a meaning only if the feature is
-    // set.
+    // The inode numbers of the quota files have a meaning only with the feature quota, and that of
+    // the orphan file only with orphan_file.
     let quota = raw.ro_compat().contains(RoCompat::QUOTA);
     let numbers = [
         (true, raw.s_journal_inum),

@@ -68,8 +68,8 @@ pub enum AclDefect {
     Entry,
 }
 
-/// The on-disk form of an ACL from a system call. `None` if it has no entries: then the inode is to
-/// have no ACL.
+/// The on-disk form of an ACL from a system call. `None` if the ACL has no entries: then the inode
+/// is to have no ACL.
 ///
 /// # Errors
 /// Why the list is invalid. Whether its entries form a complete ACL is not checked here: see
@@ -89,8 +89,8 @@ pub fn acl_from_posix(posix: &[u8]) -> Result<Option<Vec<u8>>, AclDefect> {
     Ok((out.len() > LEN_OF_VERSION).then_some(out))
 }
 
-/// Adds the first of `entries` to an on-disk list. Returns the entries after it; `None` if it is
-/// invalid.
+/// Adds the first of `entries` to an on-disk list. Returns the rest of `entries`; `None` if the
+/// first entry is invalid.
 fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (tag, after) = split_le16(entries)?;
     let (permissions, after) = split_le16(after)?;

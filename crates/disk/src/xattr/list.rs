@@ -146,9 +146,8 @@ impl AttributeList {
         home.entries_at() + 4 + self.0.iter().map(Attribute::stored_len).sum::<usize>()
     }
 
-    /// Writes the list into the spare area of an inode, which may be longer than needed. If the
-    /// list does not fit, returns `false` and writes nothing. An empty list leaves zeroes without a
-    /// magic word.
+    /// Writes the list into the area that an inode has for attributes. If the list does not fit,
+    /// returns `false` and writes nothing. An empty list leaves zeroes without a magic word.
     #[must_use]
     pub fn write_inode_area(&self, area: &mut [u8]) -> bool {
         if self.0.is_empty() {

@@ -22,7 +22,7 @@ impl ValueReference<'_> {
     /// `holder`. One of two things must be true:
     ///
     /// - `hash` matches the hashes stored in the entry and in `holder` (`i_atime`).
-    /// - `holder` stores the number and generation of its owner (`i_mtime`, `i_generation`), as
+    /// - `holder` stores the number and generation of `owner` (in `i_mtime` and `i_generation`), as
     ///   value inodes did before they had hashes.
     #[must_use]
     pub fn is_to(&self, holder: &RawInode, hash: u32) -> bool {

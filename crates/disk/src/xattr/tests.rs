@@ -39,8 +39,8 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
     let header = BlockHeader::read(&block).unwrap();
     assert_eq!((header.refcount, header.checksum), (1, 0xC5B1_2EED));
     assert_eq!(header.hash, block_hash(entries.iter().map(|entry| entry.hash)));
-    // This was block 660 of an image whose checksum seed is not kept here, so the checksum cannot
-    // be computed. The ACL can be read.
+    // The block's checksum cannot be computed here, because the checksum seed of its image is not
+    // known.
     let posix = acl_to_posix(names[3].2).unwrap();
     assert_eq!(posix.len(), 4 + 6 * 8);
     assert_eq!(acl_from_posix(&posix).unwrap().unwrap(), names[3].2);
@@ -49,7 +49,7 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
 
 #[test]
 fn an_entry_without_index_and_name_is_refused() {
-    // Found by fuzzing: only its value offset tells this entry from the end mark, and writing the
+    // Found by fuzzing: this entry differs from the end mark only in the value offset. Writing the
     // list back lost the entry.
     let mut area = vec![0; 64];
     area[..4].copy_from_slice(&MAGIC.to_le_bytes());
