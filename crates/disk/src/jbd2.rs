@@ -208,8 +208,8 @@ impl LogFormat {
     }
 }
 
-/// How many blocks mke2fs by default gives the journal of a file system of `blocks` blocks. `None`
-/// below 2048 blocks: such a file system gets no journal.
+/// The journal's length in blocks that mke2fs chooses by default for a file system of `blocks`
+/// blocks. `None` below 2048 blocks: such a file system gets no journal.
 #[must_use]
 pub fn default_blocks(blocks: u64) -> Option<u64> {
     const KI: u64 = 1 << 10;

@@ -1,7 +1,7 @@
 //! Builds a whole directory: all its blocks at once, from the list of its names.
 //!
-//! If the names need more than one block and an index is wanted, the names are packed into leaves
-//! in hash order, without slack between them. Block 0 is then the root. The leaves follow, and
+//! If the names need more than one block and an index is wanted, the names are sorted by hash, and
+//! each leaf is filled before the next begins. Block 0 is then the root. The leaves follow, and
 //! after the leaves the index nodes, the lowest level first.
 
 use crate::checksum::{seal_dir_leaf, seal_htree};

@@ -73,7 +73,8 @@ impl Home {
     }
 }
 
-/// One entry as stored. Its name and value lie inside the area.
+/// One entry as stored. Its name was found to lie inside the area, and so was its value, unless the
+/// value has an inode of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEntry<'a> {
     /// Offset of the entry in the area.
