@@ -1,10 +1,10 @@
 //! Feature flags of the superblock in their three classes, with the names that mke2fs and dumpe2fs
 //! use.
 //!
-//! The class of a bit decides what an implementation must do if it does not know the bit. It ignores
-//! an unknown compat bit. It does not write an image with an unknown ro_compat bit. It refuses an
-//! image with an unknown incompat bit. Bits without a name print as `FEATURE_C13`, `FEATURE_I20`,
-//! `FEATURE_R7`, as in dumpe2fs.
+//! The class of a bit decides what an implementation must do if it does not know the bit. It may
+//! ignore an unknown compat bit. It must not write an image with an unknown ro_compat bit. It must
+//! refuse an image with an unknown incompat bit. Bits without a name print as `FEATURE_C13`,
+//! `FEATURE_I20`, `FEATURE_R7`, as in dumpe2fs.
 
 use core::fmt;
 

@@ -106,7 +106,7 @@ impl RawHeader {
     }
 }
 
-/// How the blocks of one journal are laid out and protected. Made from a verified superblock.
+/// How the blocks of one journal are laid out and protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFormat {
     block_size: usize,
