@@ -1,8 +1,8 @@
 //! Waiting for space that is about to become free.
 //!
-//! A removed file is freed only once the kernel forgets its inode. The kernel does so later, and no
-//! request waits for that. So a creation, a link, a rename, a write, a copy or an fallocate that
-//! finds no space shortly after a removal is tried again a few times.
+//! The space of a removed file becomes free only when the kernel forgets the inode. The kernel does
+//! that some time after the removal was answered. So a creation, a link, a rename, a write, a copy
+//! or an fallocate that finds no space shortly after a removal is tried again a few times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use blockyard_sync::{Atomic, AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
 
-/// How long after a removal a request without space is tried again.
+/// The time after a removal in which a request that finds no space is tried again.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 /// Pauses between attempts, in milliseconds.
 const PAUSES_MS: [u64; 5] = [1, 4, 16, 64, 250];
@@ -44,8 +44,8 @@ impl Removals {
         last > 0 && u128::from(self.now() - last) < ON_ITS_WAY.as_millis()
     }
 
-    /// Runs an operation that needs space. While it finds no space and something was removed
-    /// recently, repeats it, at most once for each of [`PAUSES_MS`].
+    /// Runs an operation that needs space. If the operation finds no space and something was
+    /// removed recently, repeats it after a pause, at most once for each of [`PAUSES_MS`].
     pub(crate) fn with_space<T>(&self, mut attempt: impl FnMut() -> Answer<T>) -> Answer<T> {
         let mut done = attempt();
         for pause in PAUSES_MS {

@@ -112,7 +112,8 @@ impl Server {
         self.nodes.id(node)
     }
 
-    /// The attributes of an inode, for an answer that tells the kernel of it. Remembers the inode.
+    /// The attributes of an inode, for an answer that tells the kernel of this inode. Remembers the
+/// inode.
     fn remembered(&self, id: InodeId) -> Answer<Metadata> {
         let found = self.inodes().metadata(id)?;
         self.nodes.remember(self.inodes(), id)?;
@@ -153,7 +154,8 @@ impl Server {
         &self.fs
     }
 
-    /// The number of inodes that the kernel remembers, and the number of open files.
+    /// The number of inodes that the kernel remembers, without the root directory, and the number
+/// of open files.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.nodes.len(), self.handles.len())

@@ -1,5 +1,5 @@
-//! Answers to programs in corner cases: our mount and the kernel's get the same questions and give
-//! the same answers.
+//! Answers to programs in corner cases. Our mount and the kernel's ext4 get the same questions, and
+//! must give the same answers.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -115,10 +115,10 @@ fn flags_of_files_and_directories() {
     });
 }
 
-/// Sets the flags of an empty and of a large file without the extents flag, as a program does that
-/// has not read the flags before. Linux refuses to change the mapping of the large file, but sets
-/// the other flag. No small file is tried, because Linux's answer depends on where its block
-/// happens to be.
+/// Sets the flags of two files to NODUMP alone, as a program does that has not read the flags
+/// before. This also asks to clear the extents flag. Linux refuses to change the mapping of the
+/// large file, but sets NODUMP. A file with a few blocks is not tried, because Linux's answer for
+/// that depends on where the blocks happen to be.
 #[test]
 fn flags_without_that_for_extents() {
     compare(|root| {
@@ -199,9 +199,9 @@ fn set_id_bits_go_with_whoever_changes_a_file() {
     });
 }
 
-/// On a file without the group's execute bit, the set-group-ID bit stays if whoever changes the
-/// file is in its group, perhaps through a supplementary group. An earlier version let the bit
-/// stay whoever changed the file.
+/// On a file without the group's execute bit, the set-group-ID bit stays if the user who changes
+/// the file is in its group, perhaps through a supplementary group. An earlier version kept the bit
+/// for every user.
 #[test]
 fn a_set_group_id_bit_without_group_execution() {
     const GROUP: u32 = 5001;
@@ -244,8 +244,8 @@ fn a_set_group_id_bit_without_group_execution() {
     });
 }
 
-/// The owner of a file sets its access control list. The file's group is the owner's own group, one
-/// of the owner's supplementary groups, or neither.
+/// The owner of a file and of a directory changes their access control lists. Their group is the
+/// group of the owner's process, one of its supplementary groups, or neither.
 #[test]
 fn access_lists_and_the_set_group_id_bit() {
     const GROUP: u32 = 5001;
@@ -301,8 +301,8 @@ fn times_beyond_what_inodes_hold() {
     });
 }
 
-/// Inodes of 128 bytes store whole seconds. Once, a time set on such an inode was shown
-/// with nanoseconds until the kernel forgot the inode.
+/// Inodes of 128 bytes store whole seconds. In an earlier version, a time set on such an inode was
+/// shown with nanoseconds until the kernel forgot the inode.
 #[test]
 fn times_are_as_fine_as_inodes_hold() {
     for size in ["128", "256"] {
@@ -320,8 +320,8 @@ fn times_are_as_fine_as_inodes_hold() {
     }
 }
 
-/// A change of owner removes the capabilities of a file, and leaves the same attribute of a
-/// directory alone.
+/// A change of owner removes the attribute with the capabilities from a file, but not from a
+/// directory.
 #[test]
 fn capabilities_go_with_the_owner() {
     const NAME: &str = "security.capability";
@@ -343,8 +343,9 @@ fn capabilities_go_with_the_owner() {
     });
 }
 
-/// Compares what `fstrim` says: at first, when it runs again at once, after a file was made and
-/// removed, with some ranges and a minimum length, and for a user who is not root.
+/// Compares the output of `fstrim` in several runs: the first one, a second directly after it, one
+/// after a file was made and removed, runs with ranges and with a minimum length, and a run by a
+/// user who is not root.
 #[test]
 fn free_blocks_told_to_the_device() {
     if !require(&["fstrim"]) {

@@ -1,5 +1,5 @@
-//! What the kernel caches of a mount. The server must ask the kernel for bytes that are not written
-//! back, and tell it when a file gets blocks.
+//! What the kernel caches of a mount. The server must ask the kernel to write back cached bytes
+//! before it looks for data, and must notify the kernel when a file gets blocks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,8 +34,8 @@ fn data_of(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// Seeking finds data that is not written back. Programs that copy files seek from data to data, so
-/// data that is taken for a hole would be missing in the copy.
+/// SEEK_DATA finds data that the kernel has not written back yet. Programs that copy files copy
+/// only the data that they find so. Data that is taken for a hole would be missing in the copy.
 #[test]
 fn data_that_was_just_written_is_found() {
     if !can_mount() {
@@ -61,8 +61,8 @@ fn data_that_was_just_written_is_found() {
     e2fsck_clean(&place.image);
 }
 
-/// Many threads write and seek data at once. The writes that a seek causes are answered while it
-/// waits.
+/// Many threads write and seek data (SEEK_DATA) at the same time. A seek makes the kernel write
+/// back what it has cached. These writes must be answered while the seek waits for them.
 #[test]
 fn those_who_look_for_data_and_those_who_write_wait_for_nobody() {
     if !can_mount() {
@@ -111,9 +111,9 @@ fn a_file_shows_the_blocks_that_it_got() {
     e2fsck_clean(&place.image);
 }
 
-/// On a full image, each file whose fsync succeeded is whole. The kernel ignores a short count from
-/// a write-back. So in an earlier version, an fsync could succeed although the end of the file was
-/// lost.
+/// Fills an image with files. Each file whose fsync succeeded is whole after another mount. The
+/// kernel ignores a short count from a write-back. So in an earlier version, an fsync could succeed
+/// although the end of the file was lost.
 #[test]
 fn what_fsync_kept_of_a_full_image_is_there() {
     if !can_mount() {

@@ -1,7 +1,7 @@
 //! Power cuts under the mount. The kernel writes through the mount to a device that records writes
-//! and flushes. A cut may lose any part of the unflushed writes. A sample of the states that it
-//! could have left is recovered: one state by us, the next by Linux, the next by e2fsck, and so on.
-//! What an fsync made durable before the cut must be there.
+//! and flushes. A cut may lose any part of the unflushed writes. The test recovers a sample of the
+//! states that cuts could have left: our mount, Linux and e2fsck take turns. What an fsync made
+//! durable before the cut must be there.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,8 +33,9 @@ fn content(name: &str, len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap() ^ seed).collect()
 }
 
-/// Makes files, writes each of them again at a greater length, and replaces it. Each fsync of these
-/// files that returned leaves a mark in the log: the name, and the number of durable bytes.
+/// Makes files one after another. Writes each file three times, each time longer, and then replaces
+/// it. After each fsync of such a file, adds a mark to the log: the name, and the number of durable
+/// bytes.
 fn write_until(
     directory: &Path,
     writer: usize,
@@ -104,8 +105,8 @@ fn sample(log: &WriteLog, count: usize, rng: &mut ChaCha8Rng) -> Vec<CrashState>
     sample
 }
 
-/// Whether a state tears the superblock, which spans two sectors. Its checksum is wrong then and
-/// only a backup helps, on Linux too.
+/// Whether only one of the two sectors of the superblock was written. Then the superblock's
+/// checksum is wrong and only a backup helps, on Linux too.
 fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     state.steps.iter().any(|step| {
         let (Some(sectors), Event::Write { offset, .. }) = (&step.sectors, &log.events()[step.event]) else {
@@ -135,7 +136,8 @@ fn check(directory: &Path, facts: &BTreeMap<String, usize>, what: &str) {
     }
 }
 
-/// Recovers a state with one of three programs, and checks that the promised content is there.
+/// Recovers a state by our mount, Linux or e2fsck, as `round` says. Checks that the promised
+/// content is there and that e2fsck then finds no fault.
 fn judge(image: &Path, directory: &Path, facts: &BTreeMap<String, usize>, state: &CrashState, round: usize) {
     match round % 3 {
         0 => {

@@ -90,7 +90,8 @@ fn what_the_kernel_made_is_shown_as_the_kernel_shows_it() {
     assert!(std::fs::read(&place.image).unwrap() == before, "a read-only mount wrote");
 }
 
-/// Names are replaced, linked and removed. An open file outlives its names.
+/// Names are replaced, linked and removed. An open file can be written and read after its last name
+/// was removed.
 #[test]
 fn names_come_and_go_and_open_files_outlive_them() {
     if !can_mount() {
@@ -193,7 +194,8 @@ fn threads_that_fsync_together_share_commits() {
     e2fsck_clean(&place.image);
 }
 
-/// Each mount finds the files that all mounts before it made.
+/// Our mount and the kernel's take turns. Each finds the files that all earlier mounts made, and
+/// the superblock counts every mount.
 #[test]
 fn the_kernel_and_we_mount_in_turns() {
     if !can_mount() {
@@ -227,8 +229,8 @@ fn the_kernel_and_we_mount_in_turns() {
     assert!(line.ends_with(&format!(" {turns}")), "{line}");
 }
 
-/// Without space a program gets an error, at the latest from fsync. Space freed after that can be
-/// used again.
+/// A program that finds no space gets an error, at the latest from fsync. After the file was
+/// removed, its space can be used again.
 #[test]
 fn a_full_image_says_so_and_goes_on() {
     if !can_mount() {
@@ -253,7 +255,8 @@ fn a_full_image_says_so_and_goes_on() {
     e2fsck_clean(&place.image);
 }
 
-/// A program that only writes, and never syncs, gets an error: `dd` once went on for ever.
+/// A program that only writes, and never syncs, gets an error. In an earlier version, `dd` went on
+/// for ever.
 #[test]
 fn a_write_to_a_full_image_fails_before_long() {
     if !can_mount() {
@@ -273,8 +276,8 @@ fn a_write_to_a_full_image_fails_before_long() {
     e2fsck_clean(&place.image);
 }
 
-/// Space runs out in the middle of a direct write. The program gets ENOSPC: if the server answered
-/// with a short count, the kernel would make it EIO.
+/// Space runs out during direct writes. The program must get ENOSPC. If the server answered with a
+/// short count, the kernel would turn it into EIO.
 #[test]
 fn a_direct_write_to_a_full_image_finds_no_space() {
     if !can_mount() {
@@ -296,8 +299,8 @@ fn a_direct_write_to_a_full_image_finds_no_space() {
     e2fsck_clean(&place.image);
 }
 
-/// When the mount finds damage, it becomes read-only or goes on, as the superblock says. The option
-/// `errors=` overrides the superblock.
+/// When the mount finds damage, it becomes read-only or stays writable, as the superblock says. The
+/// option `errors=` overrides the superblock.
 #[test]
 fn damage_is_met_as_asked() {
     if !can_mount() || !require(&["debugfs", "dumpe2fs"]) {
@@ -366,9 +369,10 @@ fn a_damaged_inode_hides_no_other_name() {
     drop(mounted);
 }
 
-/// The name of a damaged inode is listed too, and `ls -l`, `cp -a` and `tar` fail. They once left
-/// the name out and returned exit status 0. Files that are made between listings can be read,
-/// although a listing makes the kernel forget the number of the damaged inode.
+/// The name of a damaged inode is listed too, and `ls -l`, `cp -a` and `tar` fail. In an earlier
+/// version, these programs left the name out and returned exit status 0. A listing makes the kernel
+/// forget the number of the damaged inode. Files that are made between listings can be read all
+/// the same.
 #[test]
 fn a_damaged_inode_hides_not_even_its_own_name() {
     if !can_mount() || !require(&["debugfs"]) {
@@ -412,7 +416,8 @@ fn a_damaged_inode_hides_not_even_its_own_name() {
     drop(mounted);
 }
 
-/// One damaged block of a directory once hid all names of the directory.
+/// A listing shows the names in the intact blocks of a directory, and returns one error for the
+/// damaged block. In an earlier version, the damaged block hid all names.
 #[test]
 fn a_damaged_block_of_a_directory_hides_only_its_own_names() {
     if !can_mount() || !require(&["debugfs"]) {

@@ -1,9 +1,9 @@
 //! Allocation maps: an image as squares of clusters, group by group, and the figures that such maps
 //! show.
 //!
-//! A group is a row of [`SQUARES_PER_GROUP`] squares (1,024 blocks each with 4 KiB blocks and full
-//! groups). A square counts how many of its clusters are used. The figures are defined as in
-//! the published comparison of round-robin allocation:
+//! A group is a row of [`SQUARES_PER_GROUP`] squares. In a full group of 4 KiB blocks without
+//! bigalloc, a square stands for 1,024 blocks. A square counts how many of its clusters are used.
+//! The figures are defined as in the published comparison of round-robin allocation:
 //!
 //! - A square is *used* if any of its clusters is used.
 //! - A *boundary* is a change between a used and a free square, in disk order.
@@ -145,8 +145,8 @@ impl AllocationMap {
         }
     }
 
-    /// Jaccard index of the used squares of two maps of one geometry: squares used in both over
-    /// squares used in either; 1 when nothing is used in either.
+    /// Jaccard index of the used squares of two maps with the same geometry: the number of squares
+    /// used in both maps, divided by the number used in at least one; 1 when no square is used.
     ///
     /// # Panics
     /// When the maps have different numbers of groups.

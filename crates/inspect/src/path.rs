@@ -2,9 +2,8 @@
 //!
 //! A path begins at the image's root whether it begins with `/` or not. The walk takes components
 //! from a queue. At a symbolic link, it puts the components of the link's target at the front of
-//! the queue. A path may pass at most [`SYMLINKS_MAX`] links. This is the one path walk: it works
-//! on any [`Tree`], so that a path means the same to a reader and to a file system that is open for
-//! writing.
+//! the queue. A path may pass at most [`SYMLINKS_MAX`] links. The walk works on any [`Tree`]. A
+//! reader and a file system that is open for writing both use it, so a path means the same to both.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -91,8 +90,8 @@ pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node
     Ok(found)
 }
 
-/// As [`resolve`], but the last name may be missing: the caller may want to create it there. If a
-/// link at the end of the path is followed, the last name is that of the link's target.
+/// As [`resolve`], but the last name need not exist, so that the caller can create it. If a link at
+/// the end of the path is followed, the last name is that of the link's target.
 ///
 /// # Errors
 /// The errors of the tree, except for a missing last name.
@@ -303,8 +302,8 @@ mod tests {
         }
     }
 
-    /// [`locate`] finds where something can be created. For a link whose target does not exist,
-    /// that is the directory of the target.
+    /// [`locate`] finds the directory in which a missing name can be created. For a link to a missing
+    /// name, this is the directory of that name.
     #[test]
     fn places_are_found_where_nothing_is_yet() {
         let tree = Paths(BTreeMap::from([

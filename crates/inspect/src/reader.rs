@@ -1,10 +1,11 @@
-//! A small read-only reader: what `stat`, `ls`, `cat` and `map` need, straight from verified `disk`
-//! types.
+//! A small read-only reader for commands such as `stat`, `ls`, `cat` and `map`.
 //!
-//! It keeps no state but the superblock and a fixed number of cached metadata blocks, and verifies
-//! every structure each time it reads it. It never replays a journal: an image that needs recovery
-//! shows the state before the replay. Loops over disk data are bounded: extent trees by the depth
-//! that their nodes state, block maps and directories by the number of blocks of the file system.
+//! The reader keeps only the superblock and a fixed number of metadata blocks in memory. It
+//! verifies a structure each time it reads it. It never replays a journal: an image that needs
+//! recovery shows the state before the replay.
+//!
+//! Loops over disk data are bounded: those over extent trees by the depths and ranges in the nodes,
+//! those over block maps and directories by the number of blocks of the file system.
 
 mod attributes;
 mod bitmaps;
@@ -32,8 +33,8 @@ use blockyard_disk::{
 
 use cache::BlockCache;
 
-/// A file system opened for reading by one thread. Another thread opens a reader of its own,
-/// which costs one read.
+/// A file system opened for reading by one thread. Each thread needs a reader of its own; to open
+/// one costs one read of the device.
 pub struct Reader {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,

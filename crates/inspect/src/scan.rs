@@ -145,8 +145,8 @@ impl ImageScan {
         Ok(())
     }
 
-    /// Walks the tree. Counts every name of a regular file for `e4defrag`, unless e4defrag skips
-    /// it, and every file once for the other figures.
+    /// Walks the tree. Counts each name of a regular file in `defrag`, unless e4defrag skips that
+    /// name. Counts each file that has blocks once in the other figures.
     fn files<E: From<Error>>(&mut self, reader: &Reader, visit: &mut FileVisit<'_, E>) -> Result<(), E> {
         let geometry = *reader.superblock().geometry();
         let mut groups = BTreeSet::new();
@@ -175,8 +175,8 @@ impl ImageScan {
         Ok(())
     }
 
-    /// Marks the clusters of a record in the files' map. `marked` is the end of the cluster that
-    /// was marked last; the file's next record may begin in that cluster.
+    /// Marks the clusters of a record in the map of files. `marked` is the end of the cluster that
+    /// was marked last. The next record may begin in that cluster, which must not be marked twice.
     fn add_file_run(&mut self, geometry: &Geometry, record: &Record, marked: &mut Option<u64>) {
         let end = record.physical + record.length;
         let ratio = u64::from(geometry.cluster_ratio());
@@ -301,16 +301,17 @@ fn is_left_out(path: &[u8]) -> bool {
     path.starts_with(b"/lost+found")
 }
 
-/// The files with several names whose records were already read. When FIEMAP is called again for
-/// such a file, by another name, Linux returns the extents that it has cached, which are joined.
+/// The files with several names whose records were already read. When FIEMAP is called for such a
+/// file again, by another name, Linux returns the extents that it has cached. In this cache,
+/// contiguous extents are joined.
 #[derive(Debug, Default)]
 pub struct Looked {
     linked: BTreeSet<InodeNr>,
 }
 
 impl Looked {
-    /// The records that FIEMAP returns now: the records of [`records`], but joined if the file has
-    /// several names and its records were read before.
+    /// The records that FIEMAP returns now: those of [`records`]. If the file has several names and
+    /// its records were read before, contiguous records of the same state are joined.
     ///
     /// # Errors
     /// As [`records`].

@@ -31,8 +31,8 @@ fn filled(image: &Path, arguments: &[&str], size: &str, fill: impl FnOnce(&Path)
     read_tree(mount.path())
 }
 
-/// Looks up every `step`-th name of the tree by path, and so through the index of its directory if
-/// there is one. A name that does not exist, or that is too long, must be an error.
+/// Looks up every `step`-th path of the tree, and so uses the index of a directory if there is one.
+/// The look-up of a name that does not exist, or that is too long, must fail.
 fn assert_paths_resolve(reader: &Reader, tree: &Tree, step: usize) {
     for (path, node) in tree.iter().step_by(step) {
         let inode = reader.resolve(path, LastLink::Keep).unwrap();

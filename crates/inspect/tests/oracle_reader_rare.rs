@@ -1,5 +1,5 @@
-//! The reader on images that these tests do not compare with a mount: images of some block sizes
-//! that mke2fs filled, the orphan file, and damage.
+//! Tests of the reader that need no mount: images of several block sizes that mke2fs filled, orphan
+//! files, and damage.
 
 #![allow(clippy::unwrap_used)]
 
@@ -138,8 +138,8 @@ fn orphan_file_blocks_verify() {
     }
 }
 
-/// Makes a block-mapped image of 1 KiB blocks with a file of two blocks. Returns the number of the
-/// file's first block.
+/// Makes an ext2 image of 1 KiB blocks with a file of two blocks, which has a block map. Returns
+/// the number of the file's first block.
 fn block_mapped(image: &Path) -> u64 {
     mke2fs(image, &["-t", "ext2", "-b", "1024"], "4M");
     let content = image.with_extension("content");
@@ -240,7 +240,8 @@ fn damaged_attributes_are_named() {
     // debugfs stores no more than a few blocks of a value.
     assert!(whole[0].value.len() >= 1024 && fill::pattern(3, 5000).starts_with(&whole[0].value));
     let acl = reader.resolve(b"acl", LastLink::Keep).unwrap();
-    // Where the attribute list of the inode begins: after 128 + 32 bytes and the magic.
+    // Where the entries of the inode's attributes begin: after 128 + 32 bytes of the inode and 4
+// bytes of the magic.
     let place = |inode: &Inode| {
         let (group, index) = reader.superblock().geometry().locate_inode(inode.number());
         reader.group(group).unwrap().inode_table().raw() * 1024 + u64::from(index) * 256 + 164

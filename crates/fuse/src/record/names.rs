@@ -1,6 +1,7 @@
 //! The names of inodes, as far as the kernel was told of them.
 //!
-//! `inodes` maps a name to an inode <=> `names` lists that name for the inode.
+//! The two maps of [`Names`] agree: `inodes` maps a name to an inode exactly if `names` lists that
+//! name for the inode.
 
 use std::collections::HashMap;
 
@@ -39,8 +40,8 @@ impl Names {
         }
     }
 
-    /// Renames `from` to `to`, which is replaced if it exists. If both are names of one inode, both
-    /// stay, as in rename(2). If `from` is not known, `to` is only removed.
+    /// Renames `from` to `to`, replacing `to` if it exists. If both are names of one inode, both
+    /// stay, as in rename(2). If `from` is not known, only removes `to`.
     pub(super) fn rename(&mut self, from: &Name, to: Name) {
         let Some(inode) = self.inodes.get(from).copied() else {
             self.remove(&to);

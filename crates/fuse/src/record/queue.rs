@@ -1,7 +1,8 @@
 //! The queue of events on their way to the writer.
 //!
-//! The writer is not woken for each event, because a wake-up would cost the answering thread more
-//! than the rest of the recording. It takes events when the queue is half full, or after a timeout.
+//! The thread that answers a request pushes the event, and does not wake the writer for each event:
+//! a wake-up would cost this thread more than the rest of the recording. The writer takes the
+//! events when the queue is half full, or after a timeout.
 
 use std::time::Duration;
 

@@ -58,8 +58,8 @@ pub struct Changes {
     pub modified: Option<TimeChange>,
     /// Change time of the inode, if the kernel keeps track of it.
     pub changed: Option<Timestamp>,
-    /// The times belong to writes that the kernel accepted earlier. They are set even on a file
-    /// that has become immutable since.
+    /// Whether the times belong to writes that the kernel accepted earlier. Such times are set even
+    /// if the file has become immutable since.
     pub of_cached_writes: bool,
 }
 
@@ -139,8 +139,8 @@ impl Server {
     pub(super) fn drop_privileges(&self, writer: Caller, id: InodeId) -> Answer<()> {
         let found = self.inodes().metadata(id)?;
         let mode = found.mode();
-        // The kernel also asks for this if the writer is root but lacks the capability CAP_FSETID.
-        // So being root does not count here, only membership in the file's group.
+        // The kernel also asks for a write to clear the bits if the writer is root but lacks
+        // CAP_FSETID. So being root does not count here, only membership in the file's group.
         let kept = kept_permissions(mode, || writer.is_in_group(found.gid()));
         if kept != mode {
             let changes = SetAttributes { permissions: Some(kept), ..SetAttributes::default() };

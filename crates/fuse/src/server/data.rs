@@ -16,10 +16,10 @@ use crate::handles::Use;
 pub struct Opened {
     /// The kernel's number for the open file.
     pub handle: HandleNr,
-    /// Whether the kernel must not cache writes. There are two reasons for this. Either the file
-    /// accepts bytes only at its end, but the kernel would write back whole pages. Or the kernel
-    /// believes the file to be longer than files can be, and bytes that it cached there would be
-    /// lost later.
+    /// Whether the kernel must not cache writes. There are two possible reasons:
+    /// - The file is append-only, but the kernel would write back whole pages.
+    /// - The kernel believes the file to be longer than files can be. Bytes that the kernel cached
+    ///   for an append would then be lost.
     pub is_uncached: bool,
 }
 
@@ -127,8 +127,8 @@ impl Server {
         self.handles.written().into_iter().map(NodeNr::of).collect()
     }
 
-    /// Writes `bytes`. Fewer are written only when space runs out or the file reaches its largest
-    /// size. But two kinds of write return an error if they are not complete:
+    /// Writes `bytes`. If an error such as lack of space stops the write midway, returns a short
+    /// count. But two kinds of write return an error if they are not complete:
     /// - a write-back of the kernel's cache, because the kernel would ignore a short count, and a
     ///   later fsync would promise more than was written;
     /// - a direct write, because the kernel would turn a short count into `EIO`.
@@ -162,9 +162,10 @@ impl Server {
         Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
     }
 
-    /// Returns an error if an earlier cached write to the file found no room, even if another
-    /// program made that write. During a write, the kernel asks for the attributes of the open
-    /// file; if this error is the answer, the kernel passes it on to the writer.
+    /// Returns an error if an earlier write-back of the kernel's cache found no space for the file,
+    /// or went beyond the largest size of a file. Another program may have made that write. While
+    /// the kernel serves a write, it asks for the attributes of the open file. If the answer is
+    /// this error, the kernel passes it on to the writer.
     ///
     /// # Errors
     /// `ENOSPC`, once; `EFBIG` until the file's size is set.

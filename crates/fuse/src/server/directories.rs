@@ -27,8 +27,8 @@ pub struct Listed<'a> {
     pub kind: FileType,
     /// The name.
     pub name: &'a [u8],
-    /// Attributes, if they were requested and the name is not `.` or `..`. The kernel then
-    /// remembers the inode.
+    /// Attributes, if they were requested and can be read. `None` for `.` and `..`. An answer with
+    /// attributes makes the kernel remember the inode.
     pub attributes: Option<Metadata>,
     /// Attributes were requested, but the inode cannot be read. The answer must make the kernel
     /// forget the number at once. A program that needs the inode gets the error from a look-up.
@@ -37,13 +37,14 @@ pub struct Listed<'a> {
 
 impl Server {
     /// Passes the entries of a directory, including `.` and `..`, to `add`, from position `from` (0
-    /// at first) on. Stops when `add` returns true, because there was no room for that entry. Also
-    /// stops before entries that share one position, if there might not be room for all of them.
-    /// Stops at an error too. If `add` took an entry before, this call succeeds, and the next one
-    /// returns the error.
+    /// at first) on. Stops
+    /// - when `add` returns true, because there was no room for that entry;
+    /// - before entries that share one position, if there might not be room for all of them;
+    /// - at an error. If `add` has taken an entry by then, this call succeeds, and a later call
+    ///   from that position returns the error.
     ///
     /// # Errors
-    /// `ENOTDIR`; a device error; `EUCLEAN` for damage. `add` took no entry then.
+    /// `ENOTDIR`; a device error; `EUCLEAN` for damage. In these cases `add` has taken no entry.
     pub fn list(&self, node: NodeNr, from: u64, add: impl FnMut(&Listed<'_>) -> bool) -> Answer<()> {
         self.list_entries(node, from, HEADER_PLAIN, add)
     }
@@ -104,7 +105,7 @@ impl Server {
         Ok(())
     }
 
-    /// Passes one entry to `add`. Returns whether there is room for more.
+    /// Passes one entry to `add`. Returns false if `add` had no room for the entry.
     fn list_entry(
         &self,
         directory: InodeId,
@@ -113,7 +114,7 @@ impl Server {
         add: &mut impl FnMut(&Listed<'_>) -> bool,
     ) -> bool {
         let with_attributes = with_attributes && !matches!(&*entry.name, b"." | b"..");
-        // Every name is listed, even if its inode cannot be read.
+        // A name is listed even if its inode cannot be read.
         let found = match (with_attributes, entry.kind) {
             (true, _) => match self.remembered_entry(directory, &entry.name) {
                 // The name was removed meanwhile.

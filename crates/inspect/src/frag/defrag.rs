@@ -1,9 +1,9 @@
 //! The totals and the fragmentation score of `e4defrag -c` (version 1.47.0).
 //!
-//! Over all counted files: N = records (extents now), M = extents at best, B = blocks.
-//! With r = 100 (N - M) / B the score is 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80
-//! to 82 just above 10 and stays below 100. Only content in inodes, which has records but no
-//! blocks, can raise it further.
+//! Over all counted files, let N be the number of records (extents now), M the number of extents at
+//! best, and B the number of blocks. With r = 100 (N - M) / B, the score is 8 r if r is at most 10,
+//! and otherwise 80 + r / 5. So the score jumps from 80 to 82 where r exceeds 10. The score stays
+//! below 100 unless content lies in inodes: that has records but no blocks.
 
 use std::fmt::{self, Write as _};
 
@@ -17,7 +17,7 @@ pub const RANKED: usize = 5;
 pub struct RankedFile {
     /// The name that it was added with, as bytes.
     pub name: Vec<u8>,
-    /// Number of its records.
+    /// Number of records of the file.
     pub now: u64,
     /// The number of extents that it would have at best.
     pub best: u64,
@@ -56,9 +56,9 @@ impl DefragTotals {
         }
     }
 
-    /// Counts a file under one of its names; a file with several names is counted once for each. It
-    /// must be a regular file that is not empty and has a block or inline data. A file without
-    /// records is not counted.
+    /// Counts a file under one of its names. A file with several names is counted once for each
+    /// name. The caller passes only regular files that are not empty and have a block or inline
+    /// data. A file without records is not counted.
     pub fn add(&mut self, name: &[u8], records: &[Record]) {
         if records.is_empty() {
             return;
@@ -165,8 +165,8 @@ impl DefragTotals {
         writeln!(out, " This {what} ({}) {verdict} defragmentation.\n Done.", names.whole)
     }
 
-    /// The files with the most runs per block beyond their best number, worst first; at most
-    /// [`RANKED`].
+    /// The worst files, at most [`RANKED`], worst first. The number of runs beyond the best number,
+    /// divided by the number of blocks, says how bad a file is.
     #[must_use]
     pub fn worst(&self) -> &[RankedFile] {
         &self.ranked

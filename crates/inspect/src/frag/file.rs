@@ -54,9 +54,9 @@ pub fn filefrag_count(records: &[Record]) -> u64 {
     count
 }
 
-/// The `expected` column of `filefrag -v`: the block where the record would begin if it were as far
-/// from its predecessor on disk as it is in the file. `None` if it continues its predecessor. For
-/// the first record, both distances are measured from block 0, of the disk and of the file.
+/// The `expected` column of `filefrag -v`: the block where the record would begin if its distance
+/// from its predecessor were the same on disk as in the file. The predecessor of the first record
+/// is block 0. Returns `None` if the record continues its predecessor or begins the file.
 #[must_use]
 pub fn expected_physical(previous: Option<&Record>, record: &Record) -> Option<u64> {
     let previous = previous.unwrap_or(&NOTHING);
@@ -83,8 +83,8 @@ pub fn filefrag_line(name: &str, records: &[Record]) -> String {
 }
 
 /// Whether `e2fsck` regards the file as non-contiguous: some record does not begin right after the
-/// previous one on disk. Logical holes and unwritten flags are ignored. (Whether such a file is
-/// *counted* also depends on its size.)
+/// previous record on disk. Logical holes and unwritten flags are ignored. (Whether `e2fsck`
+/// *counts* such a file also depends on the file's size.)
 #[must_use]
 pub fn is_broken_on_disk(records: &[Record]) -> bool {
     records.windows(2).any(|pair| pair[1].physical != pair[0].physical_end())

@@ -1,8 +1,9 @@
 //! The free extents of an image: totals, minimum, maximum, average and the histogram of
 //! `e2freefrag`.
 //!
-//! A free extent is a maximal run of free blocks of the block bitmaps, joined across group borders.
-//! Bucket `i` of the histogram holds runs of `[2^(i-1), 2^i)` blocks.
+//! A free extent is a maximal run of blocks that the block bitmaps show as free. It may cross group
+//! borders. Bucket `i` of the histogram holds runs of `[2^(i-1), 2^i)` blocks; the last bucket has
+//! no upper limit.
 
 use std::fmt::{self, Write as _};
 

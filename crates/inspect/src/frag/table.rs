@@ -1,7 +1,7 @@
 //! The table of records that `filefrag -v` prints.
 //!
-//! Columns get wider with the size of the file and of the file system; content in the inode is
-//! shown in bytes.
+//! The width of a column depends on the size of the file or of the file system. If the inode holds
+//! the content, position and length are shown in bytes instead of blocks.
 
 use std::fmt;
 

@@ -1,9 +1,10 @@
 //! A map as a picture: SVG for a page.
 //!
-//! A row is a group, or several groups if there are too many for a picture. With a map of the
-//! content of files, this content has another colour than metadata, and a long stretch of groups
-//! without it is replaced by a line that says which groups they are. Without such a map, a long
-//! stretch of free groups is replaced.
+//! A row is a group, or several groups if there are too many for a picture. A long stretch of empty
+//! groups becomes one line of text, which says which groups they are.
+//!
+//! The caller may give a second map, that of the content of files. Then this content has another
+//! colour than metadata, and a group counts as empty even if it has metadata.
 
 use std::fmt::Write as _;
 
@@ -83,8 +84,8 @@ impl Picture<'_> {
 
     /// Rows and stretches from the first group to the last.
     fn strips(&self) -> Vec<Strip> {
-        // A group is empty if it has no content of files. If the map of the files is unknown or
-        // shows none at all, a group is empty if nothing in it is used.
+        // A group is empty if it has no content of files. If the map of files is missing or shows
+        // no content at all, a group is empty if none of its clusters is used.
         let files = self.files.filter(|files| files.figures().used_clusters > 0);
         let seen = files.unwrap_or(self.used);
         let empty: Vec<bool> = (0..self.used.groups()).map(|group| seen.used_in(group) == 0).collect();
@@ -160,7 +161,8 @@ impl Picture<'_> {
             "<rect class=\"free\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{side}\" fill=\"#f4f4f4\"/>",
             side * inks.len()
         );
-        // Neighbours of one colour share a rectangle, so that the SVG of a large image stays small.
+        // Neighbouring squares of one colour and strength share a rectangle, so that the SVG of a
+// large image stays small.
         let mut at = 0;
         for run in inks.chunk_by(|one, other| one == other) {
             if run[0].step > 0 {
@@ -177,8 +179,8 @@ impl Picture<'_> {
         }
     }
 
-    /// The colour and strength of one square of a row. The square is as full as the squares at this
-    /// place in all groups of the row together.
+    /// The colour and strength of one square of a row. If several groups share the row, this square
+    /// stands for the squares at this position in all of them.
     fn ink(&self, first: usize, end: usize, square: usize) -> Ink {
         let of = |map: &AllocationMap| -> (u64, u64) {
             let groups = (first..end).filter(|&group| square < map.squares_of(group));
@@ -281,7 +283,8 @@ mod tests {
         (of("width").unwrap(), of("height").unwrap())
     }
 
-    /// Metadata once had the colour of data, and hundreds of empty groups had a row each.
+    /// Metadata has another colour than data, and long stretches of empty groups have no rows. In an
+/// earlier version, the colour was the same and each empty group had a row.
     #[test]
     fn metadata_stands_apart_and_empty_stretches_are_left_out() {
         let (mut used, mut files) = maps(818);
@@ -311,8 +314,8 @@ mod tests {
         assert!(plain.contains(">used</text>") && plain.contains("groups 17 to 699: free"), "{plain}");
     }
 
-    /// A picture of one group was once 204 pixels wide and 22 high, and one of 131,072 groups took
-    /// 51 MB.
+    /// A picture of one group is large enough to read, and a picture of 131,072 groups is not too
+    /// large. In an earlier version, the first had 204 by 22 pixels, and the second took 51 MB.
     #[test]
     fn the_size_suits_the_image() {
         let (mut used, _) = maps(1);

@@ -35,14 +35,16 @@ impl AllocationMap {
         row
     }
 
-    /// The map as an `<svg>` element with its legend. If `files`, the map of the content of files,
-    /// is given, that content has a colour of its own. Rows fill columns that are at most
-    /// 1000 pixels high. Four or more consecutive groups without content of files become a line of
-    /// text; if `files` is not given, four or more without used clusters. In a large image, several
-    /// groups share a row.
+    /// The map as an `<svg>` element with its legend. `files` is the map of the content of files; if
+    /// it is given, this content has a colour of its own.
     ///
-    /// Used squares that are not full are translucent over the `free` rectangle of their row, so a
-    /// page can choose the colours of the classes `paper` and `free`.
+    /// - Rows fill columns that are at most 1000 pixels high.
+    /// - Four or more consecutive empty groups become a line of text. A group is empty if it has no
+    ///   content of files, or, without `files`, if it has no used cluster.
+    /// - In a large image, several groups share a row.
+    ///
+    /// A page can choose the colours of the classes `paper` and `free`: used squares that are not
+    /// full are translucent, over the `free` rectangle of their row.
     #[must_use]
     pub fn svg(&self, title: &str, files: Option<&Self>) -> String {
         Picture { title, used: self, files }.svg()

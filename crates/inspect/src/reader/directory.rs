@@ -1,7 +1,8 @@
 //! Directories: walking all entries, and finding one by name.
 //!
-//! A walk visits the mapped blocks in logical order. Index blocks look like blocks without names,
-//! except for the dots in the root. They have another checksum than leaves, and no leaf tail.
+//! A walk visits the mapped blocks in logical order, index blocks included. An index block parses
+//! as a directory block without names, except that the root holds `.` and `..`. Its checksum has
+//! another place than that of a leaf, and it has no leaf tail.
 //!
 //! A lookup of `.` or `..` walks. Any other lookup uses the index if there is a usable one, and
 //! walks otherwise. Without metadata_csum, a lookup in a damaged index falls back to the walk, as
@@ -28,7 +29,7 @@ use super::{Error, Reader, Result};
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The inode it names, not verified.
+    /// The number of the inode that the entry names. The inode is not verified.
     pub inode: InodeNr,
     /// The recorded type; `None` when it is not recorded or unknown.
     pub file_type: Option<FileType>,
@@ -191,9 +192,9 @@ fn is_indexed(directory: &Inode) -> bool {
     directory.flags().contains(InodeFlags::INDEX) && directory.map() != InodeMap::Inline
 }
 
-/// What kind of index block a block of an indexed directory is; `None` for a leaf. An index
-/// node begins with one unused entry that spans the whole block. A leaf with a checksum tail cannot
-/// look like that.
+/// The kind of an index block; `None` for a leaf, and for any block of a directory without an
+/// index. An index node begins with one unused entry that spans the whole block. A leaf with a
+/// checksum tail cannot look like that.
 fn index_kind(directory: &Inode, logical: LogicalBlock, block: &[u8]) -> Option<IndexKind> {
     if !is_indexed(directory) {
         return None;

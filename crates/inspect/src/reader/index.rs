@@ -1,8 +1,8 @@
 //! Finding a name through the hash index of a directory.
 //!
 //! The search keeps the index blocks on its way from the root to a leaf. If names of the same hash
-//! may continue in the next leaf, it goes on to that leaf. The search is bounded: each step moves
-//! forward in the keys of the index, the root states the depth, and the leaves are counted.
+//! may continue in the next leaf, the search goes on to that leaf. The search is bounded: the root
+//! states the depth, a step only moves forward in an index block, and the leaves are counted.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ pub(super) struct Descent<'r> {
     /// How many index blocks lead to a leaf, the root included.
     levels: usize,
     way: Vec<Step>,
-    /// Leaves that may still be visited: a directory has no more than the file system has blocks.
+    /// Leaves that may still be visited. A directory has at most as many leaves as the file system
+/// has blocks.
     budget: u64,
 }
 

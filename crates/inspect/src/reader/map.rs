@@ -1,9 +1,9 @@
 //! From logical blocks to physical ones: extent trees and block maps as one stream of extents.
 //!
 //! [`MapWalk`] yields the mapped runs in ascending order from a given block on. It keeps a list
-//! of the nodes still to visit, and never recurses. It is bounded: extent nodes by the ranges and
-//! depths that their parents give, and indirect blocks by a count of visits, at most the number of
-//! blocks of the file system.
+//! of the nodes still to visit, and never recurses. The walk is bounded. An extent node must have
+//! the range and the depth that its parent gives. At most as many indirect blocks are visited as
+//! the file system has blocks.
 
 use std::ops::Range;
 

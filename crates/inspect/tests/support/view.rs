@@ -1,5 +1,4 @@
-//! Compares a tree with what the crate ext4-view reads. This reader of ext4 is not part of the
-//! project.
+//! Compares a tree with what ext4-view reads, a crate that is not part of this project.
 
 use blockyard_device::FileDevice;
 use blockyard_disk::{Incompat, InodeNr};
@@ -8,10 +7,11 @@ use blockyard_testkit::tree::{Content, ContentHash, Node, Tree};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Asserts that ext4-view reads from an image the permissions, owners, content, targets of links
-/// and numbers of names that `tree` has. The content of a file is not compared where ext4-view 0.9
-/// is known to misread it: ext4-view takes a hole in a block map for a damaged pointer, and returns
-/// the old content of blocks that are allocated but not written.
+/// Asserts that ext4-view reads the same from an image as `tree` has: permissions, owners, content
+/// of files, targets of links, and the number of entries of each directory but the root.
+///
+/// The content of a file is not compared where ext4-view 0.9 is known to misread it. It takes a
+/// hole in a block map for a damaged pointer, and returns the old content of unwritten extents.
 pub(crate) fn assert_same(image: &Path, tree: &Tree) {
     let reader = Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap();
     let block_maps = !reader.superblock().features().incompat.contains(Incompat::EXTENTS);
