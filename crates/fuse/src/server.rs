@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// The attributes of an inode, for an answer that tells the kernel of this inode. Remembers the
-/// inode.
+    /// inode.
     fn remembered(&self, id: InodeId) -> Answer<Metadata> {
         let found = self.inodes().metadata(id)?;
         self.nodes.remember(self.inodes(), id)?;
@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// The number of inodes that the kernel remembers, without the root directory, and the number
-/// of open files.
+    /// of open files.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.nodes.len(), self.handles.len())

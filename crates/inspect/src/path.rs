@@ -302,8 +302,8 @@ mod tests {
         }
     }
 
-    /// [`locate`] finds the directory in which a missing name can be created. For a link to a missing
-    /// name, this is the directory of that name.
+    /// [`locate`] finds the directory in which a missing name can be created. For a link to a
+    /// missing name, this is the directory of that name.
     #[test]
     fn places_are_found_where_nothing_is_yet() {
         let tree = Paths(BTreeMap::from([

@@ -241,7 +241,7 @@ fn damaged_attributes_are_named() {
     assert!(whole[0].value.len() >= 1024 && fill::pattern(3, 5000).starts_with(&whole[0].value));
     let acl = reader.resolve(b"acl", LastLink::Keep).unwrap();
     // Where the entries of the inode's attributes begin: after 128 + 32 bytes of the inode and 4
-// bytes of the magic.
+    // bytes of the magic.
     let place = |inode: &Inode| {
         let (group, index) = reader.superblock().geometry().locate_inode(inode.number());
         reader.group(group).unwrap().inode_table().raw() * 1024 + u64::from(index) * 256 + 164

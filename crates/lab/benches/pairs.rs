@@ -1,8 +1,9 @@
-//! Allocate/free pairs in memory, on 64 GiB (512 groups) and with events on. They run under two
-//! kernel presets and `yard`, with 1 to 64 threads. The figure is wall time divided by the pairs of
-//! all threads: with perfect scaling it halves when threads double, up to the number of CPUs, and
-//! is flat from there.
-//! `blockyard lab pairs` also prints CPU time and lock waits.
+//! Allocate/free pairs on a model of 64 GiB (512 groups) in memory. The allocator emits its events.
+//! The pairs run under two kernel presets and `yard`, with 1 to 64 threads.
+//!
+//! The figure is wall time divided by the pairs of all threads. With perfect scaling, it halves
+//! when the number of threads doubles, up to the number of CPUs. `blockyard lab pairs` also prints
+//! CPU time and lock waits.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::as_conversions, clippy::cast_precision_loss)]
 
@@ -14,7 +15,7 @@ use blockyard_lab::pairs::worker::{PairWorker, open};
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
 /// Pairs that each thread makes before the clock starts. They find the thread's goal and group, and
-/// bring its cache lines into the cache.
+/// bring the cache lines of this group into the CPU's cache.
 const WARM_UP: u64 = 2000;
 
 /// Minimum number of pairs in one measurement. They take some 100 ms, so that the time to wake the

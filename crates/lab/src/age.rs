@@ -44,7 +44,7 @@ pub struct Ageing {
     pub length: Length,
     /// Share (0..1) of the free space that files fill; `None`: the share of the profile.
     pub utilisation: Option<f64>,
-    /// The text that this was parsed from, or a text that can be parsed into this.
+    /// The text that was parsed; if none was, a text from which the same ageing is parsed.
     text: String,
 }
 
@@ -221,8 +221,8 @@ mod tests {
         }
     }
 
-    /// After three laps, files were deleted, and the files that are left take about the requested
-    /// share.
+    /// Ages an image for three laps. In this time, more than 1000 files were deleted. The remaining
+    /// files take about the requested share.
     #[test]
     fn a_life_fills_the_image_to_its_share_and_stays_there() {
         let (device, deeds) = aged("mail:3x:85%", GIB / 2, 0);

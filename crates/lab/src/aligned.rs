@@ -1,7 +1,6 @@
 //! Memory for direct I/O, with an alignment that every device of the lab accepts.
 
-/// Alignment of memory, offsets and lengths, in bytes. It suffices for direct I/O on every device
-/// and block size used here.
+/// Alignment of the memory in bytes.
 const ALIGNMENT: usize = 4096;
 
 /// Aligned memory.
@@ -12,7 +11,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    /// Memory of `length` bytes. They are zeroes, which a sparse memory device does not store.
+    /// Memory of `length` zero bytes. (A sparse memory device does not store zeroes.)
     pub(crate) fn zeroes(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);

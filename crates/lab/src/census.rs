@@ -1,5 +1,5 @@
-//! `lab census`: counts how often an allocation, a freed extent and a commit take the allocator's
-//! file-system-wide locks, with and without patches of Linux 6.17's scalability series.
+//! `lab census`: counts how often an allocation, the free of an extent, and a commit take the
+//! allocator's file-system-wide locks, with and without patches of Linux 6.17's scalability series.
 //!
 //! The same load, single-threaded and repeatable, runs under several policies:
 //!
@@ -313,8 +313,8 @@ mod tests {
         rows.iter().find(|row| row.arm.starts_with(arm)).unwrap()
     }
 
-    /// Checks the counts of `linux-6.16`, which acquisitions are fewer or gone with some patches,
-    /// and that allocations, frees and commits take no shared lock under `yard`.
+    /// Checks some counts of `linux-6.16`, and that some patches make these counts lower or 0.
+    /// Under `yard`, allocations, frees and commits take no shared lock.
     #[test]
     fn each_patch_removes_its_own_locks() {
         let rows = run(1, &[], |_, _| ()).unwrap();

@@ -1,5 +1,5 @@
-//! `lab run copy`: copies a tree over itself, again and again, and shows the allocation map after
-//! each copy.
+//! `lab run copy`: copies a tree to the same place several times, and shows the allocation map
+//! after each copy.
 //!
 //! The published experiment copied 182,515 files, 27 GiB in all, three times. Here one process
 //! copies a tree of the same shape ([`tree`]). The first copy creates directories and files. Each
@@ -74,7 +74,7 @@ pub struct CopyPlan {
     pub seed: u64,
     /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// Ageings to measure one after the other, in addition to fresh images.
+    /// Ageings. All copies are made on a fresh image, and again on an image of each ageing.
     pub aged: Vec<Ageing>,
     /// How the tree is copied.
     pub manner: Manner,
@@ -136,11 +136,11 @@ pub struct CopyRow {
     /// Mean number of groups that a transaction allocated data in; `None` without transactions.
     #[serde(default)]
     pub groups_per_transaction: Option<f64>,
-    /// How evenly the bytes written since the copies began are spread over the MiB of the device:
-    /// their entropy, as a share of its maximum.
+    /// How evenly the bytes written since the copies began are spread over the device: the entropy
+    /// of the bytes written to each MiB, as a share of its maximum.
     #[serde(default)]
     pub write_entropy: f64,
-    /// The Gini coefficient of the same bytes; 0 is even.
+    /// The Gini coefficient of the same counts; 0 is even.
     #[serde(default)]
     pub write_gini: f64,
     /// Figures of three simulated devices: one gets no discards, one gets them after each commit,
@@ -264,8 +264,8 @@ impl CopyPlan {
     }
 
     /// Refuses an ageing of an image in memory if it asks for a share (`P%`) that leaves no room
-    /// for the copies. Such an ageing would leave that room all the same, so its share would not be
-    /// reached. A profile's default share is only an upper limit, and is not checked.
+    /// for the copies. Ageing always leaves this room, so it would not reach the share. A profile's
+    /// default share is only an upper limit, and is not checked.
     fn check_ageings(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes() else { return Ok(()) };
         let needed = count_as_f64(self.room()) / count_as_f64(bytes);
@@ -408,7 +408,8 @@ fn run_arm(
         let who =
             Circumstances { rotational: plan.rotational, room, ..Circumstances::new(arm.policy, plan.seed) };
         age(Arc::clone(&shared), ageing, &who)?;
-        // Both devices that get discards begin the copies with all free space discarded.
+        // When the copies begin, all free space is discarded on both simulated devices that get
+        // discards.
         let free = free_space(&shared)?;
         watched.discard_online(&free);
         watched.discard_periodic(&free);
@@ -430,9 +431,8 @@ fn run_arm(
             fs = copier.open()?;
         }
         copier.copy(&fs, copy)?;
-        // The copy ended with a sync, so the device has everything. The file system stays open
-        // (until the next copy, if that begins with a mount), because cursors and goals live in
-        // memory.
+        // The copy ended with a sync, so the device has everything. The file system stays open,
+        // because cursors and goals live in memory. (In some manners, the next copy reopens it.)
         let scan = ImageScan::of(Arc::clone(&shared))?;
         watched.discard_periodic(&free_space(&shared)?);
         note(format!("copy: {label}, after copy {copy}"), &scan);
@@ -533,9 +533,9 @@ mod tests {
         assert!(told.starts_with("--aged mail:1x:85%: the copies need 3"), "{told}");
     }
 
-    /// The published shape: the regular policy returns to space that it used before (overlaps 0.63
-    /// and 0.69). Round robin moves on (0.31 and 0.26) and leaves fewer empty groups and more
-    /// boundaries. A twentieth of the tree shows it.
+    /// A twentieth of the tree shows what the published experiment showed. The regular policy
+    /// returns to space that it used before (published overlaps: 0.63 and 0.69). Round robin moves
+    /// on (0.31 and 0.26), and leaves fewer empty groups and more boundaries.
     #[test]
     fn round_robin_moves_on_and_scatters() {
         let outcome = run(&plan(0.05), |_, _| ()).unwrap();
@@ -586,7 +586,7 @@ mod tests {
         refused(CopyPlan { image: ImageSource::memory(32 * MIB, 1), ..plan(0.004) }, "too small");
     }
 
-    /// The tree is one file: of the published 27 GiB, then of a hundredth of a GiB.
+    /// The tree is one file: first of the published 27 GiB, then of a hundredth of a GiB.
     #[test]
     fn the_image_grows_with_the_tree() {
         let tree = |bytes| Tree { directories: Vec::new(), files: vec![TreeFile { directory: None, bytes }] };

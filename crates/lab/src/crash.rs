@@ -78,7 +78,7 @@ pub struct Row {
     pub workload: String,
     /// Bytes of a block.
     pub block_size: u32,
-    /// Names of the operations that it performed.
+    /// Names of the operations that succeeded.
     pub operations: Vec<&'static str>,
     /// Recorded events: writes, zeroed and discarded ranges, flushes and marks.
     pub events: usize,
@@ -86,13 +86,13 @@ pub struct Row {
     pub bytes_written: u64,
     /// Promised facts.
     pub facts: usize,
-    /// Crash states built.
+    /// Crash states built, to find as many with different contents as are to be judged.
     pub tried: usize,
     /// Crash states judged; all have different contents.
     pub distinct: usize,
     /// Judged crash states whose cut is inside a commit or a checkpoint.
     pub in_windows: usize,
-    /// Judged crash states of our own recoveries.
+    /// Judged states that a second power cut, during our own recovery, left.
     pub in_recovery: usize,
     /// States left out because they tear the write of the superblock itself. Such a state can only
     /// be recovered from a backup superblock.
@@ -233,7 +233,7 @@ struct Judging<'a> {
     block_size: u32,
 }
 
-/// State that the threads share.
+/// What the threads share.
 #[derive(Default)]
 struct Shared {
     next: usize,
@@ -281,8 +281,8 @@ impl Judging<'_> {
         })
     }
 
-    /// The work of one thread: takes the next state until none is left. It builds each image from
-    /// that of the last state it took.
+    /// The work of one thread: takes and judges the next state until none is left. It continues
+    /// from the base of the state before, instead of building each image anew.
     fn judge(
         &self,
         job: usize,

@@ -162,7 +162,7 @@ impl Picture<'_> {
             side * inks.len()
         );
         // Neighbouring squares of one colour and strength share a rectangle, so that the SVG of a
-// large image stays small.
+        // large image stays small.
         let mut at = 0;
         for run in inks.chunk_by(|one, other| one == other) {
             if run[0].step > 0 {
@@ -283,8 +283,8 @@ mod tests {
         (of("width").unwrap(), of("height").unwrap())
     }
 
-    /// Metadata has another colour than data, and long stretches of empty groups have no rows. In an
-/// earlier version, the colour was the same and each empty group had a row.
+    /// Metadata has another colour than data, and long stretches of empty groups have no rows. In
+    /// an earlier version, the colour was the same and each empty group had a row.
     #[test]
     fn metadata_stands_apart_and_empty_stretches_are_left_out() {
         let (mut used, mut files) = maps(818);

@@ -35,8 +35,8 @@ impl AllocationMap {
         row
     }
 
-    /// The map as an `<svg>` element with its legend. `files` is the map of the content of files; if
-    /// it is given, this content has a colour of its own.
+    /// The map as an `<svg>` element with its legend. `files` is the map of the content of files;
+    /// if it is given, this content has a colour of its own.
     ///
     /// - Rows fill columns that are at most 1000 pixels high.
     /// - Four or more consecutive empty groups become a line of text. A group is empty if it has no

@@ -1,8 +1,8 @@
 //! Directories: walking all entries, and finding one by name.
 //!
 //! A walk visits the mapped blocks in logical order, index blocks included. An index block parses
-//! as a directory block without names, except that the root holds `.` and `..`. Its checksum has
-//! another place than that of a leaf, and it has no leaf tail.
+//! as a directory block without names, except that the root holds `.` and `..`. It has another kind
+//! of checksum than a leaf, and no leaf tail.
 //!
 //! A lookup of `.` or `..` walks. Any other lookup uses the index if there is a usable one, and
 //! walks otherwise. Without metadata_csum, a lookup in a damaged index falls back to the walk, as

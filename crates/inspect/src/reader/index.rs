@@ -35,7 +35,7 @@ pub(super) struct Descent<'r> {
     levels: usize,
     way: Vec<Step>,
     /// Leaves that may still be visited. A directory has at most as many leaves as the file system
-/// has blocks.
+    /// has blocks.
     budget: u64,
 }
 

@@ -4,14 +4,15 @@
 //! of the space for files. The drawn operation is replaced by another one in these cases:
 //!
 //! - The kind has no files: every operation becomes a creation.
-//! - The kind takes less than its share: a deletion may become a creation, the more often the more
-//!   space is left.
+//! - The kind takes less than its share, and the image is not full: a deletion may become a
+//!   creation, the more often the more space is left.
 //! - The kind takes its share, or the image is full: creations and appends become deletions.
 //! - The image is full: overwrites of sparse files become deletions, too.
+//! - The file has the largest size of its kind: an append becomes an overwrite.
 //!
-//! Write-back starts when a certain amount of data is dirty, or immediately after each change if
-//! the kind says so. Commits do not follow a clock: one comes after a number of operations, after
-//! an amount of written data, and when an operation finds no space.
+//! Write-back starts when a certain amount of data is dirty. If the kind says so, each changed file
+//! is written back immediately. Commits do not follow a clock. A commit comes after a number of
+//! operations, after an amount of written data, and when an operation finds no space.
 //!
 //! Invariant: the files of a kind form a queue, and the files of a batch are adjacent in it. So a
 //! batch is deleted as a whole, unless the ageing ends within it.
@@ -43,8 +44,8 @@ const COMMIT_BYTES: u64 = 1280 * MIB;
 const COMMIT_OPERATIONS: u64 = 5000;
 /// Operations after which the next ones come from another CPU slot.
 const OPERATIONS_PER_CPU: u64 = 1000;
-/// Operations between two checks of the image's free space. While the image is full, it is checked
-/// after each operation or batch.
+/// Operations between two checks of the image's free space. While the image is full, its free space
+/// is checked after each operation or batch.
 const LOOK_EVERY: u64 = 256;
 /// Assumed bytes of a block, to estimate what a file takes. With larger blocks, the estimate is too
 /// low. Then the check of the image's free space keeps files from taking too much.
@@ -212,7 +213,7 @@ impl Life {
     fn settle(&self, kind: &Kind, most: u64) -> Result<Files> {
         let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
         let ctx = context(0);
-        // The image may have been aged before.
+        // If the image was aged before, a directory of this name may exist.
         let mut number = 0u32;
         let top = loop {
             match self.fs.create(&ctx, InodeNr::ROOT, format!("{}{number}", kind.name).as_bytes(), &new) {
@@ -232,7 +233,7 @@ impl Life {
         })
     }
 
-    /// Runs until `left` says that no operation is left.
+    /// Performs operations until `left`, which tells how many are left, returns 0.
     pub(super) fn live(&mut self, left: impl Fn(&Deeds) -> u64) -> Result<()> {
         loop {
             let left = left(&self.deeds);
@@ -270,7 +271,7 @@ impl Life {
             self.commit()?;
         }
         if self.deeds.operations() == before {
-            // The operation did nothing. Count the attempt, so that every run ends.
+            // The operation did nothing. The attempt is counted, so that the run makes progress.
             self.deeds.counts[what.index()] += 1;
         }
         self.keep_up()
@@ -284,8 +285,8 @@ impl Life {
         (number, what)
     }
 
-    /// The drawn operation, or a different one if the kind has no files, or takes too much space
-    /// for this operation, or takes so little that a deletion becomes a creation.
+    /// The operation to perform: the drawn one, or a different one if the documentation of this
+    /// module says so.
     fn fitting(&mut self, number: usize, what: What) -> What {
         let share = self.random.random::<f64>();
         let files = &self.kinds[number];
@@ -439,7 +440,8 @@ impl Life {
         self.fs.open_inode(inode, true)?;
         let (room, written) = self.write(&ctx, inode, at, length)?;
         if made == Made::Sparse {
-            // An estimate, but at most the size of the file: overlapping pieces are counted twice.
+            // This is an estimate, because pieces that overlap are counted twice. The file's size
+            // is its limit.
             let more = written.next_multiple_of(BLOCK).min(size.next_multiple_of(BLOCK) - taken);
             let files = &mut self.kinds[number];
             files.files[index].taken += more;
@@ -450,8 +452,8 @@ impl Life {
         Ok(room)
     }
 
-    /// Writes the file under another name, writes it back as Linux does before it replaces a name,
-    /// and renames it over the old file.
+    /// Writes a new file under another name, and renames it over the old file. Before the rename,
+    /// the new file is written back, as on Linux.
     fn replace(&mut self, number: usize) -> Result<Room> {
         let index = self.any(number);
         let kind = &self.kinds[number].kind;

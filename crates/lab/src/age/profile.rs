@@ -82,9 +82,9 @@ pub enum Made {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Any.
+    /// A batch drawn at random.
     Any,
-    /// The oldest.
+    /// The oldest batch.
     Oldest,
 }
 

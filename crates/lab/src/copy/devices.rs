@@ -1,8 +1,9 @@
 //! How long devices need after a copy to read all files back, to walk the tree, and to check the
 //! image.
 //!
-//! Reads are recorded and replayed on models of a disk and an SSD, behind a host that caches pages
-//! and reads ahead. CPU time is left out.
+//! The reads of the walk and of the check are recorded; those of the files follow from their
+//! extents. A model of a host with a page cache turns these reads into requests, which are replayed
+//! on models of a disk and an SSD. CPU time is left out.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! How a tree is copied over itself, in the respects that the published experiment leaves open, and
-//! variants of a plan that differ in some of them.
+//! How a tree is copied over an earlier copy. The published experiment leaves some of this open, so
+//! a plan has variants that differ in it.
 
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use rand::seq::SliceRandom;
@@ -15,7 +15,8 @@ pub struct Manner {
     pub files_per_cpu: usize,
     /// How the process chooses the new slot.
     pub moves: Moves,
-    /// Number of copying processes. Each copies a part of the tree; they take turns by file.
+    /// Number of copying processes. Each copies a part of the tree; after each file, the next
+    /// process has its turn.
     pub processes: usize,
     /// The order in which files are copied.
     pub order: Order,
@@ -109,7 +110,8 @@ pub(super) struct Turn {
 
 impl CopyPlan {
     /// The variants of the plan: what each changes, and the changed plan. The plan itself comes
-    /// first, without a name; it is the only one if the plan asks for no other manners.
+    /// first, with an empty text. The others follow only if the plan asks for them
+    /// ([`CopyPlan::sensitivity`]).
     pub(super) fn variants(&self) -> Vec<(&'static str, Self)> {
         let mut variants = vec![("", self.clone())];
         if !self.sensitivity {

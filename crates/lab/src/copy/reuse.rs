@@ -1,8 +1,8 @@
 //! How soon an allocator returns to a group, measured from its decisions.
 //!
-//! Consecutive allocations in one group are one visit. A *return* is a visit to a group that was
-//! visited before; its interval is the amount allocated elsewhere in between. A policy that goes
-//! round the disk returns after a lap. One that reuses the nearest space returns immediately. Only
+//! Here, a *visit* is a series of consecutive allocations in one group. A *return* is a visit to a
+//! group that was visited before. Its interval is the amount allocated elsewhere in between: a lap
+//! for a policy that goes round the disk, little for a policy that reuses the nearest space. Only
 //! file data counts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ struct State {
     /// Clusters allocated so far.
     clock: u64,
     current: Option<u32>,
-    /// For each group that was left: the clock at that time.
+    /// For each group that was left: the clock when it was left last.
     left: BTreeMap<u32, u64>,
     /// (group, interval in clusters) of each return since the last [`Reuse::take`].
     returns: Vec<(u32, u64)>,

@@ -28,7 +28,7 @@ const SPARE: u64 = 73;
 pub enum Discard {
     /// Never.
     None,
-    /// After each commit, about the space it freed.
+    /// After each commit, about the space that the commit freed.
     Online,
     /// After each copy, about all free space.
     Periodic,
@@ -49,7 +49,7 @@ impl Discard {
 /// The figures of one simulated device after the copies so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Told {
-    /// When it is told of free space.
+    /// When the device is told of free space.
     pub discard: Discard,
     /// Segments discarded since the previous figures.
     pub segments: u64,

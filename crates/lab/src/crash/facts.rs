@@ -33,7 +33,7 @@ pub(super) enum Fact {
 pub(super) enum Want {
     /// One of these values.
     OneOf(Vec<Value>),
-    /// A regular file that holds a prefix of these bytes, at least this many.
+    /// A regular file that holds a prefix of these bytes, of at least this length.
     Begins(Arc<[u8]>, usize),
     /// A regular file. Each byte is that of one of these versions at the same offset (0 beyond the
     /// version's end). The size is between those of the shortest and the longest version.
@@ -177,7 +177,7 @@ fn describe(node: &Node) -> String {
 }
 
 /// The owner in the stamps that fill the device before mkfs. Space that is free when a workload
-/// begins still holds these stamps. No file may ever show one.
+/// begins still holds these stamps. A file that shows one was given space with old content.
 pub(super) const POISON: u16 = 0xFFFF;
 
 /// `len` bytes of the content of file `owner`, from `offset` on. `len` and `offset` are multiples
