@@ -140,7 +140,7 @@ impl Server {
         self.block_size
     }
 
-    /// The unit in which inodes store times: seconds, if they have no room for the nanoseconds.
+    /// The unit in which inodes store times: nanoseconds, or seconds if the inodes are too small.
     #[must_use]
     pub fn time_granularity(&self) -> Duration {
         let size = self.fs.with_engine(|engine, _| Ok(engine.superblock().geometry().inode_size()));

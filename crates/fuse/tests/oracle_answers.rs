@@ -74,8 +74,8 @@ fn names_of_attributes() {
     });
 }
 
-/// An attribute that does not fit into the inode takes a block, which the file's block count once
-/// did not show.
+/// An attribute that does not fit into the inode takes a block. In an earlier version, the file's
+/// block count did not include this block.
 #[test]
 fn blocks_of_attributes_are_counted() {
     compare_on(&["-t", "ext4", "-b", "4096"], |root| {

@@ -34,8 +34,8 @@ fn data_of(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// SEEK_DATA finds data that the kernel has not written back yet. Programs that copy files copy
-/// only the data that they find so. Data that is taken for a hole would be missing in the copy.
+/// SEEK_DATA finds data that the kernel has not written back yet. Some programs copy only the
+/// ranges that SEEK_DATA finds. Data that is taken for a hole would be missing in their copy.
 #[test]
 fn data_that_was_just_written_is_found() {
     if !can_mount() {
@@ -139,8 +139,8 @@ fn what_fsync_kept_of_a_full_image_is_there() {
 }
 
 /// The kernel does not know the largest size that a file can have here. After a cached write beyond
-/// that size, the kernel believes that the file is that long, and appends there. The appended bytes
-/// were once all lost, although the writes had succeeded.
+/// this size, the kernel believes that the file extends to the end of the write, and appends there.
+/// In an earlier version, all appended bytes were lost, although the writes had succeeded.
 #[test]
 fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
     const BEYOND: u64 = 17_247_252_485;

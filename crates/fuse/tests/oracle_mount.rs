@@ -56,7 +56,7 @@ fn one_of_everything_is_as_the_kernel_sees_it() {
         mounted.unmount();
         e2fsck_clean(&place.image);
         let theirs = comparable(read_tree(LoopMount::new(&place.image, "ro").unwrap().path()));
-        // Blocks that hold a file's mapping are counted only once its data is written back.
+        // The blocks that hold a file's mapping are counted only after the file was written back.
         assert_same(&without_sectors(live), &without_sectors(theirs.clone()));
         let mounted = Mounted::new(&place.image, &place.directory, "ro");
         assert_same(&comparable(read_tree(root)), &theirs);

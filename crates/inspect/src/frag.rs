@@ -5,10 +5,10 @@
 //! - [`table`]: the table that `filefrag -v` prints;
 //! - [`defrag`]: the totals and the score of `e4defrag -c`.
 //!
-//! All of it is arithmetic on extents and free runs in blocks. Reading the image is the caller's
-//! part, but [`table`] also asks the reader for the geometry and for the position of an inode. The
-//! definitions are those of e2fsprogs 1.47.0, down to their rounding. docs/format-notes.md names
-//! the places where an instrument's definition is odd and what is printed instead.
+//! These modules compute with extents and free runs in blocks, which the caller reads from the
+//! image. (Only [`table`] also asks the reader for the geometry and for the position of an inode.)
+//! The definitions are those of e2fsprogs 1.47.0, down to their rounding. docs/format-notes.md
+//! names the odd ones.
 
 pub mod defrag;
 pub mod file;

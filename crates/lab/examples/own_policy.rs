@@ -1,7 +1,7 @@
 //! A custom policy in the lab, compared with `linux-6.18`. It draws two groups from the inode's
 //! number, and searches the emptier one first. It needs no change to blockyard itself.
 //!
-//! `cargo run --release -p blockyard-lab --example own_policy`
+//! Run it with `cargo run --release -p blockyard-lab --example own_policy`.
 
 use blockyard_alloc::Policy;
 use blockyard_alloc::policy::code::{GroupChoice, Groups, Wish};

@@ -26,13 +26,13 @@ pub struct Opened {
 /// How bytes are read or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
-    /// Bypass the cache if offset and length are whole blocks.
+    /// Whether to bypass the file system's cache, if offset and length are whole blocks.
     pub is_direct: bool,
-    /// The writer, if it may not keep the file's set-id bits and capabilities: the write then
-    /// clears them.
+    /// The writer, if the write must clear the file's set-id bits and capabilities, because this
+    /// writer may not keep them.
     pub unprivileged: Option<Caller>,
-    /// The kernel writes back its cache. It ignores a short count, so the write must fail unless
-    /// all bytes were written.
+    /// Whether the kernel writes back its cache. Then the kernel ignores a short count, so the
+    /// write must fail unless all bytes were written.
     pub is_cached: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Transfer {
 pub struct Written {
     /// Bytes written.
     pub len: u32,
-    /// The file's block count has changed, and the kernel has not been notified.
+    /// Whether the file's block count has changed. If so, the kernel is still to be notified.
     pub allocates: bool,
 }
 
@@ -127,8 +127,8 @@ impl Server {
         self.handles.written().into_iter().map(NodeNr::of).collect()
     }
 
-    /// Writes `bytes`. If an error such as lack of space stops the write midway, returns a short
-    /// count. But two kinds of write return an error if they are not complete:
+    /// Writes `bytes`. Returns a short count if space runs out on the way, or if the file reaches
+    /// its largest size. But two kinds of write return an error if they are not complete:
     /// - a write-back of the kernel's cache, because the kernel would ignore a short count, and a
     ///   later fsync would promise more than was written;
     /// - a direct write, because the kernel would turn a short count into `EIO`.

@@ -30,8 +30,9 @@ pub struct Listed<'a> {
     /// Attributes, if they were requested and can be read. `None` for `.` and `..`. An answer with
     /// attributes makes the kernel remember the inode.
     pub attributes: Option<Metadata>,
-    /// Attributes were requested, but the inode cannot be read. The answer must make the kernel
-    /// forget the number at once. A program that needs the inode gets the error from a look-up.
+    /// Whether attributes were requested but the inode cannot be read. Then the answer must make
+    /// the kernel forget the number at once. A program that needs the inode gets the error from a
+    /// look-up.
     pub is_unreadable: bool,
 }
 
@@ -84,8 +85,8 @@ impl Server {
             };
             for together in batch.chunk_by(|one, other| one.next == other.next) {
                 let bytes: usize = together.iter().map(|entry| entry_bytes(header, entry)).sum();
-                // Names with the same hash share one position. They must go into one answer, or
-                // those after the cut are never listed.
+                // Names with the same hash share one position. They must go into one answer: the
+                // next answer begins after this position, and would leave out the rest of them.
                 if together.len() > 1 && used > 0 && used + bytes > ROOM_MIN {
                     return Ok(());
                 }

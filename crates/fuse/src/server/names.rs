@@ -33,7 +33,7 @@ impl Server {
         loop {
             let found = self.inodes().lookup(parent, name)?;
             match self.nodes.remember(self.inodes(), found.id()) {
-                // The inode was removed meanwhile. Look again: the name may stand for another one.
+                // The inode was removed meanwhile. Look again: the name may have a new inode.
                 Err(Errno::STALE) => {}
                 done => return done.map(|()| found),
             }

@@ -55,8 +55,8 @@ impl Server {
     }
 
     /// Clears the set-group-ID bit if the caller is neither root nor in the file's group. Linux
-    /// does so when such a caller sets the file's access control list. Otherwise the list could let
-    /// others run the file as that group.
+    /// does so when such a caller sets the file's access control list. If the bit stayed, the list
+    /// could let others run the file as that group.
     ///
     /// # Errors
     /// The errors of changing attributes.

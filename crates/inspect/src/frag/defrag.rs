@@ -68,8 +68,8 @@ impl DefragTotals {
         self.files += 1;
         self.now += now;
         if blocks == 0 {
-            // Content in the inode: one record without blocks, which `e4defrag` counts as one
-            // extent too many.
+            // Content in the inode is one record without blocks. As in `e4defrag`, it adds to the
+            // extents now, but not to the extents at best.
             return;
         }
         let best = (blocks - 1) / self.blocks_per_best_extent + 1;
@@ -165,8 +165,8 @@ impl DefragTotals {
         writeln!(out, " This {what} ({}) {verdict} defragmentation.\n Done.", names.whole)
     }
 
-    /// The worst files, at most [`RANKED`], worst first. The number of runs beyond the best number,
-    /// divided by the number of blocks, says how bad a file is.
+    /// The worst files, at most [`RANKED`], worst first. The measure is the number of runs beyond
+    /// the best number, divided by the number of blocks.
     #[must_use]
     pub fn worst(&self) -> &[RankedFile] {
         &self.ranked

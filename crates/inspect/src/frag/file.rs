@@ -55,8 +55,9 @@ pub fn filefrag_count(records: &[Record]) -> u64 {
 }
 
 /// The `expected` column of `filefrag -v`: the block where the record would begin if its distance
-/// from its predecessor were the same on disk as in the file. The predecessor of the first record
-/// is block 0. Returns `None` if the record continues its predecessor or begins the file.
+/// from its predecessor were the same on disk as in the file. For the first record, block 0 takes
+/// the place of the predecessor. Returns `None` if the record continues its predecessor, or is at
+/// logical block 0.
 #[must_use]
 pub fn expected_physical(previous: Option<&Record>, record: &Record) -> Option<u64> {
     let previous = previous.unwrap_or(&NOTHING);

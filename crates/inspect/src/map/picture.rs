@@ -4,7 +4,7 @@
 //! groups becomes one line of text, which says which groups they are.
 //!
 //! The caller may give a second map, that of the content of files. Then this content has another
-//! colour than metadata, and a group counts as empty even if it has metadata.
+//! colour than metadata, and a group without such content counts as empty even if it has metadata.
 
 use std::fmt::Write as _;
 

@@ -63,7 +63,8 @@ impl Reader {
     }
 
     /// The content of an inode with inline data. As in Linux (observed on 6.18), a file may be
-    /// longer than its data: the rest reads as zeroes. A symbolic link may not.
+    /// longer than its inline data, and the rest reads as zeroes. A symbolic link may not be
+    /// longer.
     fn inline_content(&self, inode: &Inode) -> Result<Vec<u8>> {
         let size = usize_from_u64(inode.size());
         let content = self.inline_data(inode)?.content(size);

@@ -100,7 +100,7 @@ impl Reader {
         Ok(entries)
     }
 
-    /// The hash that the index of a directory names; `None` when it is unknown.
+    /// The hash version that the root of the index states; `None` when it is unknown.
     fn dir_hash_version(&self, directory: &Inode) -> Result<Option<HashVersion>> {
         let root = self.dir_block(directory, 0)?;
         let large_dir = self.superblock().features().incompat.contains(Incompat::LARGE_DIR);

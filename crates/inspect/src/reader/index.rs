@@ -102,8 +102,8 @@ impl<'r> Descent<'r> {
         }
     }
 
-    /// Moves the way to the next entry of the index. Returns whether the leaf below that entry may
-    /// hold names of the same hash.
+    /// Moves the way to the next entry of the index. Returns whether there is such an entry, and
+    /// the leaf below it may hold names of the same hash.
     fn advance(&mut self) -> Result<bool> {
         while let Some(step) = self.way.last() {
             let next = step.position + 1;

@@ -233,7 +233,7 @@ impl Life {
         })
     }
 
-    /// Performs operations until `left`, which tells how many are left, returns 0.
+    /// Performs operations until `left` returns 0. It returns how many operations may still follow.
     pub(super) fn live(&mut self, left: impl Fn(&Deeds) -> u64) -> Result<()> {
         loop {
             let left = left(&self.deeds);
