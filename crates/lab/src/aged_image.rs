@@ -118,7 +118,7 @@ impl Lived {
     /// Writes the image as a sparse file.
     ///
     /// # Errors
-    /// When it cannot be made or written.
+    /// When the file cannot be made or written.
     pub fn save(&self, path: &Path) -> Result<()> {
         Ok(self.device.save(path)?)
     }

@@ -92,7 +92,7 @@ pub struct CopyRow {
     /// `fresh`, or the ageing of the image.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
-    /// What differs from the published experiment; empty if nothing does.
+    /// What this variant of the plan changes; empty for the plan itself.
     #[serde(default)]
     pub variant: String,
     /// Number of the copy, from 1.
@@ -312,7 +312,7 @@ pub fn run(plan: &CopyPlan, progress: impl FnMut(usize, &str)) -> Result<CopyOut
 }
 
 /// Like [`run`], but an arm whose results are in `ledger` is not run again. The results of the
-/// other arms are added to it.
+/// other arms are added to the ledger.
 ///
 /// # Errors
 /// Those of [`run`], and when results cannot be written to the ledger.

@@ -9,9 +9,10 @@
 //! every promise made before the cut. Some recoveries by our engine are interrupted by a second
 //! power cut, and the image is recovered and judged again.
 //!
-//! Key decision: a state is named by its number in a fixed enumeration. So workload, block size,
-//! seed and number reproduce it, if the workload has one thread. All judged states of one workload
-//! and block size differ in content, and so do all judged cuts of their recoveries.
+//! Key decision: a state is named by its number in a fixed enumeration. So the workload, the block
+//! size, the seed and this number reproduce the state, if the workload has one thread. All judged
+//! states of one workload and block size differ in content, and so do all judged cuts of their
+//! recoveries.
 
 mod facts;
 mod image;
@@ -86,7 +87,7 @@ pub struct Row {
     pub bytes_written: u64,
     /// Promised facts.
     pub facts: usize,
-    /// Crash states built, to find as many with different contents as are to be judged.
+    /// Crash states built, to choose states with different contents from them.
     pub tried: usize,
     /// Crash states judged; all have different contents.
     pub distinct: usize,
@@ -281,8 +282,8 @@ impl Judging<'_> {
         })
     }
 
-    /// The work of one thread: takes and judges the next state until none is left. It continues
-    /// from the base of the state before, instead of building each image anew.
+    /// The work of one thread: takes and judges the next state until none is left. The thread
+    /// builds each image from the base of its previous state, instead of from the beginning.
     fn judge(
         &self,
         job: usize,

@@ -208,7 +208,8 @@ mod tests {
         assert!(lines[3].ends_with("time across: copy 1 ends at 1.50 GiB written"));
     }
 
-    /// A regression: a line had one character for each of hundreds of samples.
+    /// A line is no longer than requested. In an earlier version, it had one character for each of
+    /// hundreds of samples.
     #[test]
     fn many_samples_share_a_letter() {
         let mut timeline = Timeline::new("t".into(), 1);
