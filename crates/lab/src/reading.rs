@@ -5,8 +5,8 @@
 //! reads the block of its inode, then its content in order. Before the blocks that a leaf of the
 //! extent tree maps, it reads the leaf. Inner nodes and indirect blocks are left out. A request is
 //! at most as long as the host's read-ahead, and the reader waits for it before it sends the next.
-//! Metadata that was read stays in memory. Space that was fallocated and never written is read as
-//! if it had been written, because its writes are still to come.
+//! Metadata that was read stays in memory. Unwritten extents are read like written ones, so that
+//! files without data can be compared, too.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -155,8 +155,8 @@ enum Kind {
     File,
 }
 
-/// What is read of an inode: its block, then its content, with each leaf of the extent tree before
-/// the blocks that it maps.
+/// What is read of an inode: its block, then its content. Each leaf of the extent tree comes before
+/// the blocks that the leaf maps.
 fn places(reader: &Reader, inode: &Inode, kind: Kind) -> Result<Vec<Place>> {
     let geometry = reader.superblock().geometry();
     let block = u64_from_usize(geometry.block_size());
@@ -257,8 +257,9 @@ mod tests {
         assert_eq!(runs_of_directories(&[own(&[])]), 0);
     }
 
-    /// The reading of an image with two files of 8 MiB, written in turns of `step` bytes. If a step
-    /// is the whole file, each file is one run. Otherwise their pieces of `step` bytes alternate.
+    /// The reading of an image with two files of 8 MiB, written in turns of `step` bytes. If `step`
+    /// is the size of a file, each file is one run. If it is less, pieces of the two files
+    /// alternate on the disk.
     fn image(step: u64) -> Reading {
         let device = ImageSource::memory(1 << 30, 1).device().unwrap();
         let policy = blockyard_alloc::Policy::parse("linux-6.18:normalise=exact").unwrap();
@@ -287,7 +288,7 @@ mod tests {
         assert!(more(|it| it.read_directory_hdd_ms) > 1.5, "{whole:?} {pieces:?}");
         assert!(more(|it| it.read_tree_hdd_ms) >= 1.5, "{whole:?} {pieces:?}");
         assert!(more(|it| it.read_tree_ssd_ms) < 1.5, "no arm: {whole:?} {pieces:?}");
-        // 16 MiB at about the 136 MB/s of the outer zone, and a few seeks.
+        // 16 MiB at about 136 MB/s (the rate of the outer zone), and a few seeks.
         let ms = whole.read_tree_hdd_ms.unwrap();
         assert!((100.0..300.0).contains(&ms), "{ms}");
         assert_eq!(whole.directory_runs, Some(1), "the root and lost+found");

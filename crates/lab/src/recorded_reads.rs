@@ -1,4 +1,4 @@
-//! Records which bytes of an image a piece of our own code reads, in the order of the reads.
+//! Records which bytes of an image our own code reads, in the order of the reads.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use blockyard_device::BlockDevice;
 use blockyard_device::modelled::{ModelParameters, Modelled, Request, RequestKind};
 
-/// The model does not matter: every one records the same requests.
+/// Which model this is does not matter: every model records the same requests.
 const MODEL: &str = "sata-ssd-2018";
 
 /// Runs `what` on a device that records requests. Returns the first byte and the length of every
@@ -26,7 +26,8 @@ pub(crate) fn recorded_reads<T>(
     Ok((reads.map(|&Request { offset, length, .. }| (offset, length)).collect(), found))
 }
 
-/// Options for a check of the device in one thread, so that the order of its reads repeats.
+/// Options for a check of the device in one thread, so that its reads have the same order in every
+/// run.
 pub(crate) fn in_one_thread() -> blockyard_check::Options {
     blockyard_check::Options { threads: Some(1), ..blockyard_check::Options::default() }
 }

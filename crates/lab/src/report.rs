@@ -71,7 +71,7 @@ impl Run {
     ///
     /// # Errors
     /// When `run.json` or the rows are missing, a file cannot be read, or its content is not what a
-    /// run writes. The message names the file, and the line of a row.
+    /// run writes. The message names the file; if a row is wrong, also its line.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(ENVIRONMENT_FILE);
         let text = fs::read_to_string(&path).with_context(|| {

@@ -83,7 +83,8 @@ pub struct Plan {
     /// How the image of each cell is aged, under the policy of the cell (for the kernel, under the
     /// default policy); `None`: not at all.
     pub aged: Option<Ageing>,
-    /// The device model under each cell, in whose time the cell runs; `None`: no model.
+    /// The modelled device that each cell runs on. The time of the cell is then the model's.
+    /// `None`: no modelled device.
     pub device: Option<DeviceModel>,
     /// Bytes of metadata that the engine keeps in memory on a modelled device; `None`: 16 MiB.
     pub cache_bytes: Option<usize>,
@@ -188,9 +189,10 @@ enum Arm {
 }
 
 impl Plan {
-    /// A workload under some arms with the defaults of `lab run`, but in lockstep, so that results
-    /// repeat: a fresh image in memory, 1, 2, 8 and 64 workers, and 1000 operations each if the
-    /// workload does not end on its own.
+    /// A workload under some arms with the defaults of `lab run`, except that workers run in
+    /// lockstep, so that results repeat. Each cell has a fresh image in memory. There are cells
+    /// with 1, 2, 8 and 64 workers. If the workload does not end on its own, each worker does 1000
+    /// operations.
     #[must_use]
     pub fn new(workload: Workload, policies: &[&str]) -> Self {
         const SEED: u64 = 1;
@@ -378,9 +380,10 @@ impl Plan {
         Some(format!("--cpus {cpus}: workers run on at most {most} of them; the others are idle"))
     }
 
-    /// A warning about an image on which the workload scanswitch measures nothing. If the image is
-    /// smaller than two groups, or the files fill more than half of the image, the largest free
-    /// chunks of all groups are of one order. Then both scan modes find the same groups.
+    /// A warning about an image on which the workload scanswitch shows next to nothing. If the
+    /// image is smaller than two groups, or the files fill more than half of it, the largest free
+    /// chunks of nearly all groups are of one order. Then both scan modes find nearly the same
+    /// groups.
     #[must_use]
     pub fn one_order(&self) -> Option<String> {
         let is_switched = matches!(self.workload, Workload::ScanSwitch { .. });
@@ -403,7 +406,7 @@ impl Plan {
     }
 
     /// Ages the image of a cell as planned, and leaves space for the files of the workload. In
-    /// virtual time it leaves space for everything that is allocated before a commit.
+    /// virtual time, leaves space for all that the workers may allocate before a commit.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
             let files = match self.interleave {
@@ -499,7 +502,7 @@ impl Plan {
     }
 }
 
-/// Runs every cell. `progress` is called before each with its number (from 1) and name.
+/// Runs every cell. `progress` is called before each cell with the cell's number (from 1) and name.
 ///
 /// # Errors
 /// Those of [`Plan::check`] before anything runs. A cell that fails is named.

@@ -58,8 +58,8 @@ fn histogram() -> Histogram<u64> {
         .expect("the bounds are constants that hdrhistogram accepts")
 }
 
-/// Runs the workers until they end or reach the limit. Returns them, in order, for [`finish`]. Does
-/// not return if neither a limit nor the workload ends the run.
+/// Runs the workers until they end or reach the limit. Returns the workers, in order, for
+/// [`finish`]. Does not return if neither a limit nor the workload ends the run.
 ///
 /// # Errors
 /// The first error of a worker, with its number; or that a worker panicked.
@@ -247,8 +247,8 @@ fn run_rounds<'t, T: Target + 't>(
 /// CPU is busy begins a new round.
 struct Slots {
     cpus: usize,
-    /// The CPU of the previous worker. Workers run in ascending order, so a worker's CPU counts as
-    /// taken if it is not above this one.
+    /// The CPU of the previous worker. Workers run in ascending order, so a worker's CPU is busy if
+    /// its number is not greater than this number.
     last: Option<usize>,
 }
 

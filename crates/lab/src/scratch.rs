@@ -179,8 +179,8 @@ fn may_be_taken_down(folder: &Path) -> bool {
     let is_named =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     let data = fs::symlink_metadata(folder);
-    // The owner is not checked: if a file system is mounted on the directory, its root's owner is
-    // seen instead.
+    // The owner is not checked: if a file system is mounted on the directory, the owner of that
+    // file system's root would be seen instead.
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 

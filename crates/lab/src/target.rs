@@ -10,7 +10,7 @@ pub(crate) mod modelled;
 
 use anyhow::{Result, bail};
 
-/// The CPU slot that an operation acts on.
+/// The CPU slot that an operation runs on.
 pub type Cpu = u32;
 
 /// A file system under test. Calls block; several workers call at once.

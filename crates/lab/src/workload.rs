@@ -65,8 +65,8 @@ pub enum Workload {
         /// Bytes of one append, a multiple of the block size.
         step: u64,
     },
-    /// Each worker creates a file, appends `step` bytes at a time, makes it durable, and deletes
-    /// one of its files at random once it has more than 64, over and over.
+    /// Over and over, each worker creates a file, appends to it `step` bytes at a time, and makes
+    /// it durable. If the worker then has more than 64 files, it deletes one at random.
     Churn {
         /// Largest file size.
         size: u64,

@@ -2,10 +2,10 @@
 //! with threads, with overlapping operations in each round, on many virtual CPUs, on aged images,
 //! and on modelled devices.
 //!
-//! Each row is one figure of the cells that differ only in their policy. It has yard's value, that
-//! of the best other policy, their ratio, and a mark if yard loses. Figures of repeated cells are
-//! medians. For extents per file with threads, the table also counts the repetitions in which yard
-//! has at most the median of the best other policy.
+//! Each row is one figure of the cells that differ only in their policy. It shows yard's value, the
+//! best other policy's value, the ratio of the two, and a mark if yard loses. Values of repeated
+//! cells are medians. For extents per file with threads, the table also counts the repetitions in
+//! which yard has at most the best other policy's median.
 
 mod rates;
 

@@ -6,8 +6,8 @@
 use blockyard_lab::crash::{self, Plan};
 use blockyard_testkit::{coverage, full_matrix, require, seed};
 
-/// States in the sample of a run without the full matrix, over all workloads. Each takes four runs
-/// of e2fsck and a mount (on blocks of 64 KiB three runs, and no mount).
+/// States in the sample of a run without the full matrix, over all workloads. Each state takes four
+/// runs of e2fsck and a mount. On blocks of 64 KiB, it takes three runs and no mount.
 const SAMPLE: usize = 320;
 
 /// States in the sample of one workload on blocks of 64 KiB, whose images are large.

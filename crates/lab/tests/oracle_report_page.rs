@@ -302,7 +302,7 @@ fn maps(whole: &Run, pictures: &[Value]) {
             .filter(|(colour, _)| !is_grey(colour))
             .map(|(_, pixels)| pixels.as_u64().unwrap())
             .sum();
-        // They are equal only if no two squares of the map and its legend overlap.
+        // The two counts are equal only if no two squares of the map and its legend overlap.
         assert_eq!(painted, coloured_area(&named.svg()), "{}", named.title);
         let shown = (0..named.map.groups()).filter(|&group| named.map.used_in(group) > 0).count();
         assert!(painted > u64::try_from(shown).unwrap(), "{}: {shown} groups hold something", named.title);

@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    /// Each edge and the bytes beside it must be drawn as a start and as an end. Evenly drawn
-    /// ranges never reached all of them.
+    /// Single edges, one multiple of each step, edges at the end of the file, and the bytes beside
+    /// them must be drawn as starts and as ends. Only the last byte of all need not be a start.
     #[test]
     fn every_edge_is_met_on_both_sides() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);

@@ -115,7 +115,7 @@ impl Edges {
         self.largest
     }
 
-    /// The largest offset that is drawn, in bytes. A draw may also go one byte beyond it.
+    /// The reach of draws, in bytes: a drawn offset is at most one byte beyond it.
     #[must_use]
     pub const fn reach(&self) -> u64 {
         self.reach

@@ -1,6 +1,10 @@
-//! Random ranges of files. Most of them begin or end at an edge or next to one: where a block,
-//! cluster, page, folio or group begins; where the file's map changes its form (such as another
-//! level of indirect blocks); where the file ends; or where an earlier range began or ended.
+//! Random ranges of files. Most of them begin or end at an edge or next to one. The edges are:
+//!
+//! - the beginnings of blocks, clusters, pages, folios and groups
+//! - offsets at which the file's map changes its form, as where another level of indirect blocks
+//!   begins
+//! - the end of the file
+//! - the beginnings and ends of earlier ranges
 //!
 //! Bugs show at edges, and uniformly drawn offsets almost never hit one. So a draw first chooses an
 //! edge, and then the byte before, at or after it. A few draws ignore the edges. [`Edges`] says

@@ -28,9 +28,9 @@ pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -
     Ok(())
 }
 
-/// Writes every block of the plan to its home, and flushes. If one of them is the block that holds
-/// the superblock, `superblock` replaces the logged superblock in it. Otherwise `superblock` is
-/// written alone.
+/// Writes every block of the plan to its home, and flushes. If the plan has the block that holds
+/// the superblock, `superblock` replaces the logged superblock in this block. Otherwise
+/// `superblock` is written alone.
 pub(crate) fn write_home(
     device: &dyn BlockDevice,
     log: &Log<'_>,

@@ -188,9 +188,9 @@ impl Mapper<'_> {
         }
     }
 
-    /// Walks the extent tree from left to right. The walk ends even on a corrupt tree: the depth of
-    /// a tree block must be one less than its parent's, and its first key must equal the key in its
-    /// parent. So no block with entries is visited twice.
+    /// Walks the extent tree from left to right. The walk terminates even on a corrupt tree. The
+    /// depth of a tree block must be one less than its parent's depth, and its first key must equal
+    /// the key of its entry in the parent. So no block with entries is visited twice.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();
@@ -223,12 +223,12 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Looks up every log block in turn, and reads each indirect block once: of each level of the
-    /// path, the block read last is kept. A pointer to any other indirect block that was read
-    /// before is refused.
+    /// Looks up every log block in turn. For each level of the path, keeps the indirect block that
+    /// was read last, so that each indirect block is read only once. Refuses a pointer to any other
+    /// indirect block that was read before.
     ///
-    /// Two pointers in a row to one indirect block are not noticed here. But then a block is mapped
-    /// twice, or is both an indirect block and mapped, and the caller refuses the map.
+    /// Two successive pointers to one indirect block are not noticed here. But then a block is
+    /// mapped twice, or is both an indirect block and mapped, and the caller refuses the map.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

@@ -14,8 +14,9 @@
 //!   a flush; then the journal superblock, durably; then the superblock without RECOVER, durably.
 //!   After a power cut at any point, the log is still in place or no longer needed, so recovery can
 //!   simply run again.
-//! * A damaged log is refused and nothing is written, unless the caller asks for the good part of
-//!   the log ([`OnDamage::ReplayGood`]). That marks the file system as having errors.
+//! * A damaged log is refused and nothing is written, unless the caller asks for a replay of the
+//!   log's good part ([`OnDamage::ReplayGood`]). This replay marks the file system as having
+//!   errors.
 
 #![forbid(unsafe_code)]
 

@@ -20,8 +20,8 @@ pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Co
         let groups = geometry.group_of(run.start).raw()..=geometry.group_of(last).raw();
         for group in groups.map(GroupNr::new) {
             let head = sb.head(group).blocks();
-            // A group without superblock copy and descriptors has an empty head. It shares no block
-            // even if its position is inside a run.
+            // A group without superblock copy and descriptors has an empty head. An empty head
+            // shares no block, even if its position is inside a run.
             if !head.is_empty() && head.start < run.end && run.start < head.end {
                 return Err(shared(head.start));
             }

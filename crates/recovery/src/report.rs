@@ -108,15 +108,15 @@ pub struct Report {
     pub before: JournalStatus,
     /// Committed transactions found.
     pub transactions: u64,
-    /// Logged blocks in them.
+    /// Logged blocks in the committed transactions.
     pub logged: u64,
-    /// Revoke records in them.
+    /// Revoked blocks that the committed transactions list.
     pub revokes: u64,
     /// Logged blocks that a revoke kept from being replayed.
     pub revoked: u64,
     /// Blocks written home: the last good copy of each.
     pub written: u64,
-    /// First transaction that was not replayed; `None` when no log was read.
+    /// The first transaction that was not replayed; `None` when the log was not read.
     pub end: Option<TxnId>,
     /// What was wrong with the log; at most [`Report::DAMAGE_MAX`] findings are kept.
     pub damage: Vec<Damage>,

@@ -141,11 +141,13 @@ impl<'a> Session<'a> {
         Ok(report)
     }
 
-    /// Plans the replay. The log may hold the superblock of a file system that has grown; then the
-    /// added blocks are valid targets, too. So the first plan accepts every block of the device
-    /// outside the journal as a target. The limit is the block count of the present superblock, or
-    /// of the superblock in the first plan if that count is larger. If a target is beyond the
-    /// limit, a second plan is made with the limit.
+    /// Plans the replay. Targets must be blocks of the file system outside the journal.
+    ///
+    /// The log may hold the superblock of a file system that has grown. Then the added blocks are
+    /// valid targets, too. So the first plan accepts every block of the device outside the journal.
+    /// The limit is then the larger of two block counts: that of the present superblock, and that
+    /// of the superblock in the first plan. If the first plan has a target beyond the limit, a
+    /// second plan is made with the limit.
     fn plan(&self, log: &Log<'_>, scan: &Scan) -> Result<Plan> {
         let geometry = self.superblock.geometry();
         let on_device = self.device.size() / u64_from_usize(geometry.block_size());

@@ -31,8 +31,8 @@ pub(crate) fn place(block_size: usize) -> (BlockNr, Range<usize>) {
     (BlockNr::new(u64::from(start == block_size)), inside..inside + RawSuperblock::SIZE)
 }
 
-/// If `before` records errors, copies the record and the ERROR state to `after`. Both are written
-/// outside the journal, so a logged copy of the superblock may lack them.
+/// If `before` records errors, copies the record and the ERROR state to `after`. Both may have been
+/// written outside the journal, so a logged copy of the superblock may lack them.
 pub(crate) fn carry_errors(before: &RawSuperblock, after: &mut RawSuperblock) {
     let has_error = before.state().contains(FsState::ERROR);
     if before.s_error_count.get() != 0 || has_error {

@@ -95,7 +95,7 @@ fn journals_of_debugfs_replay_as_e2fsck_replays_them() {
             .filter(|(_, (a, b))| a != b)
             .map(|(number, _)| number)
             .collect();
-        // Only the superblock (its times) and the journal's superblock may differ.
+        // The superblock (its times) and the journal's superblock may differ: two blocks of 1 KiB.
         assert!(differing.len() <= 2, "{options:?} {open}: 1 KiB blocks {differing:?}");
     }
 }

@@ -104,7 +104,7 @@ fn slug(title: &str) -> String {
     format!("x-{}", super::file_name(title))
 }
 
-/// The label of a chart, with its unit, and the figure of a row that the chart draws.
+/// The label of a chart, with its unit, and the function that takes the chart's figure from a row.
 type Drawn = (&'static str, fn(&Row) -> f64);
 
 /// The charts that every workload gets.

@@ -56,7 +56,7 @@ pub enum Held {
 /// The device of one cell.
 pub(crate) enum CellDevice {
     Memory(Arc<MemoryDevice>),
-    /// A file that is deleted with the cell.
+    /// A file on tmpfs, which is deleted when this value is dropped.
     Tmpfs {
         device: Arc<FileDevice>,
         _folder: Scratch,
@@ -170,7 +170,7 @@ impl ImageSource {
         })
     }
 
-    /// Its name in messages.
+    /// The image's name in messages.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Memory { bytes, .. } => format!("--memory {} MiB", bytes / MIB),
@@ -243,8 +243,8 @@ impl ImageSource {
     }
 }
 
-/// The default options for a fresh file system. The creation time is fixed, so that the seed alone
-/// determines the bytes.
+/// The default options for a fresh file system. The creation time is fixed, so that the content
+/// does not depend on when it is created.
 #[must_use]
 pub fn default_mkfs(seed: u64) -> mkfs::Options {
     mkfs::Options::ext4().block_size(4096).identity(seed, 1_700_000_000)

@@ -4,8 +4,8 @@
 //! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores SIGINT,
 //! SIGTERM, SIGHUP and SIGQUIT, and reads commands (`mount`, `unmount`) from its standard input.
 //! When the input ends, the keeper unmounts everything and restores the kernel's limits of dirty
-//! data. The input is a pipe from this process. So it ends when the cell ends, even by an error or
-//! a panic, and when this process is killed.
+//! data. The input is a pipe from this process. So the input ends when the cell ends, even by an
+//! error or a panic, and when this process is killed.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,9 +1,9 @@
 //! A cell on a modelled device: workers take turns in one thread, and time is the model's.
 //!
 //! An operation takes the time it waits for the device plus CPU time: [`OPERATION`] and the copying
-//! of its bytes. CPUs work in parallel, so the clock advances only by the CPU time divided by the
-//! number of busy CPUs. Nothing depends on a clock of this machine: the same command gives the same
-//! row.
+//! of its bytes. CPUs work in parallel, so an operation's CPU time is divided by the number of busy
+//! CPUs before it is added to the clock. Nothing depends on a clock of this machine: the same
+//! command gives the same row.
 //!
 //! Content is zeroes, which a device in memory does not store. The metadata reads of each operation
 //! are counted by kind, and the engine's own cache of metadata is bounded ([`CACHE_BYTES`]).
@@ -40,7 +40,7 @@ pub(super) struct DeviceStack {
     /// The model's figures when the workers began, and when they ended.
     before: Figures,
     after: Figures,
-    /// The pages that each operation fetched, for operations that fetched any.
+    /// The pages that operations fetched: one entry for each operation that fetched any.
     fetched: Vec<Vec<Run>>,
     /// Every operation, if operations are kept.
     operations: Option<Vec<Operation>>,
@@ -108,8 +108,8 @@ impl DeviceStack {
         self.metered.below()
     }
 
-    /// Lets the workers take turns until they end or reach the limit. Returns them, so that their
-    /// files can be filled and closed.
+    /// Lets the workers take turns until they end or reach the limit. Returns the workers, so that
+    /// their files can be filled and closed.
     ///
     /// # Errors
     /// The first error of a worker, with its number.

@@ -7,7 +7,7 @@
 //! begins when the last worker has finished its first cycle. It ends when all workers together have
 //! done the operations of the plan. A worker that is ahead keeps running, so that the others meet
 //! the same contention as on a real machine. A row counts only what happens during the measurement,
-//! because locks and lines are far more contended while files grow for the first time.
+//! because locks are far more contended while files grow for the first time.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -89,8 +89,8 @@ impl Plan {
     /// parts are added:
     ///
     /// - **Warm-up:** two cycles of each worker, because a worker may be a cycle ahead of the
-    ///   others. On CPUs that several workers share, it may be a turn ahead: if a turn is longer
-    ///   than two cycles, the turn counts.
+    ///   others. If workers share CPUs, a worker may be a whole turn ahead. Then a turn counts
+    ///   instead of two cycles, if it is longer.
     /// - **Measurement:** the operations that the CPUs can do before the first commit, but no more
     ///   than the plan has.
     ///
@@ -264,9 +264,8 @@ impl Cell<'_> {
         Ok(row)
     }
 
-    /// Which blocks are in use when the workers begin. On an aged file system they are those in use
-    /// on an image that was aged under the policy of the cell. A cell without virtual time would
-    /// begin on the same image.
+    /// Which blocks are in use when the workers begin: only metadata on a fresh file system. For an
+    /// aged one, an image is aged under the policy of the cell, and its used blocks are in use.
     fn start(&self, groups: u32) -> Result<modelled::Start> {
         if self.plan.aged.is_none() {
             return Ok(modelled::empty(groups));
@@ -649,7 +648,7 @@ mod tests {
     }
 
     /// The allocator's lock census cannot be read while a CPU holds a lock, so rows take their
-    /// counts from the cache lines. Both must agree.
+    /// counts from the cache lines. The two counts must agree.
     #[test]
     fn shared_locks_of_the_lines_are_those_of_the_allocator() {
         for name in ["linux-6.16", "linux-6.18", "rotalloc-v1", "rralloc-v2", "ext4-2008", "yard"] {

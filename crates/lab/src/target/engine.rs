@@ -74,8 +74,9 @@ impl EngineTarget {
         Ok(Self { fs, in_flight: Some(InFlight { latest, held }), created: Mutex::default() })
     }
 
-    /// If the operation allocated data, makes the lock of the group where it last did so look held:
-    /// the operation is done, but counts as running until the round ends.
+    /// Makes the lock of the group in which the operation last allocated data look held until the
+    /// round ends, because the operation counts as running until then. Does nothing if the
+    /// operation allocated no data.
     fn keep_group(&self) {
         let Some(in_flight) = &self.in_flight else { return };
         if let Some(group) = in_flight.latest.0.lock().unwrap_or_else(PoisonError::into_inner).take() {

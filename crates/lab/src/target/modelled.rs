@@ -1,10 +1,10 @@
 //! A target in virtual time, in which only the allocator is real.
 //!
 //! The allocator runs under the policy of the cell, with all its locks, goals, indexes, frees and
-//! commits. Two costs, constants of the machine, stand for everything around it: the computation of
-//! an operation, and changes to one cache line that all operations share, like the handles of a
-//! journal. An allocation is marked in the on-disk bitmap under its group's lock, as in Linux.
-//! Freed clusters wait for the commit.
+//! commits. Two costs, which the machine file states, stand for the rest of the file system: the
+//! computation of an operation, and changes to a cache line that all operations share, as the
+//! handles of a journal do. An allocation is marked in the on-disk bitmap under its group's lock,
+//! as in Linux. Freed clusters wait for the commit.
 //!
 //! An operation belongs to the transaction that runs when the operation begins. A commit closes
 //! that transaction, and waits until all its operations have ended. Operations that begin meanwhile
@@ -61,7 +61,7 @@ impl Transactions {
     }
 }
 
-/// An operation's share in its transaction. The operation ends when this is dropped.
+/// An operation's part in its transaction. The operation ends when the handle is dropped.
 struct Handle<'a> {
     txn: TxnId,
     target: &'a ModelledTarget,
@@ -92,8 +92,8 @@ pub(crate) struct ModelledFile {
     inode: InodeNr,
     state: InodeAlloc<Virtual>,
     map: Mutex<Map>,
-    /// The state of the file's random-number generator. Accessed relaxed, because only one CPU at a
-    /// time works on a file.
+    /// The state of the file's random-number generator. Accesses are relaxed, because only one CPU
+    /// at a time works on a file.
     random: std::sync::atomic::AtomicU64,
 }
 
@@ -124,7 +124,8 @@ impl Map {
 }
 
 impl ModelledTarget {
-    /// A file system with these bitmaps, which [`empty`] or [`in_use_on`] made.
+    /// A file system in which the blocks of a [`Start`] are in use. [`empty`] and [`in_use_on`]
+    /// make a [`Start`].
     ///
     /// # Errors
     /// Those of the allocator.
@@ -175,8 +176,8 @@ impl ModelledTarget {
         Handle { txn, target: self }
     }
 
-    /// Closes the running transaction, waits until all its operations have ended, and commits it:
-    /// what they freed may be reused. Only one CPU commits.
+    /// Closes the running transaction, waits until all its operations have ended, and commits it.
+    /// Then the clusters that they freed may be reused. Only one CPU may commit.
     pub(crate) fn commit(&self, cpu: Cpu) {
         let txn = self.close_running();
         while *self.transactions().open(txn) > 0 {

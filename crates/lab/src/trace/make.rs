@@ -25,8 +25,8 @@ pub struct Recipe {
     pub seed: u64,
     /// Approximate number of operations.
     pub ops: u64,
-    /// Bytes of file space that the trace may fill. The kind `near-full` exceeds this on purpose.
-    /// Some other kinds may exceed it too, above all if it is small.
+    /// Bytes of file space that the trace may fill. The kind `near-full` exceeds the space on
+    /// purpose. Some other kinds may exceed it, too, above all if the space is small.
     pub space: u64,
     /// Number of workers, which take turns and share operations and space. A player chooses the CPU
     /// by the number of the worker. If there are several workers, each has its own directory.
@@ -245,8 +245,8 @@ mod tests {
                 _ => {}
             }
         }
-        // A worker's part is as long as a trace that is made from its share, and its directory is
-        // one more line.
+        // Worker 0 has as many lines as a trace that is made from its share, and one more, which
+        // creates its directory.
         let alone = make("mixed", &Recipe { ops: 500, space: 32 << 20, workers: 1, ..recipe }).unwrap();
         assert_eq!(lines.iter().filter(|line| line.worker == 0).count(), alone.len() + 1);
     }

@@ -1,6 +1,8 @@
-//! `churn`: what a mail spool does. Each worker creates a file, appends to it, makes it durable,
-//! closes it, and deletes one of its files at random once it has more than 64, over and over. Each
-//! of these steps is one operation; an fsync and the close after it are one step.
+//! `churn`: what a mail spool does. Over and over, each worker creates a file, appends to it, makes
+//! it durable and closes it. If the worker then has more than 64 files, it deletes one at random.
+//!
+//! Each create, each append and each delete is one operation. An fsync and the close after it are
+//! together one operation.
 
 use anyhow::Result;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -60,8 +62,8 @@ impl<F> Churn<F> {
     }
 }
 
-/// The expected number of blocks of `files` files together, if each file has at most `most`. A
-/// block is one append.
+/// The expected number of blocks of `files` files together, if each file has at most `most` blocks.
+/// Here a block is one append.
 pub(crate) fn blocks_of_files(files: u64, most: u64) -> u64 {
     assert!(most > 0, "a file has at least one block");
     let of_level = |level: u32| {

@@ -118,7 +118,7 @@ struct Chance {
 
 impl Chance {
     /// Draws the repetitions of every policy from yard's, [`DRAWS`] times. `None` if there is no
-    /// cell, or if yard has fewer than [`REPETITIONS_MIN`] repetitions in one.
+    /// cell, or if yard has fewer than [`REPETITIONS_MIN`] repetitions in some cell.
     fn of(cells: &[Cell<'_>]) -> Option<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let mut ratios = Vec::new();

@@ -11,7 +11,7 @@ use super::{Pen, Recipe};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Alignment of direct writes that suits every image that Linux mounts.
+/// Alignment of direct writes: a multiple of every block size up to 4 KiB.
 const DIRECT: u64 = 4 * KIB;
 
 /// Usual alignment of collapsed and inserted ranges: the largest cluster size of the images on

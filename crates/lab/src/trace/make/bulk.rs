@@ -10,7 +10,7 @@ use super::{Pen, Recipe};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Space for one append to each of the sixteen files.
+/// Space for one append to each of the sixteen files of [`append64`].
 pub(super) const APPEND64_SPACE: u64 = 16 * 4 * KIB;
 /// Space that [`large_sequential`] needs before it creates a file. No file is larger.
 pub(super) const SEQUENTIAL_SPACE: u64 = 16 * MIB;
@@ -32,8 +32,8 @@ pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     }
 }
 
-/// Appends to sixteen files in turn, 4 KiB at a time. When they fill the space, the trace allocates
-/// the same ranges again from their start, where blocks are allocated already.
+/// Appends to sixteen files in turn, 4 KiB at a time. When the files fill the space, starts again
+/// at offset 0. From then on, blocks are allocated already.
 pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     let files: Vec<u32> = (0..16).map(|worker| pen.open(&format!("/append.{worker}"), "rw,create")).collect();
     let most = recipe.space / 16;

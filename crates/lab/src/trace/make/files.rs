@@ -68,8 +68,8 @@ pub(super) fn log_rotate(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Creates files until 70 % of the space is filled or their number reaches a limit, deletes half of
-/// them at random, and begins again.
+/// Creates files until 70 % of the space is filled or the number of files reaches a limit. Then
+/// deletes half of the files at random, and begins again.
 pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.mkdir("/age");
     let mut live: Vec<(String, u64)> = Vec::new();

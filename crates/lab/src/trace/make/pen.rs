@@ -1,4 +1,4 @@
-//! Writes a trace line by line. It numbers open files and says when the trace is long enough.
+//! Writes a trace line by line, numbers its open files, and says when it is long enough.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ impl Pen {
         blockyard_disk::num::u64_from_usize(self.lines.len()) < self.budget
     }
 
-    /// Whether fewer than `percent` per cent of the operations are written.
+    /// Whether fewer than `percent` per cent of the wanted operations are written.
     pub(super) fn is_below(&self, percent: u64) -> bool {
         blockyard_disk::num::u64_from_usize(self.lines.len()) * 100 < self.budget * percent
     }

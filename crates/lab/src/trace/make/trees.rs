@@ -6,8 +6,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Pen, Recipe};
 
-/// File sizes in bytes as in trees of source code and documents: most files are small, few are
-/// large.
+/// Draws the size of a file in bytes. Sizes are as in trees of source code and documents: most
+/// files are small, few are large.
 pub(super) fn tree_file_size(rng: &mut ChaCha8Rng) -> u64 {
     match rng.random_range(0..100) {
         0..5 => 0,
@@ -19,7 +19,7 @@ pub(super) fn tree_file_size(rng: &mut ChaCha8Rng) -> u64 {
 }
 
 /// Creates directories, files and symbolic links below `root`, in random order, until `percent` per
-/// cent of the operations are written.
+/// cent of the wanted operations are written.
 fn tree(pen: &mut Pen, rng: &mut ChaCha8Rng, root: &str, percent: u64, space: &mut u64) {
     pen.mkdir(root);
     let mut directories = vec![root.to_owned()];

@@ -59,7 +59,8 @@ impl KernelPlayer {
         self.open.get(&fd).ok_or_else(|| anyhow!("the trace uses fd {fd}, which is not open"))
     }
 
-    /// Moves to the CPU of the worker, because the kernel's choice of blocks depends on the CPU.
+    /// Pins this thread to the CPU of the worker, because the kernel's choice of blocks depends on
+    /// the CPU.
     fn act_as(&mut self, worker: u32) {
         if self.worker != Some(worker) {
             // If pinning fails, the trace is played all the same. The comparison with the engine
@@ -225,7 +226,7 @@ mod tests {
             let lines = make(kind, &Recipe { seed: 1, ops: 300, space: 8 << 20, workers: 1 }).unwrap();
             let mut player = KernelPlayer::new(root.path(), 1, None);
             let outcomes = play_all(&mut player, &lines).unwrap();
-            // Only renames may be refused: those of older logs that do not exist yet.
+            // Only a rename may be refused, because the older log that it names may not exist yet.
             for (line, outcome) in lines.iter().zip(outcomes) {
                 let expected = matches!(line.op, Op::Rename { .. }) && outcome == Err(2);
                 assert!(outcome == Ok(()) || expected, "{kind}: {line:?}: {outcome:?}");
