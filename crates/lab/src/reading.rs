@@ -1,12 +1,12 @@
 //! How long one reader takes to read the files of an image from modelled disks, if nothing is
 //! cached at first: a measure of how files are laid out.
 //!
-//! The layout alone determines the requests to the disk. For each file or directory, the reader
+//! The requests to the disk are computed from the layout. For each file or directory, the reader
 //! reads the block of its inode, then its content in order. Before the blocks that a leaf of the
 //! extent tree maps, it reads the leaf. Inner nodes and indirect blocks are left out. A request is
 //! at most as long as the host's read-ahead, and the reader waits for it before it sends the next.
 //! Metadata that was read stays in memory. Unwritten extents are read like written ones, so that
-//! files without data can be compared, too.
+//! files that were only preallocated can be compared, too.
 
 use std::collections::HashSet;
 use std::sync::Arc;

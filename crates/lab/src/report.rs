@@ -5,9 +5,9 @@
 //!
 //! - `run.json`: [`Environment`]
 //! - `rows.jsonl`: one [`Row`] on each line
-//! - `copies.jsonl`: for copies, one [`CopyRow`] on each line
-//! - `clusters.jsonl`: for e3, one [`ClusterRow`] on each line
-//! - `passes.jsonl`: for e4, one [`PassRow`] on each line
+//! - `copies.jsonl`: for copies of trees, one [`CopyRow`] on each line
+//! - `clusters.jsonl`: for e3 (cluster sizes), one [`ClusterRow`] on each line
+//! - `passes.jsonl`: for e4 (passes of e2fsck), one [`PassRow`] on each line
 //! - `cells.jsonl`: the measured cells ([`crate::folder::ledger`])
 //! - `maps.json`: the allocation maps, as [`NamedMap`]s
 //! - `timelines.json`: used space over time, as [`Timeline`]s
@@ -187,7 +187,7 @@ impl Run {
     }
 
     /// Every row as JSON Lines: cells first, then copies, cluster sizes and passes. Each pass of
-    /// e2fsck has a flat row of its own, and so has each whole run of e2fsck.
+    /// e2fsck has a line of its own, and so has each whole run of e2fsck.
     ///
     /// # Errors
     /// Those of the encoder. None is expected: rows contain only what it can encode.

@@ -124,8 +124,8 @@ pub fn settings_note() -> Result<PathBuf> {
     Ok(state_folder()?.join(SETTINGS))
 }
 
-/// Restores settings if the process that changed them was killed; while it lives, it holds the lock
-/// on `/proc/sys/vm`.
+/// Restores settings if the process that changed them was killed. While that process lives, it
+/// holds the lock on `/proc/sys/vm`.
 fn restore_settings(state: &Path) {
     let note = state.join(SETTINGS);
     let Ok(text) = fs::read_to_string(&note) else { return };
@@ -184,7 +184,8 @@ fn may_be_taken_down(folder: &Path) -> bool {
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 
-/// Unmounts (the last mount first), detaches and removes everything in one directory.
+/// Unmounts (the last mount first) and detaches everything in a directory, and removes the
+/// directory.
 fn take_down(folder: &Path) {
     for mount in mounts_below(folder).iter().rev() {
         match mount.kind.as_str() {
@@ -196,7 +197,7 @@ fn take_down(folder: &Path) {
         unmount_patiently(&mount.point);
     }
     detach_below(folder);
-    // If something is still mounted inside, leave it alone.
+    // If something is still mounted inside, the directory stays.
     if mounts_below(folder).is_empty() {
         let _ = fs::remove_dir_all(folder);
     }

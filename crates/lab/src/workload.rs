@@ -1,8 +1,8 @@
 //! The workloads: the operations of each worker, one at a time.
 //!
 //! A workload is data ([`Workload`]). [`Workload::worker`] creates the state of one worker, whose
-//! [`step`](Worker::step) performs exactly one operation. The runner decides how the steps of many
-//! workers share time, so a workload is the same in threads, lockstep and overlap.
+//! [`step`](Worker::step) performs one operation. The runner decides how the steps of many workers
+//! share time, so a workload is the same in threads, lockstep and overlap.
 
 mod append;
 mod churn;
@@ -271,9 +271,12 @@ impl Workload {
         })
     }
 
-    /// Prepares the files before the workers start, in a single thread, as fio's parent process
-    /// does: creates them (except those of churn, which its workers create), preallocates those of
-    /// jobs that ask for it, and writes those that will be read. Returns the workers.
+    /// Prepares the files in a single thread before the workers start, as fio's parent process
+    /// does. Returns the workers.
+    ///
+    /// - All files are created, except those of churn, which its workers create.
+    /// - Files of a job that asks for preallocation are preallocated.
+    /// - Files that will be read are written.
     ///
     /// # Errors
     /// Those of the target.

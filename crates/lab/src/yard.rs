@@ -60,7 +60,7 @@ const ON_DEVICES: [&str; 5] = [
     "churn",
 ];
 const DEVICES: [&str; 2] = ["hdd", "ssd"];
-/// Number of workers on aged images. Also on devices, if the settings do not give a number.
+/// Number of workers on aged images, and on devices if the settings do not give a number.
 const SOME_WORKERS: u32 = 8;
 /// Size of the aged images, and the least size of images on devices.
 const IMAGE_BYTES: u64 = 64 * GIB;
@@ -142,10 +142,10 @@ struct Judged {
 /// The rule by which yard loses.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// Yard loses below this multiple of the best other policy's figure. The best figure is the
-    /// greatest.
+    /// The best figure is the greatest. Yard loses if its figure is below this multiple of the best
+    /// other policy's figure.
     Most(f64),
-    /// Yard loses above the best other policy's figure. The best figure is the least.
+    /// The best figure is the least. Yard loses if its figure is above the best other policy's.
     Least,
     /// Like `Least`, but yard loses only if its figure is above the best in more than a tenth of
     /// its repetitions.

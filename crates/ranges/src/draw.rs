@@ -7,9 +7,9 @@ use std::ops::Range;
 /// How many earlier offsets and ends of ranges may be drawn again.
 const RECENT: usize = 16;
 
-/// The largest small multiple of a step. A step is a number of bytes, such as a block, whose
-/// multiples are edges. Small multiples are drawn as offsets near the beginning of a file, and as
-/// lengths.
+/// A multiple of a step is small if it is at most this many steps. (A step is a number of bytes,
+/// such as a block, whose multiples are edges.) Small multiples are drawn as offsets near the
+/// beginning of a file, and as lengths.
 const NEAR: u64 = 8;
 
 /// Draws ranges of one file. It remembers the last offsets and ends of ranges that it drew, so that
@@ -141,8 +141,8 @@ impl Ranges {
         }
     }
 
-    /// A length of at most `longest` bytes: usually the distance of an edge from the beginning of
-    /// the file, or one byte more or less; else at most a block, `longest` itself, or any length.
+    /// A length of at most `longest` bytes. Usually as many bytes as lie before an edge, or one
+    /// more or less; otherwise at most a block, `longest` itself, or any length.
     fn length(&self, rng: &mut impl Rng, longest: u64) -> u64 {
         let len = match rng.random_range(0..8) {
             0 => rng.random_range(1..=self.edges.block()),
@@ -160,8 +160,8 @@ impl Ranges {
         if len > longest { rng.random_range(1..=longest) } else { len.max(1) }
     }
 
-    /// Cuts a range off one byte beyond the reach. If it is still longer than `longest`, one end
-    /// stays, and the other moves closer.
+    /// Ends a range at most one byte beyond the reach. If the range is still longer than `longest`,
+    /// one end stays, and the other moves closer.
     fn bounded(&self, rng: &mut impl Rng, range: Range<u64>, longest: u64) -> Range<u64> {
         let end = range.end.min(self.edges.reach() + 1);
         if end - range.start <= longest {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// Single edges, one multiple of each step, edges at the end of the file, and the bytes beside
-    /// them must be drawn as starts and as ends. Only the last byte of all need not be a start.
+    /// them must be drawn as starts and as ends. No range need begin beyond the reach.
     #[test]
     fn every_edge_is_met_on_both_sides() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);

@@ -1,5 +1,5 @@
-//! Where the edges of a file are: the offsets at which blocks, clusters, pages or groups begin, and
-//! those at which a map changes its form.
+//! Where the edges of a file are: the offsets at which blocks, clusters, pages, folios or groups
+//! begin, at which a map changes its form, and at which numbers of 32 bits overflow.
 
 /// Bytes of a page, and of the largest folio, in Linux's page cache on most machines.
 const PAGE: u64 = 4096;

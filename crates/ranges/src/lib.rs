@@ -3,7 +3,8 @@
 //! - the beginnings of blocks, clusters, pages, folios and groups
 //! - offsets at which the file's map changes its form, as where another level of indirect blocks
 //!   begins
-//! - the end of the file
+//! - offsets at which numbers of 32 bits overflow
+//! - the end of the file, and the largest offset that the caller allows
 //! - the beginnings and ends of earlier ranges
 //!
 //! Bugs show at edges, and uniformly drawn offsets almost never hit one. So a draw first chooses an

@@ -1,7 +1,7 @@
 //! The caller's decisions about a replay.
 
 /// What to do with a damaged log: for example, one with a wrong checksum that no crash explains, or
-/// with an impossible target of a logged block.
+/// one in which a logged block has an impossible target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDamage {
     /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged). A log that shares blocks
@@ -9,7 +9,7 @@ pub enum OnDamage {
     #[default]
     Refuse,
     /// Replay what is good, empty the log, and mark the file system as having errors. This is done
-    /// even if the log shares blocks with bitmaps or inode tables. It is meant for a checker.
+    /// even if the log shares blocks with bitmaps or inode tables. A checker needs this choice.
     ReplayGood,
 }
 

@@ -82,8 +82,8 @@ fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> 
 }
 
 /// What is wrong with the superblock in this copy. `None` if it is good, or if this is a copy of a
-/// block without the superblock. Unsupported features or sizes are not damage: such a copy stays in
-/// the plan, and unless a later good copy replaces it, the whole log is refused.
+/// block without the superblock. Unsupported features or sizes are not damage: a copy with them
+/// stays in the plan. Unless a later good copy replaces it, the whole log is refused.
 fn verify_superblock(logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
     let (place, inside) = superblock_file::place(block.len());
     if logged.tag.target != place {

@@ -27,7 +27,7 @@ use crate::report::{Damage, note};
 pub(crate) struct LoggedBlock {
     /// The log block that holds the copy.
     pub(crate) log_block: u32,
-    /// Its target block, flags and checksum.
+    /// The target block of the copy, its flags and its checksum.
     pub(crate) tag: Tag,
 }
 
@@ -85,7 +85,7 @@ struct Scanner<'a> {
     /// The transaction that the next record must belong to.
     tid: TxnId,
     last_time: CommitTime,
-    /// The first descriptor or revoke block of the present transaction that is corrupt.
+    /// The first corrupt descriptor or revoke block of the present transaction.
     suspicious: Option<u32>,
     /// crc32 over the blocks of the present transaction, for checksum v1.
     v1: u32,

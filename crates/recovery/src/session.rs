@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
                 apply::empty_log(log, after_ring(log, scan.end), Some(scan.head))?;
             }
             // One number is skipped, so that no new transaction has the number of the unfinished
-            // one, whose blocks are still in the ring.
+            // one, whose blocks may still be in the ring.
             Some(scan) => apply::empty_log(log, scan.end.next(), Some(scan.head))?,
             None if log.superblock.start().is_some() => {
                 apply::empty_log(log, after_ring(log, sequence), None)?;
@@ -260,7 +260,7 @@ fn refuse_fast_commits(log: &Log<'_>, expected: TxnId) -> Result<()> {
     }
     let ring_end = log.superblock.ring().end();
     let mut block = vec![0; log.superblock.format().block_size()];
-    // Current kernels leave one block between the ring and the area, others leave none.
+    // Current kernels leave one block between the ring and the fast-commit area, others leave none.
     for at in [ring_end, ring_end + 1].into_iter().filter(|at| *at < log.superblock.blocks()) {
         log.read(at, &mut block)?;
         if fast_commit::head_of(&block) == Some(expected) {

@@ -1,4 +1,5 @@
-//! One run of one policy with one number of workers, on blockyard's engine.
+//! One run of one policy with one number of workers, on blockyard's engine or, in virtual time, on
+//! its allocator alone.
 
 use anyhow::Result;
 use blockyard_alloc::policy::slots::StreamGoal;
@@ -317,7 +318,7 @@ pub(crate) mod tests {
         assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
         assert_eq!((row.free_extents, row.avg_free_extent_kb, row.groups_touched), (2, 28, 5));
         // One extent record more than necessary, in 20 blocks, is 5 %. Up to 10 %, the score is 8
-        // times that.
+        // times this percentage.
         assert_eq!(row.score, Some(40.0));
     }
 

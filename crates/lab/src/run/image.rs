@@ -1,8 +1,8 @@
 //! The image of a cell: a fresh file system in memory, or a copy-on-write view of an image file.
 //!
 //! Key decision: an image file is only read while cells run. With `in_place` the changes of the
-//! single cell are written to it at the end, after the judges have passed them. So an error before
-//! that leaves the file as it was.
+//! single cell are written to the file at the end, after the judges have passed them. So an earlier
+//! error leaves the file as it was.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -30,7 +30,8 @@ pub enum ImageSource {
     Memory {
         /// Bytes of the device.
         bytes: u64,
-        /// How it is created. Seed and time are inputs, so all cells start from the same bytes.
+        /// How the file system is created. These options fix the seed and the creation time, so all
+        /// cells start from the same bytes.
         mkfs: Box<mkfs::Options>,
         /// Where it is stored.
         held: Held,

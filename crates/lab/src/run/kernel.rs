@@ -31,8 +31,8 @@ use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
 use crate::workload::MIB;
 
-/// The longest time that a cell waits at its end for the kernel to become quiet, and the interval
-/// between two checks of that.
+/// The longest time that a cell waits at its end for the kernel to become quiet, and the time
+/// between two checks whether it is.
 const QUIET_WAIT: Duration = Duration::from_secs(5);
 const QUIET_SAMPLE: Duration = Duration::from_millis(200);
 
@@ -293,7 +293,7 @@ impl Counters {
         let device = mounts.lines().find(is_ours).and_then(|line| line.split(' ').next());
         let name =
             device.and_then(|path| path.strip_prefix("/dev/")).context("the loop device of the mount")?;
-        // If they cannot be switched on, the cell still runs.
+        // If the counters cannot be switched on, the cell still runs.
         let _ = fs::write(format!("/sys/fs/ext4/{name}/mb_stats"), "1");
         Ok(Self(PathBuf::from(format!("/proc/fs/ext4/{name}/mb_stats"))))
     }

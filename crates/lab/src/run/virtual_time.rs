@@ -85,12 +85,12 @@ impl Plan {
 
     /// Bytes that the workers of the largest cell may allocate before a commit.
     ///
-    /// What the workers truncate is free only after a commit. So for workloads that truncate, two
-    /// parts are added:
+    /// What the workers truncate is free only after a commit. So for workloads that truncate, this
+    /// is the sum of two parts:
     ///
     /// - **Warm-up:** two cycles of each worker, because a worker may be a cycle ahead of the
-    ///   others. If workers share CPUs, a worker may be a whole turn ahead. Then a turn counts
-    ///   instead of two cycles, if it is longer.
+    ///   others. If workers share CPUs, a worker may be a whole turn (a quantum of its CPU) ahead.
+    ///   Then a turn counts instead of two cycles, if it is longer.
     /// - **Measurement:** the operations that the CPUs can do before the first commit, but no more
     ///   than the plan has.
     ///

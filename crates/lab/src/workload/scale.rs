@@ -1,4 +1,4 @@
-//! Scaled published numbers, and sizes drawn from a distribution.
+//! Scaled published numbers, and draws from the normal distribution.
 
 use blockyard_disk::num::count_as_f64;
 use rand::Rng;

@@ -28,8 +28,9 @@ struct Cell<'a> {
     rates: Vec<(&'a str, Vec<f64>)>,
 }
 
-/// A row for each policy: the ratios of its rates to those of the fastest other policy, as mean,
-/// least and counts of cells. `None` if no cell compares policies.
+/// A row for each policy, about the ratios of its rates to those of the fastest other policy. The
+/// row has the mean, the least ratio, and in how many cells the ratio is at least [`RATE_KEPT`] and
+/// in how many at least 1. `None` if no cell compares policies.
 pub(super) fn table(rows: &[Row]) -> Option<Table> {
     let cells = cells(rows);
     let mut policies: Vec<&str> = Vec::new();
