@@ -13,7 +13,7 @@ pub struct Setup {
     pub scale: f64,
     /// Limit of the cells that do not end on their own.
     pub limit: Limit,
-    /// Numbers of workers for tables by number of workers; `None`: the published ones.
+    /// Numbers of workers for tables by number of workers; `None`: those of the experiment.
     pub workers: Option<Vec<u32>>,
     /// Repetitions.
     pub repeat: u32,
@@ -24,7 +24,8 @@ pub struct Setup {
     /// Arms that the user chose; `None`: those of the experiment. E1 runs them in addition to its
     /// own arms, E2 instead of its own. The experiment `yard` compares the policy `yard` with them.
     pub policies: Option<Vec<String>>,
-    /// Device models that E2 runs on instead of memory; empty for none.
+    /// Device models that the user chose. E2 runs on them instead of memory, and the experiment
+    /// `yard` instead of its own device models.
     pub devices: Vec<DeviceModel>,
     /// Whether to vary the constants of the modelled machines instead of measuring the usual cells;
     /// E1 only.
