@@ -71,8 +71,9 @@ fn readers_find_what_stays() {
     });
 }
 
-/// Three threads each move a group between lists, which have a lock each. In the end, each list has
-/// as many groups as were put into it last, and unlinking all groups empties the lists.
+/// Three threads each append a group to list 0, unlink it, and append it to list 0 or 1. Each list
+/// has a lock of its own. Afterwards the lists have two groups and one, as the last appends say,
+/// and unlinking all groups empties both lists.
 #[test]
 fn index_lists_keep_every_group() {
     explore(2000, || {
@@ -95,8 +96,8 @@ fn index_lists_keep_every_group() {
     });
 }
 
-/// Two users take from an inode preallocation while a third thread tries to delete it. Every
-/// cluster goes to one user or is left over, never both.
+/// Two users take overlapping parts of an inode preallocation while a third thread tries to delete
+/// it. Each cluster goes to one user, or is left over.
 #[test]
 fn clusters_of_a_preallocation_go_to_one_place() {
     explore(3000, || {
@@ -129,7 +130,8 @@ fn clusters_of_a_preallocation_go_to_one_place() {
     });
 }
 
-/// The same for a locality preallocation, which is taken from the front.
+/// Three users take from the front of a locality preallocation while a fourth thread tries to
+/// delete it. Each cluster goes to one user, or is left over.
 #[test]
 fn the_front_of_a_locality_preallocation_moves_once() {
     explore(3000, || {
@@ -157,8 +159,8 @@ fn the_front_of_a_locality_preallocation_moves_once() {
     });
 }
 
-/// Two threads of one CPU slot both fold the slot's amount into the total. Nothing is folded twice
-/// or lost.
+/// Two threads on one CPU slot change a counter. Large amounts of the slot are folded into the
+/// total, by either thread. No amount is folded twice or lost.
 #[test]
 fn lagging_counts_fold_each_amount_once() {
     explore(2000, || {
@@ -174,8 +176,8 @@ fn lagging_counts_fold_each_amount_once() {
     });
 }
 
-/// Near the limit, one writer reserves clusters while two requests are admitted. Together they
-/// never get more than there is, and at least one of them gets something.
+/// Three clusters are free. One writer reserves two while two requests ask for two each. Together
+/// the three never get more than is free, and at least one of them gets something.
 #[test]
 fn promises_never_exceed_what_is_free() {
     promises_fit(3, 2);

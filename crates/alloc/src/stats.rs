@@ -1,8 +1,8 @@
 //! Statistics: what the kernel's `mb_stats` counts, and more (index entries, busy skips, lock
 //! census).
 //!
-//! A request counts into a record on its own stack. When the request ends, it adds the record to
-//! the shard of its CPU slot, if the tunable `mb_stats` is on. Four totals are always kept:
+//! A request counts in a record of its own. When the request ends, the record is added to the shard
+//! of the request's CPU slot, if the tunable `mb_stats` is on. Four totals are always kept:
 //! `preallocated`, `discarded`, `lost` and `buddies_generated`.
 
 pub(crate) mod format;
@@ -59,8 +59,9 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Requests that were served, also by preallocations, or found nothing. Those refused at
-    /// admission, or ended by a group that could not be read, are not counted.
+    /// Requests that were served (by a search or by a preallocation) or that found nothing.
+    /// Requests refused at admission, and those ended by a group that could not be read, are not
+    /// counted.
     requests[1],
     /// Requests that got at least as much as they asked for.
     success[1],
@@ -70,14 +71,15 @@ counters! {
     /// runs that a cursor search found by the floor (`accept=floor`), and the best candidate taken
     /// after all criteria (`visit=scan`).
     hits[CRITERIA],
-    /// Pre-checks of groups. Walks over an index count each entry in addition.
+    /// Pre-checks of groups, by criterion. Walks over an index count each entry in addition.
     groups_considered[CRITERIA],
     /// Candidates looked at under each criterion.
     extents_scanned[CRITERIA],
-    /// Complete walks without a result. As in the kernel, the first count also holds the best
-    /// candidates taken after all criteria (`visit=scan`).
+    /// Complete walks without a result, by criterion. As in the kernel, the count of the first
+    /// criterion also includes best candidates taken after all criteria (`visit=scan`).
     useless_loops[CRITERIA],
-    /// Picks tried after a successful pick of the same request and criterion (`visit=choose`).
+    /// How often a request picked a group from an index again, after its first pick under the same
+    /// criterion had succeeded (`visit=choose`).
     bad_suggestions[CRITERIA],
     /// All candidates, those of exact goals included.
     extents_scanned_total[1],
@@ -186,7 +188,7 @@ pub struct StructsSummary {
     pub avg_fragment_size: Vec<u32>,
 }
 
-/// How often the locks that allocation and freeing may share were taken.
+/// How often the locks of allocation and freeing were taken and waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockCensus {
     /// All group locks together.

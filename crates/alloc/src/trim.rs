@@ -1,13 +1,12 @@
 //! Trimming: holds free clusters for a moment while the device is told that it may discard their
 //! content.
 //!
-//! Before a whole group is trimmed, it is noted as trimmed. A cluster that is freed in the group
-//! later, even during the trim, clears the note. So the next trim passes over the group if nothing
-//! was freed in it, and misses no freed cluster otherwise.
+//! Before a whole group is trimmed, it is noted as trimmed. When a cluster is freed in the group
+//! later, even during the trim, the note is cleared. A trim passes over a group with this note.
 //!
-//! A request that finds nothing while clusters are held waits for them and searches again. So
-//! trimming causes no false "no space". The exception is a request that takes only its goal: it is
-//! not searched for again.
+//! If clusters were held while a search found nothing, the request waits until none are held and
+//! searches again. So trimming causes no false "no space". The exception is a request that takes
+//! only its goal: it does not search again.
 
 use core::ops::Range;
 
@@ -18,8 +17,8 @@ use blockyard_sync::{Backend, CpuSlot, MutexGuard};
 use crate::allocator::Allocator;
 use crate::error::{AllocError, Result};
 
-/// A run of free clusters that nobody can allocate until this is dropped. The file system's free
-/// count does not change.
+/// A run of free clusters that nobody can allocate until this value is dropped. Holding it does not
+/// change the file system's free count.
 struct HeldRun<'a, B: Backend> {
     allocator: &'a Allocator<B>,
     _turn: MutexGuard<'a, (), B>,
@@ -56,8 +55,9 @@ impl<B: Backend> Drop for HeldRun<'_, B> {
 
 impl<B: Backend> Allocator<B> {
     /// Calls `discard` for each run of at least `at_least` free clusters in `within` (offsets in
-    /// the group). Runs are cut to `within`. Nobody can allocate a run while `discard` has it; the
-    /// group's lock is not held then. Returns the number of blocks in all runs.
+    /// the group). Of a run that reaches beyond `within`, only the part inside counts. During the
+    /// call nobody can allocate the run, and the group's lock is not held. Returns the number of
+    /// blocks in the discarded runs.
     ///
     /// Does nothing in a corrupt group, or in one that was trimmed as a whole and in which nothing
     /// was freed after that.

@@ -4,13 +4,15 @@ use blockyard_sync::{Atomic, AtomicInt, Backend, Mutex, MutexGuard, Ordering, ra
 
 /// Whether a trim holds clusters now, and how often that has changed.
 pub(crate) struct Trims<B: Backend> {
-    /// Locked by a trim while it holds clusters, and by a search that must not miss any free
-    /// cluster.
+    /// Locked by a trim while it holds clusters, and by a request that searches again because
+    /// clusters were held.
     turn: Mutex<(), B>,
-    /// Odd while clusters are held. Relaxed accesses are enough: the count changes under the lock
-    /// of the group whose clusters are held. A search with strict checks locks each group that it
-    /// tests. If such a search missed the held clusters, it locked their group after the count
-    /// became odd. So it then reads that count or a later one.
+    /// Odd while clusters are held.
+    ///
+    /// Relaxed accesses are enough. The count changes under the lock of the group whose clusters
+    /// are held, and a search with strict checks locks each group that it tests. If such a search
+    /// sees held clusters as used, it locked their group after the count became odd. So what it
+    /// reads from the count afterwards is that odd value or a later one.
     count: B::AtomicU64,
 }
 

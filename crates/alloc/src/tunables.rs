@@ -80,7 +80,7 @@ impl Tunable {
     }
 }
 
-/// Tunables set by a policy; the others have their defaults.
+/// The values of those tunables that a policy sets. All other tunables have their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenTunables {
     values: [Option<u32>; Tunable::ALL.len()],
@@ -90,7 +90,7 @@ impl ChosenTunables {
     /// All defaults.
     pub const DEFAULTS: Self = Self { values: [None; Tunable::ALL.len()] };
 
-    /// The chosen value; `None` for the default.
+    /// The chosen value; `None` if the tunable has its default.
     #[must_use]
     pub fn value(&self, tunable: Tunable) -> Option<u32> {
         self.values[index(tunable)]

@@ -1,6 +1,6 @@
-//! Policies by code of another crate: a search engine, a choice of groups, a choice of extents.
-//! With each, the allocator keeps the rules of every policy (`blockyard_conformance`), even if the
-//! code answers nonsense. Valid answers are followed.
+//! Policies by code that is not in the allocator's crate: a search engine, a choice of groups, a
+//! choice of extents. With each, the allocator keeps the rules that hold for every policy
+//! (`blockyard_conformance`), even if the code answers nonsense. Valid answers are followed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -50,7 +50,8 @@ impl ExtentChoice for EndOfLongest {
     }
 }
 
-/// Answers with runs that are outside, used, empty or too long, and with nothing.
+/// Answers with runs that lie outside the group, are used, empty or too long, and with no run.
+/// Also asks for groups that do not exist.
 struct Nonsense(AtomicU32);
 
 impl Nonsense {
@@ -120,8 +121,8 @@ fn nonsense_is_refused() {
     keeps_to_all(Policy::default().named("extents").with_extents(|_| Box::new(Nonsense::new())));
 }
 
-/// The group and the offset where a request for 8 clusters goes. Its goal is in group 3, at cluster
-/// 100. All 8 groups are free except for their first 10 clusters.
+/// The group and the offset where a request for 8 clusters goes. The request's goal is cluster 100
+/// of group 3. In each of the 8 groups only the first 10 clusters are used.
 fn place(policy: Policy) -> (u32, u32) {
     let config = AllocConfig { policy, ..AllocConfig::new(MemoryBitmaps::plain_geometry(8, 0)) };
     let disk = MemoryBitmaps::new(config.geometry, 10);

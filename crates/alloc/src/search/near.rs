@@ -1,13 +1,13 @@
 //! Groups near the goal, visited before an index is walked (`goal_group=first`, `goal_group=all`).
 //!
-//! An index contains only groups that were loaded before, often because others write there. So the
-//! goal's group is loaded for its visit. With `overflow=lane`, the next groups of its lane are
-//! visited in the same way. So a writer whose group is full of clusters that wait for a commit
-//! tries its own lane before it moves into another writer's group.
+//! An index contains only loaded groups, and the goal's group may not be loaded yet. This module
+//! loads the goal's group and visits it. With `overflow=lane`, it loads and visits the next groups
+//! of the goal group's lane, too. Thus a writer whose group is full of clusters that wait for a
+//! commit tries its own lane first, not the index, which may lead into another writer's group.
 //!
-//! A first round over these groups may look for a long free run only: for data whose final size is
-//! unknown (`room=run`), and for small files (`small_start=run`). Small files that are written one
-//! after the other then lie together.
+//! Two kinds of requests get a first round that looks only for a long free run: data whose final
+//! size is unknown (`room=run`), and small files (`small_start=run`). Small files that are written
+//! one after the other then lie together.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u32_from_usize;
@@ -22,7 +22,8 @@ use crate::goals::lanes::next_of_lane;
 use crate::policy::slots::{Overflow, Room, SmallStart};
 use crate::request::RequestFlags;
 
-/// Groups of a lane that are tried before the index. This bounds how many groups one pass loads.
+/// Most groups of a lane that are visited before the index, the goal's group included. This bounds
+/// how many groups one pass loads.
 const LANE_GROUPS: u32 = 8;
 /// Clusters of a run that is long enough for data of unknown length: 2 MiB with 4 KiB clusters.
 const ROOM: u32 = 512;
@@ -34,7 +35,7 @@ const SMALL_ORDER: u32 = 11;
 struct LongRun {
     /// The least length of the run, in clusters.
     least: u32,
-    /// A group without a free chunk of at least this order is passed over.
+    /// The first round passes over groups without a free chunk of at least this order.
     order: u32,
 }
 
@@ -72,7 +73,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// One round over the goal's group and, with `overflow=lane`, the next groups of its lane.
-    /// Passes over groups without a free chunk of `order`.
+    /// Passes over groups without a free chunk of at least `order`.
     fn visit_lane(
         &self,
         context: &mut Context<'_, B>,
@@ -96,8 +97,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Visits a group, after loading it if it was never loaded. Passes over a group without free
-    /// clusters, or without a free chunk of `order`.
+    /// Loads a group if it was never loaded, and visits it. Passes over a group without free
+    /// clusters, without a free chunk of at least `order`, or that cannot be loaded.
     fn visit_loading(
         &self,
         context: &mut Context<'_, B>,

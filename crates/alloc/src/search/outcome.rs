@@ -9,13 +9,14 @@ use crate::extent::Extent;
 use crate::prealloc::Prealloc;
 use crate::stats::RequestStats;
 
-/// What a search claimed. Its group is pinned once, for the claim.
+/// What a search claimed. The group of the clusters is pinned once, for the claim.
 pub(crate) struct Find<B: Backend> {
     /// The whole extent found.
     pub(crate) found: Extent,
     /// The part that serves the request.
     pub(crate) served: Extent,
-    /// The preallocation that keeps the rest. It is in its group's list but not yet in its owner's.
+    /// The preallocation that keeps the rest. The group's list contains it already; the list of its
+    /// owner (the inode or the locality group) does not yet.
     pub(crate) prealloc: Option<Arc<Prealloc<B>>>,
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Find<B: Backend> {
 pub(crate) struct Outcome<B: Backend> {
     /// What the search claimed.
     pub(crate) find: Option<Find<B>>,
-    /// The error of the first group that could not be loaded. Reported when nothing is found.
+    /// The error of the first group that could not be loaded. Reported only if nothing is found.
     pub(crate) first_error: Option<AllocError>,
     pub(crate) stats: RequestStats,
 }

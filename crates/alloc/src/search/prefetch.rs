@@ -1,9 +1,10 @@
 //! Prefetch: a search tells the source which bitmaps it will probably need soon.
 //!
 //! A batch of groups begins at the prefetch cursor. When a search visits the group at the cursor,
-//! it calls [`GroupSource::prefetch`](crate::GroupSource::prefetch) for each group of the batch
-//! that has free clusters and was neither loaded nor announced before. At its end, the search loads
-//! the groups of its last batch that have free clusters, so that the indexes contain them.
+//! it announces the batch: it calls
+//! [`GroupSource::prefetch`](crate::GroupSource::prefetch) for the groups that have free clusters,
+//! were neither loaded nor announced before, and have a bitmap on disk. When the search ends, it
+//! loads the groups of its last batch that have free clusters, so that the indexes contain them.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -16,8 +17,8 @@ use crate::policy::slots::Unloaded;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
-    /// Announces a batch if the visited group is the one at the prefetch cursor. The cheap criteria
-    /// announce no more batches once the request has started `mb_prefetch_limit` reads.
+    /// Announces a batch if the visited group is the one at the prefetch cursor. Under a cheap
+    /// criterion, announces nothing once the request has started `mb_prefetch_limit` reads.
     #[inline]
     pub(crate) fn prefetch_at(&self, context: &mut Context<'_, B>, group: GroupNr, criterion: Criterion) {
         let is_none_due = self.init == InitMode::AtOpen || self.policy.unloaded == Unloaded::Load;
@@ -57,7 +58,8 @@ impl<B: Backend> Allocator<B> {
         at
     }
 
-    /// Loads the groups of the last batch that have free clusters, in descending order.
+    /// Loads those groups of the last batch that have free clusters and were never loaded, in
+    /// descending order.
     pub(crate) fn finish_prefetch(&self, context: &Context<'_, B>) {
         let groups = self.table.geometry.groups();
         let mut at = context.search.prefetch.cursor;
@@ -66,7 +68,8 @@ impl<B: Backend> Allocator<B> {
             let nr = GroupNr::new(at);
             let summary = self.table.group(nr).summary();
             if !summary.initialised() && summary.free > 0 {
-                // This load is optional: a request that needs the group will get the error.
+                // The error is dropped, because no request needs the group yet. One that does will
+                // load it again, and get the error.
                 let _ = self.table.load(nr, context.cpu(), &*self.source);
             }
         }

@@ -11,7 +11,8 @@ fn candidate(group: GroupNr, start: u32, len: u32) -> Extent {
     Extent { group, start, len, logical: 0 }
 }
 
-/// Takes `want` clusters of the lowest chunk of the smallest sufficient order.
+/// Takes `want` clusters of the lowest free chunk of the smallest order, from `order2` on, that has
+/// a free chunk.
 pub(crate) fn power_of_two(buddy: &Buddy, group: GroupNr, order2: u32, want: u32, selection: &mut Selection) {
     debug_assert!(order2 > 0 && want <= 1 << order2, "{want} clusters of a chunk of order {order2}");
     for order in order2..u32_from_len(buddy.counters()) {
@@ -42,8 +43,8 @@ pub(crate) struct Stripe {
     pub(crate) ratio: u32,
 }
 
-/// Takes the run at the first aligned position where a whole stripe is free; at most `want`
-/// clusters of it.
+/// Takes the run ([`Buddy::run`]) at the first aligned position where a whole stripe is free, but
+/// at most `want` clusters.
 pub(crate) fn stripe_aligned(
     buddy: &Buddy,
     group: GroupNr,
@@ -63,8 +64,8 @@ pub(crate) fn stripe_aligned(
     }
 }
 
-/// Offers the free runs of the group, lowest first. A run longer than `want` is cut at the first
-/// end of a buddy chunk where it is long enough; the rest is offered next.
+/// Offers the free runs of the group, lowest first. A long run is offered in pieces: a piece ends
+/// with the first buddy chunk that brings it to at least `want` clusters.
 ///
 /// With `whole_runs`, runs shorter than `want` are passed over. Only the goal-fast and
 /// best-available criteria ask for that. They accept a group only if its average run has at least
@@ -80,8 +81,8 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
             at = end;
             continue;
         }
-        // A chunk starts at `start`: the cluster before, if there is one, is used, or it ends the
-        // run offered last, which ends with a whole chunk.
+        // A chunk starts at `start`, as `run_from` demands: the cluster before `start` is used, or
+        // is the end of the piece offered last, and a piece ends with a whole chunk.
         let run = buddy.run_from(start, want);
         debug_assert!(run <= left, "a run of {run} clusters where {left} are left");
         selection.offer(candidate(group, start, run), want);
@@ -91,7 +92,7 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
     selection.check_limits(want, true);
 }
 
-/// Takes the first run of at least `floor` clusters; at most `want` of it.
+/// Takes the first run of at least `floor` clusters, but at most its first `want` clusters.
 pub(crate) fn first_above(buddy: &Buddy, group: GroupNr, want: u32, floor: u32, selection: &mut Selection) {
     let mut at = buddy.first_free();
     while let Some(start) = buddy.next_free(at) {

@@ -10,20 +10,22 @@ use crate::stats::CRITERIA;
 /// The state of a search. All of it may change during the search.
 pub(crate) struct SearchState {
     /// What is searched for: the request as asked, until [`Self::set_aim`] sets the aim. The search
-    /// may then move the goal, for example to the stream goal, and trim it.
+    /// may then move the goal, for example to the stream goal, and shorten (trim) it.
     pub(crate) goal: Extent,
-    /// Clusters aimed at. If a search with a trimmed goal finds nothing, the goal gets this length
-    /// again.
+    /// Clusters aimed at. If the best-available criterion, which trims the goal, finds nothing, the
+    /// goal gets this length again.
     pub(crate) want: u32,
     /// Which of [`SEARCH_FLAGS`] hold now.
     pub(crate) flags: RequestFlags,
-    /// Order of the power-of-two criterion, 0 for none.
+    /// The least order of a chunk under the power-of-two criterion; 0 if that criterion is not
+    /// used.
     pub(crate) order2: u32,
-    /// Candidates so far.
+    /// The best candidate so far, and how many candidates were counted.
     pub(crate) selection: Selection,
     /// Groups scanned.
     pub(crate) scanned: u32,
-    /// Criterion reached; 5 when all were exhausted (`visit=scan`).
+    /// The number of the criterion reached. With `visit=scan`, 5 after the last criterion found
+    /// nothing.
     pub(crate) criterion: u32,
     pub(crate) prefetch: Prefetch,
     /// The criteria under which a group was already picked from the index (`visit=choose`).
@@ -32,7 +34,7 @@ pub(crate) struct SearchState {
     pub(crate) floor: Option<u32>,
 }
 
-/// Where prefetch stands. At the start of a walk, the cursor is the walk's first group, and there
+/// The state of prefetch. At the start of a walk, the cursor is the walk's first group, and there
 /// is no batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prefetch {

@@ -45,8 +45,7 @@ impl<B: Backend> Allocator<B> {
             StreamLearns::AllData => RequestFlags::DATA,
         };
         if context.asked.kind.contains(learns) {
-            // If no group was scanned before, the exact goal was taken. That is not counted as a
-            // hit of the stream goal.
+            // An exact goal taken before any group was scanned is not a hit of the stream goal.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;
             }
@@ -118,7 +117,8 @@ fn window_start<B: Backend>(context: &Context<'_, B>, rule: ShortWindows, len: u
     u32_from_u64(short.start(rule))
 }
 
-/// A find that is shorter than the window it was searched for; all in blocks of the file.
+/// A find that is shorter than the window for which it was searched. `asked` and `window` are first
+/// logical blocks; the other fields are lengths in blocks.
 struct ShortFind {
     asked: u64,
     asked_blocks: u64,
@@ -128,7 +128,7 @@ struct ShortFind {
 }
 
 impl ShortFind {
-    /// First logical block of its preallocation.
+    /// First logical block of the preallocation made from the find.
     fn start(&self, rule: ShortWindows) -> u64 {
         let Self { asked, asked_blocks, window, window_blocks, blocks } = *self;
         if rule == ShortWindows::Least {
@@ -150,8 +150,8 @@ impl ShortFind {
 /// on. Returns the first one, as an offset in the group, and the count. The count is at most `len`;
 /// it may be lower if the preallocation ends first.
 ///
-/// The preallocation may start inside a logical cluster. So the start is rounded down to a cluster,
-/// and the count is rounded up.
+/// The preallocation may start inside a logical cluster. So the offset is rounded down to a whole
+/// cluster, and the count is rounded up.
 pub(crate) fn part_of<B: Backend>(
     prealloc: &Prealloc<B>,
     logical: u32,
@@ -171,8 +171,9 @@ pub(crate) fn part_of<B: Backend>(
 mod tests {
     use super::{ShortFind, ShortWindows};
 
-    /// Both rules keep the request inside what was found. They differ where the request lies in the
-    /// middle of the window, and at its end.
+    /// By either rule the preallocation contains the request. The rules give the same start for
+    /// requests near the start of the window, and different starts for requests in its middle or at
+    /// its end.
     #[test]
     fn a_short_find_covers_the_request_by_either_rule() {
         let starts = |asked| {
@@ -184,14 +185,15 @@ mod tests {
             })
         };
         assert_eq!(starts(1024), [1024, 1024]);
-        // `Least` steps back 30 blocks: 30 to the start of the window, 54 to a multiple of 100, and
-        // 96 to spare.
+        // `Least` steps back by the least of three numbers: 30 blocks to the start of the window,
+        // 54 blocks to a multiple of 100, and 96 blocks to spare.
         assert_eq!(starts(1054), [1024, 1024]);
         // `Least` steps back 80 blocks, to a multiple of 100.
         assert_eq!(starts(1280), [1280, 1200]);
         // The window ends at block 1536.
         assert_eq!(starts(1500), [1436, 1500]);
-        // A multiple of 100 is 98 blocks before. `Least` steps back only the 96 to spare.
+        // The next lower multiple of 100 is 98 blocks back. `Least` steps back only the 96 blocks
+        // to spare.
         assert_eq!(starts(1298), [1298, 1202]);
     }
 }

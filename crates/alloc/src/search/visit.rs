@@ -18,7 +18,8 @@ use crate::request::RequestFlags;
 enum PreCheck {
     Suits,
     Passed,
-    /// The group could not be loaded. The error is kept, and reported only when nothing is found.
+    /// The group could not be loaded. The caller keeps the error; it is reported only if nothing is
+    /// found.
     Failed(AllocError),
 }
 
@@ -130,7 +131,8 @@ impl<B: Backend> Allocator<B> {
         let want = context.search.goal.len;
         let nr = guard.nr;
         // With `fresh_groups=pass` the power-of-two criterion passes over a group whose bitmap was
-        // never written. A later criterion that visits the group still scans it by chunks.
+        // never written. A later criterion that visits the group still scans it as the power-of-two
+        // criterion would.
         let passed_fresh = context.search.order2 > 0
             && self.policy.fresh_groups == FreshGroups::Pass
             && guard.summary().block_uninit();

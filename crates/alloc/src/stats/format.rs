@@ -1,5 +1,5 @@
-//! The texts of `/proc/fs/ext4/<device>/{mb_groups,mb_structs_summary,mb_stats}`, field for field
-//! as the kernel prints them.
+//! The texts of `/proc/fs/ext4/<device>/{mb_groups,mb_structs_summary,mb_stats}`, with the kernel's
+//! fields in the kernel's order. `buddies_time_used` is always 0.
 
 use core::fmt::Write;
 

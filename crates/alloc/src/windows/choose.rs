@@ -1,11 +1,12 @@
-//! Chooses which clusters of a range of a group are taken: the goal, or the next free ones after
-//! it. It never looks for the best run.
+//! Chooses which clusters of a range of a group are taken: those at the goal, or free ones after
+//! the goal. The choice does not compare runs to find the best.
 
 use crate::buddy::Buddy;
 
 /// After the goal, clusters are looked at one by one up to the next multiple of this.
 const NEAR: u32 = 64;
-/// Farther from the goal, this many aligned clusters that are all free are preferred.
+/// Farther from the goal, this many free clusters in a row are preferred, if the first is at a
+/// multiple of this number.
 const BYTE: u32 = 8;
 
 /// A range of a group's clusters to search.
@@ -19,8 +20,9 @@ pub(crate) struct Range {
     pub(crate) is_window: bool,
 }
 
-/// Start and length of up to `count` free clusters, from the goal on if there is one. `None` if
-/// nothing is free there.
+/// Start and length of a run of up to `count` free clusters. The search begins at the goal, or at
+/// the start of the range if there is no goal. `None` if nothing is free from this position to the
+/// end of the range.
 pub(crate) fn choose(buddy: &Buddy, goal: Option<u32>, range: Range, count: u32) -> Option<(u32, u32)> {
     debug_assert!(range.low < range.high && range.high <= buddy.clusters(), "{range:?}");
     let at_goal = goal.filter(|&goal| goal < range.high && buddy.is_free(goal));
@@ -33,9 +35,14 @@ pub(crate) fn choose(buddy: &Buddy, goal: Option<u32>, range: Range, count: u32)
     Some((start, (end - start).min(count)))
 }
 
-/// Where the clusters to take begin, at or after `start`: at a free cluster near `start`, or else
-/// at eight aligned free clusters, or else at any free cluster. In the last two cases, unless the
-/// range is a window, the result is moved back over up to seven free clusters.
+/// The first cluster to take, at or after `start`. In this order of preference:
+///
+/// 1. A free cluster before the next multiple of [`NEAR`].
+/// 2. The first of eight aligned free clusters.
+/// 3. Any free cluster.
+///
+/// In cases 2 and 3, unless the range is a window, the result is moved back over up to seven free
+/// clusters, but not before `start`.
 fn next(buddy: &Buddy, start: u32, range: Range) -> Option<u32> {
     let free = |from: u32, below: u32| buddy.next_free(from).filter(|&at| at < below);
     if start > 0
@@ -51,7 +58,7 @@ fn next(buddy: &Buddy, start: u32, range: Range) -> Option<u32> {
     Some(before.min().unwrap_or(found))
 }
 
-/// The first multiple of eight from which eight clusters are free.
+/// The first multiple of eight in `[start, high)` from which eight clusters are free.
 fn free_byte(buddy: &Buddy, start: u32, high: u32) -> Option<u32> {
     let mut at = start;
     while let Some(free) = buddy.next_free(at).filter(|&free| free < high) {
