@@ -66,11 +66,11 @@ fn v2_starts_in_the_zone_of_the_cpu_and_the_inode_sticks_to_it() {
     let (near, far) = (InodeAlloc::new(), InodeAlloc::new());
     assert_eq!(bench.exact(0, 32, &near), (0, OVERHEAD, 32));
     assert_eq!(bench.exact(1, 32, &far), (8, OVERHEAD, 32));
-    // On the other CPU the inode keeps its group, and drags that CPU's cursor along.
+    // On CPU 0, too, the inode `far` keeps group 8. The cursor of CPU 0 follows it to group 8.
     assert_eq!(bench.exact(0, 32, &far), (8, OVERHEAD + 32, 32));
     assert_eq!(bench.exact(0, 32, &InodeAlloc::new()), (8, OVERHEAD + 64, 32));
-    // Group 0 means "no group". So the first file, which began in group 0, follows the cursor of
-    // the CPU.
+    // Group 0 means "no group". So the inode `near`, which began in group 0, follows the cursor of
+    // CPU 0 to group 8.
     assert_eq!(bench.exact(0, 32, &near), (8, OVERHEAD + 96, 32));
 }
 
@@ -112,7 +112,8 @@ fn zones_in_use(policy: &str, operations: u32) -> usize {
 }
 
 /// What reviewers of the published version predicted: an inode that is used on another CPU drags
-/// that CPU's cursor into the zone of the inode. Files that begin there stay there.
+/// that CPU's cursor into the inode's zone. New files of that CPU then begin in this zone, and stay
+/// in it. So in time the files of eight CPUs begin in one or two zones.
 #[test]
 fn zones_collapse_where_inodes_move_the_cursors_of_cpus() {
     let collapsed = [1000, 10_000, 100_000].map(|operations| zones_in_use("rralloc-v2", operations));
@@ -226,8 +227,8 @@ fn space_ends_only_when_every_cluster_is_used() {
     }
 }
 
-/// `advance=per-bytes`: after `advance_bytes` a CPU's cursor moves on by one group, whether or not
-/// the group is full.
+/// `advance=per-bytes`: each time `advance_bytes` were allocated on a CPU, that CPU's cursor moves
+/// on by one group, even if the group is not full.
 #[test]
 fn a_cursor_moves_on_after_so_many_bytes() {
     let bench = Bench::new("rralloc-v2:sticky_inode=off:advance=per-bytes:advance_bytes=262144");

@@ -10,7 +10,7 @@ use blockyard_sync::CpuSlot;
 
 /// Groups, in flex groups of 16.
 const GROUPS: u32 = 64;
-/// Groups with fragmented free space: one used cluster after every three.
+/// Groups with fragmented free space: in most of the group, every fourth cluster is used.
 const IN_PIECES: [u32; 3] = [21, 37, 53];
 
 /// Requests one block for each of 300 directories in flex group 1, on four CPU slots in turns.

@@ -22,7 +22,8 @@ use blockyard_sync::CpuSlot;
 const STEP: u32 = 2;
 /// Clusters of a file when it is truncated.
 const SIZE: u32 = 256;
-/// Files that a writer writes before a commit: 1.5 groups of clusters.
+/// Files that a writer writes before a commit. Together they have 1.5 times as many clusters as a
+/// group.
 const FILES: u32 = 192;
 
 /// A writer on a CPU of its own, and the file that it extends as fallocate does.
@@ -93,8 +94,8 @@ impl Bench {
         }
     }
 
-    /// Two writers in turns, with a commit each time both have written more than a group holds.
-    /// Returns the highest number of extents of a file, and the groups that both wrote to.
+    /// Lets two writers append in turns. Commits when each has written [`FILES`] files, three times
+    /// in all. Returns the highest number of extents of a file, and the groups to which both wrote.
     fn write_in_turns(&self) -> (usize, Vec<GroupNr>) {
         let mut writers = [0, 1].map(|cpu| Writer {
             cpu: CpuSlot::new(cpu),
@@ -126,8 +127,8 @@ fn writers_do_not_meet_where_clusters_wait_for_a_commit() {
     assert_eq!(Bench::new("yard").write_in_turns(), (1, Vec::new()));
 }
 
-/// Both slots are needed. Without `overflow=lane` the writers write to the same groups. Without
-/// `room=run` they do not, but a file has several extents.
+/// Both slots are needed. Without `overflow=lane` the writers share a group, and a file has several
+/// extents. Without `room=run` they share none, but a file has several extents.
 #[test]
 fn without_lanes_that_go_on_writers_meet() {
     let (most, shared) = Bench::new("yard:overflow=index").write_in_turns();

@@ -55,9 +55,10 @@ fn flex_groups_of_eight_to_the_last_inode() {
     }
 }
 
-/// Each block group is a unit of its own. A file goes to its directory's group, or else to a group
-/// found by a probe whose steps double. Either group must have a free inode and a free block. If
-/// none of these groups has both, any group with a free inode will do.
+/// Without flex groups, a file goes to its directory's group, or else to a group found by a probe
+/// whose steps double. A group is accepted if it has a free inode and a free block. If the probe
+/// finds no such group, any group with a free inode is accepted. The stream runs until no inode is
+/// left, as in the test above.
 #[test]
 fn no_flex_groups_to_the_last_inode() {
     if require(&NEEDS) {
@@ -106,7 +107,7 @@ fn recently_deleted_numbers_without_a_journal() {
     }
 }
 
-/// The items with their numbers: all of them in full runs, otherwise only the first.
+/// The items, numbered from 0: all of them in full runs, otherwise only the first.
 fn runs<T: Copy>(items: &[T]) -> impl Iterator<Item = (u64, T)> {
     let count = if full_matrix() { items.len() } else { 1 };
     (0..).zip(items.iter().copied()).take(count)

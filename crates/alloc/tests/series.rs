@@ -1,9 +1,14 @@
 //! Nine worked examples (E1 to E9) of what the scalability series changed. Each stage of the series
 //! is a preset with overrides.
 //!
-//! Stages: `OLD` is before the series. `S15` adds patches 10 and 15: full groups leave their index,
-//! and indexes are ordered by group number. `S16` lacks only patch 17: it visits groups while it
-//! walks an index, and wraps around in the set of each order. `S17` is the whole series.
+//! The stages:
+//!
+//! - `OLD` is the allocator before the series.
+//! - `S15` is `OLD` with patches 10 and 15: full groups leave their index, and indexes are ordered
+//!   by group number.
+//! - `S16` is the series without patch 17. A search visits groups while it walks an index, and
+//!   wraps around within the set of each order.
+//! - `S17` is the whole series.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,8 +27,8 @@ const S15: &str = "linux-6.16:scan=optimized:full_groups=drop:order_index=by-gro
 const S16: &str = "linux-6.18:scan=optimized:sweep=per-set";
 const S17: &str = "linux-6.18:scan=optimized";
 
-/// A file system made from a layout, which gives for some groups the number, the free clusters, and
-/// how many equal runs these form. All other groups are full.
+/// A file system made from a layout. An entry of the layout is the number of a group, the count of
+/// its free clusters, and the number of equal runs that these form. All other groups are full.
 struct Stage {
     allocator: Allocator,
     rings: Arc<EventRings>,
@@ -241,8 +246,8 @@ fn e9_holds_of_the_md_lock_when_freeing() {
     assert_eq!((holds("yard", false), holds("yard", true)), (0, 0));
 }
 
-/// How often shared locks are taken by one stream allocation that searches. The overrides show
-/// which patch removes which lock.
+/// How often one stream allocation that searches takes shared locks. The overrides show which
+/// change of the series removes which lock.
 #[test]
 fn the_lock_census_of_one_allocation() {
     let layout: Vec<_> = (0..8).map(|group| (group, 32768, 1)).collect();

@@ -11,15 +11,15 @@ use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 const BLOCKS: u32 = 3;
 /// Holes in group 1, the group of the goal. Between two holes lie [`BLOCKS`] used blocks.
 const HOLES: u32 = 100;
-/// The block in group 1 where the run behind the holes begins.
+/// The block in group 1 where the run after the holes begins.
 const RUN: u32 = 100 + HOLES * 2 * BLOCKS + BLOCKS;
 /// The length of the shortest run at [`RUN`] in which small files begin under `yard`. The run must
 /// contain an aligned chunk of 2048 blocks, here blocks 2048 to 4095.
 const LONG: u32 = 4096 - RUN;
 
-/// Writes 50 small files one after the other. Returns how many lie in a hole, and how many lie in
-/// the run, each right after the one before. Group 1 has the holes and a free run of `run` blocks;
-/// each other group has one free run, of 1490 blocks.
+/// Allocates 50 small files one after the other. Returns how many lie in a hole, and how many lie
+/// in the run, each right after the file before. Group 1 has the holes and a free run of `run`
+/// blocks. Each other group has one free run of 1490 blocks.
 fn placed(policy: &str, run: u32) -> (usize, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(16, 0));
     config.policy = Policy::parse(policy).unwrap();

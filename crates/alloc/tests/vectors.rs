@@ -83,7 +83,7 @@ fn c3_power_of_two_leaves_the_first_group_of_a_flex_group_alone() {
     assert_eq!((event.goal.len, event.result.len, event.criterion), (32, 32, 0));
 }
 
-/// Every group has 300-block holes only.
+/// Groups whose only free clusters are 20 holes of 300 clusters each.
 fn holes_of_300(groups: u32) -> Arc<MemoryBitmaps> {
     let disk = fresh(groups, 0);
     for group in 0..groups {

@@ -1,5 +1,6 @@
-//! Allocation on many logical CPUs in virtual time: before the scalability series the CPUs queue up
-//! for shared locks (those of `Allocator::lock_census`); after it no shared lock is acquired.
+//! Allocation on many logical CPUs in virtual time. Before the scalability series the CPUs queue up
+//! for shared locks (those that `Allocator::lock_census` lists). After the series they acquire no
+//! shared lock.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

@@ -24,7 +24,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     fs.remove_file("order")?;
     fs.close()?;
 
-    // The disk after the power cut: everything written before it, and nothing after.
+    // The disk after the power cut has all writes made before the cut, and no later write.
     let left = before.duplicate();
     recorder.log().apply_prefix(cut, &left)?;
     let fs = ImageOptions::new().open_device(Arc::new(left.duplicate()))?;
@@ -36,8 +36,9 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("after the cut: {} findings, and the order is there", report.findings.len());
     assert!(report.is_clean());
 
-    // The later cuts, now with a volatile write cache: any write after the last flush before the
-    // cut may be missing. The plan limits how many combinations of missing writes are tried.
+    // Later power cuts, now of a disk with a volatile write cache: of the writes before a cut, any
+    // after the last flush may be missing. The plan limits how many combinations of missing writes
+    // are tried.
     let log = recorder.log();
     let plan = CrashPlan { subsets_max: 3, random_subsets: 2, torn: 0, ..CrashPlan::default() };
     let mut states = 0;

@@ -8,7 +8,8 @@ use std::thread;
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 
-/// Writes one thread's blocks: to its own file, and to every eighth block of the common one.
+/// Writes one thread's blocks: to the thread's own file, and to every eighth block of the common
+/// file.
 fn write(fs: &FileSystem, common: &blockyard::File, thread: u8) -> Result<()> {
     let own = fs.create(format!("own/{thread}"))?;
     let block = [thread; 4096];

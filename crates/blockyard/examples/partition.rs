@@ -32,7 +32,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let disk = folder.path().join("disk.img");
     let (first, bytes) = (1 << 20, 32 << 20);
-    // An MBR partition table with one Linux partition. Its units are sectors of 512 bytes.
+    // An MBR partition table with one Linux partition. The table counts in sectors of 512 bytes.
     let device = FileDevice::create(&disk, first + bytes)?;
     let mut sector = [0; 512];
     sector[446 + 4] = 0x83;

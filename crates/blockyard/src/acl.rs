@@ -106,8 +106,8 @@ impl Acl {
         &self.0
     }
 
-    /// Sets what a subject may do, replacing its earlier entry. If the entry is for a
-    /// [`User`](Subject::User) or [`Group`](Subject::Group), the mask becomes the union of all
+    /// Sets what a subject may do. An earlier entry for the subject is replaced. If the subject is
+    /// a [`User`](Subject::User) or [`Group`](Subject::Group), the mask becomes the union of all
     /// permissions of `User`, `OwningGroup` and `Group` entries.
     ///
     /// ```
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(Acl::parse(&list.to_bytes()), Some(list));
     }
 
-    /// Linux accepts only lists in the order of their subjects, but a damaged image can hold a list
-    /// in another order.
+    /// Linux sets only lists whose entries are in the order of their subjects, but a damaged image
+    /// can hold a list in another order.
     #[test]
     fn granting_replaces_an_entry_of_a_list_in_another_order() {
         let value = Acl::of_mode(0o640).to_bytes();

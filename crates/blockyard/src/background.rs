@@ -1,8 +1,8 @@
 //! The two background threads of an open image, which [`ImageOptions::background`] asks for:
 //!
-//! - The write-back thread writes back dirty data that is old. When the dirty data exceeds half of
-//!   its limit, this thread also writes back files that no operation is using, until at most a
-//!   quarter of the limit is dirty.
+//! - The write-back thread writes back dirty data that is old. When more than half of the limit of
+//!   dirty data is dirty, this thread also writes back files that no operation is using, until at
+//!   most a quarter of the limit is dirty.
 //! - The commit thread commits old transactions. It is a thread of its own, so that a long
 //!   write-back does not delay a commit.
 //!
@@ -94,7 +94,8 @@ impl Background {
                     match duty.work(&engine, &heard, &context.now()) {
                         Ok(()) => told = None,
                         Err(Reason::Closed) => return,
-                        // If data of a file could not be written, its next fsync fails, too.
+                        // If data of a file could not be written, the next fsync of that file
+                        // fails, too.
                         Err(error) => tell(error.to_string(), &mut told),
                     }
                 }

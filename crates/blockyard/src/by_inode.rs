@@ -14,9 +14,9 @@ use crate::metadata::{Flags, Metadata};
 use crate::reference::{Access, Reference};
 
 /// Operations on an image that take an [`InodeId`] (inode number and generation) instead of a path.
-/// The generation tells an inode apart from later ones with the same number. Once an inode is
-/// deleted, every operation on its id fails with `ESTALE` ([`Error::is_stale`]), even if another
-/// file has the number by then.
+/// The generation tells an inode apart from later inodes with the same number. Once an inode is
+/// deleted, every operation on its id fails with `ESTALE` ([`Error::is_stale`]), even if a new
+/// inode has its number.
 ///
 /// ```
 /// # fn main() -> blockyard::Result<()> {
@@ -36,8 +36,9 @@ pub struct ByInode<'a> {
     fs: &'a FileSystem,
 }
 
-/// A hold on an inode. While it lives, the inode can be used by its [`InodeId`], even after its
-/// last name is removed. A mount keeps one for each inode that the kernel remembers.
+/// A hold on an inode. While the `Node` lives, the inode can be used by its [`InodeId`], even after
+/// the inode's last name is removed. A mount keeps a `Node` for each inode that the kernel
+/// remembers.
 pub struct Node(Reference);
 
 impl std::fmt::Debug for Node {
@@ -134,8 +135,8 @@ impl<'a> ByInode<'a> {
         })
     }
 
-    /// Looks up a name in a directory; `.` and `..` are names too. Returns the attributes of the
-    /// inode that it finds; [`Metadata::id`] is its [`InodeId`].
+    /// Looks up a name in a directory; `.` and `..` are names, too. Returns the attributes of the
+    /// inode with this name, among them its [`InodeId`] ([`Metadata::id`]).
     ///
     /// # Errors
     /// There is no such name, or `parent` is not a directory.
@@ -168,7 +169,7 @@ impl<'a> ByInode<'a> {
     /// Holds an inode for as long as the returned [`Node`] lives.
     ///
     /// # Errors
-    /// `ESTALE` if it was deleted.
+    /// `ESTALE` if the inode was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -193,7 +194,7 @@ impl<'a> ByInode<'a> {
     /// The attributes of an inode, as `stat` reports them.
     ///
     /// # Errors
-    /// `ESTALE` if it was deleted.
+    /// `ESTALE` if the inode was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -232,7 +233,7 @@ impl<'a> ByInode<'a> {
     /// Records that a file or directory was read: sets its access time to now if `rule` says so.
     ///
     /// # Errors
-    /// `ESTALE` if it was deleted.
+    /// `ESTALE` if the inode was deleted.
     ///
     /// ```
     /// use blockyard::AccessTimes;
@@ -335,7 +336,7 @@ impl<'a> ByInode<'a> {
     /// Opens a file to read it, to write it, or both.
     ///
     /// # Errors
-    /// `ESTALE` if it was deleted.
+    /// `ESTALE` if the inode was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -465,7 +466,7 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.link(ctx, id, parent, name))
     }
 
-    /// Removes a name of anything other than a directory.
+    /// Removes a name of an inode that is not a directory.
     ///
     /// # Errors
     /// As [`FileSystem::remove_file`].
@@ -529,10 +530,11 @@ impl<'a> ByInode<'a> {
     }
 
     /// The next entries of a directory from position `from` (0 at first), without `.` and `..`.
-    /// Returns `most` entries if that many are left, and a few more if they have the same position
-    /// as the last one. Each entry carries the position after it
-    /// ([`DirEntry::next`](blockyard_engine::DirEntry)). The second value is the position to
-    /// continue from, or `None` at the end. Positions stay valid when entries are added or removed.
+    /// Returns up to `most` entries, and a few more if they have the same position as the last one.
+    /// Each entry carries the position after it ([`DirEntry::next`](blockyard_engine::DirEntry)).
+    /// The second value is the position from which to continue, or `None` at the end. Positions
+    /// stay valid when entries are added or removed.
+    ///
     /// If an error occurs after some entries were read, this call returns those entries, and a
     /// later call fails.
     ///
@@ -627,8 +629,8 @@ impl<'a> ByInode<'a> {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As [`FileSystem::set_xattr`]; or the attribute exists ([`XattrMode::Create`]) or does not
-    /// ([`XattrMode::Replace`]).
+    /// As [`FileSystem::set_xattr`]. With [`XattrMode::Create`], also if the attribute exists; with
+    /// [`XattrMode::Replace`], also if it does not.
     ///
     /// ```
     /// use blockyard::XattrMode;

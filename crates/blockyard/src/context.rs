@@ -45,8 +45,9 @@ impl fmt::Debug for Clock {
 /// a slot for each thread.
 ///
 /// New files belong to the context's user and group. In a directory with the set-group-ID bit they
-/// belong to the directory's group instead. Permissions are not checked: whoever opens an image may
-/// do everything in it.
+/// belong to the directory's group instead. Permissions and access control lists are not checked.
+/// The user only decides whether operations may use the blocks reserved for root
+/// ([`Context::privileged`]).
 ///
 /// ```
 /// use blockyard::{Clock, Context, ImageOptions, Timestamp};
@@ -110,7 +111,7 @@ impl Context {
         self
     }
 
-    /// Whether the blocks reserved for root may be used, whoever the user is.
+    /// Whether operations may use the blocks reserved for root, whoever the user is.
     ///
     /// ```
     /// use blockyard::Context;

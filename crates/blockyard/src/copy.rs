@@ -23,8 +23,9 @@ impl FileSystem {
     ///   extended attributes of the source, even if it is the root.
     /// - A file that exists gets the new content and attributes. If there is a symbolic link where
     ///   a file is to be copied, the link is followed; if its target is missing, the target is
-    ///   created. Hard links that an earlier copy made are kept. Anything else that already exists
-    ///   is an error.
+    ///   created.
+    /// - A hard link that an earlier copy made is kept. Anything else that exists where something
+    ///   is to be copied is an error.
     /// - Symbolic links are copied as links, even if `source` is one. Two hard links to one file
     ///   are copied as hard links if both are below `source`.
     /// - The flags that `chattr` sets are not copied (see [`FileSystem::set_flags`]), and neither

@@ -24,9 +24,9 @@ pub enum Reason {
     /// An I/O error of the standard library: a copy failed on a file outside the image, a call
     /// through an I/O trait failed, text is not UTF-8, or a background thread cannot be started.
     ///
-    /// `FileSystem::read`, `read_to_string`, `write`, `copy` and `copy_in` use such traits. So
-    /// their errors may be here instead of under [`Reason::FileSystem`]. To recognise, for example,
-    /// a lack of space, use [`Error::kind`] or [`Error::errno`].
+    /// `FileSystem::read`, `read_to_string`, `write`, `copy` and `copy_in` use I/O traits. So their
+    /// errors may have this reason instead of [`Reason::FileSystem`]. To recognise, for example, a
+    /// lack of space, use [`Error::kind`] or [`Error::errno`].
     Host(io::Error),
     /// The path passes more symbolic links than Linux follows, or ends in one that must not be
     /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).
@@ -109,7 +109,8 @@ impl Error {
         }
     }
 
-    /// The inode that was passed to the operation; `None` if none was.
+    /// The inode that the error is about, if an operation of [`ByInode`](crate::ByInode) failed;
+    /// otherwise `None`.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -156,8 +157,8 @@ impl Error {
     /// The kind, in the standard library's terms. It follows from [`Error::errno`] alone. So it
     /// suits a `match` better than [`Error::reason`], which also depends on the call that failed.
     ///
-    /// There is one exception: if text is not UTF-8, only the [`io::Error`] in [`Reason::Host`] has
-    /// the kind [`io::ErrorKind::InvalidData`].
+    /// Text that is not UTF-8 has no kind of its own here. To recognise it, look for
+    /// [`io::ErrorKind::InvalidData`] as the kind of the [`io::Error`] in [`Reason::Host`].
     ///
     /// ```
     /// use std::io::ErrorKind;

@@ -92,8 +92,8 @@ impl File {
         self.reference.id()
     }
 
-    /// The path that the file was opened by, or `inode N` if [`ByInode`](crate::ByInode) opened it.
-    /// The file may have other names by now, or none.
+    /// The path by which the file was opened, or `inode N` if [`ByInode`](crate::ByInode) opened
+    /// it. The file may have other names by now, or none.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -323,8 +323,9 @@ impl File {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Hole)))
     }
 
-    /// The parts of the file that are not holes, in ascending order of their offsets, and the place
-    /// of each on the device. [`FileExtent::physical`] is `None` for dirty data that has no blocks
+    /// The parts of the file that have data or blocks, in ascending order of their offsets, and the
+    /// place of each on the device. Unlike in [`File::seek_data`], allocated blocks that were never
+    /// written are included. [`FileExtent::physical`] is `None` for dirty data that has no blocks
     /// yet, and for content that is stored in the inode.
     ///
     /// # Errors
@@ -468,7 +469,7 @@ impl File {
     /// Another handle to the same open file. Both share one position.
     ///
     /// # Errors
-    /// None today. [`std::fs::File::try_clone`] returns a `Result`, so this does, too.
+    /// None today. The function returns a `Result` because [`std::fs::File::try_clone`] does.
     ///
     /// ```
     /// use std::io::Write;

@@ -601,13 +601,12 @@ impl FileSystem {
 
     /// Makes an ext4 image of `bytes` bytes and opens it. The previous content of the file is lost.
     ///
-    /// The smallest image has 104 KiB. Images of 2 MiB and more have a journal. Images made with
-    /// other options ([`ImageOptions::mkfs`]) have another smallest size, which [`mkfs::smallest`]
-    /// finds.
+    /// The smallest image has 104 KiB. Images of 2 MiB and more have a journal. With other options
+    /// ([`ImageOptions::mkfs`]) the smallest size may differ; [`mkfs::smallest`] finds it.
     ///
     /// # Errors
-    /// The file cannot be created, it is in use, or the size is too small or too large. If it is
-    /// too small, the error names the smallest one.
+    /// The file cannot be created, the file is in use, or the size is too small or too large. If
+    /// the size is too small, the error names the smallest possible size.
     ///
     /// ```no_run
     /// # fn main() -> blockyard::Result<()> {

@@ -40,7 +40,7 @@ impl Instance {
         self.engine.run(ctx, operation)
     }
 
-    /// Closes the image for everyone.
+    /// Closes the image for all clones and open files.
     pub(crate) fn close(&self, ctx: &OpContext) -> Bare<()> {
         self.stop_background();
         match self.engine.take() {

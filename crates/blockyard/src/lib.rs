@@ -27,7 +27,7 @@
 //! - Paths are paths in the image. They start at its root, with or without a leading slash, and
 //!   symbolic links never lead out of the image.
 //! - [`File`] reads and writes as [`std::fs::File`] does, from many threads. [`OpenOptions`] has
-//!   all options for opening one.
+//!   all options for opening a file.
 //! - [`ByInode`] has operations by inode number and generation, as a mount needs.
 //! - [`Context`] says for which user an operation runs, and at what time. The default is root and
 //!   the system's clock.

@@ -117,7 +117,7 @@ impl Metadata {
         Flags::from_bits_retain(self.0.flags)
     }
 
-    /// When it was last accessed. Reading through this library does not update it;
+    /// When it was last accessed. Reading through this library does not update this time;
     /// [`ByInode::note_access`](crate::ByInode::note_access) does.
     #[must_use]
     pub fn accessed(&self) -> SystemTime {
@@ -149,7 +149,7 @@ fn system_time(time: Timestamp) -> SystemTime {
     whole + Duration::from_nanos(time.nanoseconds.into())
 }
 
-/// Converts a time of the standard library to the form that the image stores.
+/// Converts a time of the standard library to a [`Timestamp`].
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {

@@ -63,7 +63,7 @@ impl OpenOptions {
         self
     }
 
-    /// Writes go to the end of the file, wherever it is at that moment.
+    /// Allows writing, but each write goes to the end that the file has at that moment.
     #[must_use]
     pub const fn append(mut self, yes: bool) -> Self {
         self.append = yes;

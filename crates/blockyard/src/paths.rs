@@ -20,8 +20,9 @@ impl Place {
         path::locate(&Walk(engine), path.as_os_str().as_bytes(), last).map(Self)
     }
 
-    /// Looks up a name that is to be removed or renamed. If the name is a symbolic link, the link
-    /// is not followed, and a trailing slash after it is an error, as on Linux.
+    /// Looks up a name that is to be removed or renamed, or the new name of a rename. A symbolic
+    /// link is not followed. A trailing slash after the name of anything but a directory is an
+    /// error, as on Linux.
     pub(crate) fn locate_name(engine: &Engine, path: &Path) -> Result<Self, Reason> {
         let place = path::locate(&Walk(engine), path::trimmed(path.as_os_str().as_bytes()), LastLink::Keep)?;
         match &place.node {

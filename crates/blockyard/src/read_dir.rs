@@ -19,8 +19,8 @@ use crate::reference::{Access, Reference};
 /// the same hash) stay together.
 const BATCH: usize = 256;
 
-/// The entries of a directory; see [`FileSystem::read_dir`]. The position stays valid when the
-/// directory changes.
+/// The entries of a directory; see [`FileSystem::read_dir`]. The iteration continues correctly when
+/// the directory changes.
 pub struct ReadDir {
     fs: FileSystem,
     reference: Reference,
@@ -170,7 +170,8 @@ impl DirEntry {
         self.inode
     }
 
-    /// The depth below the directory where the walk began: 1 for the entries of that directory.
+    /// The depth below the directory where a walk ([`FileSystem::walk`]) began: 1 for the entries
+    /// of that directory. Always 1 for the entries of [`FileSystem::read_dir`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -65,7 +65,7 @@ impl Drop for Reference {
         let ctx = self.context.now();
         let write = self.access == Access::Write;
         let released = self.instance.run(&ctx, |engine| engine.release_inode(&ctx, self.id, write));
-        // `Reason::Closed` is no error: closing the instance released all its references.
+        // `Reason::Closed` is no error: when the instance was closed, all references were released.
         if let Err(error @ crate::Reason::FileSystem(_)) = released {
             tracing::warn!(inode = %self.id.number, %error, "an open file could not be released");
         }

@@ -1,8 +1,8 @@
 //! The engine of an open image: operations share it, and a close takes it from them.
 //!
 //! There are several locks, so that two threads rarely touch the same cache line. Every operation
-//! holds one of them in shared mode, chosen by CPU slot. A close takes all of them exclusively. So
-//! an operation either ends before the image closes or is refused.
+//! holds one of the locks in shared mode, chosen by CPU slot. A close takes each of the locks
+//! exclusively. So an operation either ends before the image closes or is refused.
 
 use std::sync::Arc;
 

@@ -23,8 +23,8 @@ pub struct Walk {
 }
 
 impl FileSystem {
-    /// Everything below a directory, each directory before its entries, which are unsorted.
-    /// Symbolic links below it are not followed; `path` itself may be one.
+    /// Everything below a directory, each directory before its entries, which are unsorted. `path`
+    /// itself may be a symbolic link to a directory. Other symbolic links are not followed.
     ///
     /// # Errors
     /// There is no such directory.

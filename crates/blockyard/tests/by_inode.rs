@@ -118,7 +118,7 @@ fn a_hold_keeps_an_inode_without_names() {
     assert_eq!(fs.statfs().unwrap().inodes_free, free);
 }
 
-/// Directory positions stay valid: whatever is created and removed between two batches, an entry
+/// Directory positions stay valid. Between batches, entries are created and removed. Each entry
 /// that stays is listed exactly once.
 #[test]
 fn positions_in_a_directory_stay_valid() {

@@ -43,7 +43,7 @@ fn a_file_system_that_cannot_be_made_costs_nothing() {
     assert!(!new.exists());
 }
 
-/// Unsynced data survives a drop, and the image is marked clean.
+/// Unsynced data survives a drop of the instance, and a check finds the image clean.
 #[test]
 fn a_dropped_instance_loses_nothing() {
     let memory = make(32 << 20);
@@ -218,7 +218,7 @@ fn a_panic_inside_an_operation_leaves_what_was_committed() {
         assert!(fs.sync().is_err());
         assert_eq!(fs.read("kept").unwrap(), b"kept");
         assert!(fs.close().is_err());
-        // The image records that something went wrong, and holds what was synced.
+        // The image holds what was synced, and nothing later.
         let found = ImageOptions::new().read_only(true).open_device(Arc::clone(&memory)).unwrap();
         assert_eq!(found.read("kept").unwrap(), b"kept");
         assert!(!found.exists("lost").unwrap() && !found.exists("later").unwrap());
@@ -231,8 +231,8 @@ fn a_panic_inside_an_operation_leaves_what_was_committed() {
     assert!(panics >= 3, "only {panics} of the trials panicked");
 }
 
-/// A commit waits for an operation, which then panics. The commit must not write what that
-/// operation left half done.
+/// A sync runs beside an operation that panics. If the sync fails, the image holds only what was
+/// synced before. In no trial does a check find an error.
 #[test]
 fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
     let mut panics = 0;

@@ -148,9 +148,9 @@ fn replace(device: &MemoryDevice, old: &[u8], new: &[u8]) {
     }
 }
 
-/// Damaged directory entries once made a copy write outside its destination. One such entry has a
-/// name with slashes. The other has the file type "directory", but its inode is a symbolic link to
-/// a host directory.
+/// A copy of a damaged tree fails and writes nothing outside its destination, as it once did. In
+/// one tree, a directory entry has a name with slashes. In the other tree, a directory entry has
+/// the file type "directory", but its inode is a symbolic link to a host directory.
 #[test]
 fn nothing_is_copied_outside_the_destination() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +179,7 @@ fn nothing_is_copied_outside_the_destination() {
 }
 
 /// In a directory with a damaged index, look-ups by hash do not find names that a listing shows.
-/// Once, the removal of such a directory never ended.
+/// The removal of such a directory fails. Once, it never ended.
 #[test]
 fn a_directory_whose_index_is_wrong_is_not_removed_for_ever() {
     let memory = Arc::new(MemoryDevice::new(16 << 20));
@@ -246,8 +246,8 @@ fn removals_and_renames_do_not_follow_a_link_with_a_slash() {
     fs.remove_dir("link/.").unwrap_err();
 }
 
-/// Copying a file onto itself, directly or by another name or a symbolic link, is refused. Once it
-/// emptied the file. Also: `copy_range` refuses a target that was opened for appending.
+/// Copying a file onto itself, directly or by another name or a symbolic link, is refused. Once,
+/// such a copy emptied the file. Also: `copy_range` refuses a target that was opened for appending.
 #[test]
 fn a_file_is_not_copied_onto_itself() {
     let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
@@ -298,8 +298,8 @@ fn a_copy_through_a_link_gives_attributes_to_the_target() {
     }
 }
 
-/// Blocks reported as available can be allocated. Once, `statfs` also reported those that the file
-/// system reserves for itself.
+/// Blocks that `statfs` reports as available can be allocated, all but a few. Once, `statfs` also
+/// counted blocks that the file system reserves for itself.
 #[test]
 fn what_is_available_can_be_used() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();

@@ -28,7 +28,8 @@ mod examples {
     work!(check_and_repair crash_and_recovery edit_file eight_writers make_image partition);
 }
 
-/// The examples are short, and this file runs all of them.
+/// Each example has fewer than sixty lines. The list of the examples here, all of which this file
+/// runs, is complete.
 #[test]
 fn each_has_under_sixty_lines() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");

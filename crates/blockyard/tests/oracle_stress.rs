@@ -1,6 +1,6 @@
 //! Sixteen threads create, open, rename, exchange, link, remove, list and read the same few files
 //! by path, and use the files they opened. An open file never shows another file's content, no
-//! inode or file descriptor is leaked, and e2fsck finds nothing.
+//! inode or file descriptor is leaked, and e2fsck finds the image clean.
 //!
 //! `STEPS=n` sets the number of operations per thread; the default is 400. `SECONDS_LONG=n` runs
 //! for n seconds instead, and `BLOCKYARD_FULL=1` for 600 seconds. `SEED` sets the seed.
@@ -205,7 +205,7 @@ fn sixteen_threads_on_the_same_names() {
     e2fsck_clean(&image);
 }
 
-/// If its thread panics, sets the flag that stops the other threads.
+/// Sets the flag that stops the other threads if the thread that owns this value panics.
 struct Told<'a>(&'a AtomicBool);
 
 impl Drop for Told<'_> {

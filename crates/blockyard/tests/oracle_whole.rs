@@ -361,9 +361,9 @@ fn trees_come_in_and_go_out_with_everything() {
     e2fsck_clean(&image);
 }
 
-/// If the owner of a file cannot be set, the copy loses its set-id bits: otherwise the program
-/// would run as the user who copied it. A directory keeps the bits. The test starts itself again
-/// without the right to change owners (`CAP_CHOWN`).
+/// If the owner of a file cannot be set, the copy loses its set-id bits. With these bits, it would
+/// run as the user who copied it. A directory keeps the bits. The test starts itself again without
+/// the right to change owners (`CAP_CHOWN`).
 #[test]
 fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
     const NAME: &str = "a_copy_that_does_not_get_its_owner_loses_its_set_id_bits";

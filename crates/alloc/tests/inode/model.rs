@@ -118,7 +118,7 @@ fn facts() -> Vec<InodeGroupFacts> {
         .collect()
 }
 
-/// The allocator, the open claims, and the model that the allocator must equal.
+/// The allocator, the open claims, and the model with which the allocator must agree.
 struct World<'a> {
     allocator: &'a InodeAllocator,
     disk: &'a MemoryInodes,

@@ -1,5 +1,5 @@
-//! The placements of ext3 and of ext4's first releases, each in a case where it differs from the
-//! others.
+//! The inode placements of ext3 and of ext4's first releases, in cases that show their rules and
+//! faults.
 
 use std::collections::BTreeSet;
 
@@ -94,8 +94,8 @@ fn the_first_ext4_says_no_inodes_while_there_are() {
     }
 }
 
-/// When the flex groups with free inodes were out of blocks, the first ext4 could not even create
-/// an empty file.
+/// When no flex group with free inodes had free blocks, the first ext4 could not even create an
+/// empty file.
 #[test]
 fn the_first_ext4_wants_blocks_for_empty_files() {
     let full = |nr: u32| Group { free_blocks: 0, free_inodes: if nr == 4 { 5 } else { 0 } };
@@ -161,8 +161,9 @@ fn ext3_spreads_directories_of_the_root_and_keeps_the_others_with_their_parent()
     let home = group_of(parent);
     let children: Vec<u32> =
         (0..12).map(|n| group_of(replica.create(parent, &format!("{n}"), true).unwrap())).collect();
-    // A group takes another directory while it has fewer directories than the average (3 / 16 = 0)
-    // plus 128 / 16 = 8. So it takes the parent and seven more. The next group takes the rest.
+    // A group takes another directory while it has fewer directories than the average (below one,
+    // so 0) plus 128 / 16 = 8. So the home group takes the parent and seven children. The next
+    // group takes the other five.
     assert_eq!(children, [vec![home; 7], vec![(home + 1) % GROUPS; 5]].concat());
     let files: Vec<u32> =
         (0..5).map(|n| group_of(replica.create(parent, &format!("f{n}"), false).unwrap())).collect();
@@ -219,14 +220,14 @@ fn a_debt_of_directories_is_paid_by_files() {
         let grandchild = replica.create(parent, "second", true).unwrap();
         [child, grandchild].map(|inode| (group_of(inode) + GROUPS - home) % GROUPS)
     };
-    // The bound is 128 / 64: with two directories more than files a group is passed over.
+    // The bound is 128 / 64 = 2: a group that got two more directories than files is passed over.
     assert_eq!(place(true, 0), [0, 1], "parent and child");
     assert_eq!(place(true, 1), [0, 0], "a file has paid for one");
     assert_eq!(place(false, 0), [0, 0]);
 }
 
-/// The first Orlov allocator for flex groups counted directories in the wrong counter, so no flex
-/// group ever seemed to have any.
+/// The first Orlov allocator for flex groups counted directories in the wrong counter. So a flex
+/// group never seemed to have too many directories.
 #[test]
 fn with_the_fault_of_2009_directories_are_not_counted() {
     let spread = |used_dirs_fault| {

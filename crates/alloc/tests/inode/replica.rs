@@ -135,7 +135,7 @@ impl Replica {
     }
 
     /// Creates an inode. If it is a directory, the caller charges its blocks ([`Self::charge`]).
-    /// Every 97th call also evicts the new inode's group.
+    /// Every 97th call, if it succeeds, also evicts the new inode's group.
     pub(crate) fn create(&mut self, parent: u32, name: &str, directory: bool) -> Result<u32, InodeError> {
         self.operations += 1;
         let entry = self.directories.get_mut(&parent).expect("a parent that exists");
@@ -199,7 +199,7 @@ impl Replica {
         self.directories.get_mut(&inode).expect("a directory").top = top;
     }
 
-    /// Removes an inode; a directory gives back its blocks first.
+    /// Removes an inode. If it is a directory, first counts its clusters as free.
     pub(crate) fn remove(&mut self, inode: u32) {
         let directory = self.directories.remove(&inode);
         for &group in directory.iter().flat_map(|d| &d.blocks) {

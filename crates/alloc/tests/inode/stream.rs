@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::image::{Descriptors, HASH_SEED, Image, Layout};
 use crate::replica::Replica;
 
-/// How many operations follow the first "no space".
+/// How many operations the stream makes after the kernel's first "no space", that one included.
 const AFTER_FULL: u32 = 300;
 
 /// The kind of inode created for a name.
@@ -59,8 +59,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Makes an image, runs until `creates` inodes were created or the file system was full for a
-    /// while, and compares.
+    /// Makes an image. Runs the stream until `creates` inodes were created, or until
+    /// [`AFTER_FULL`] operations were made since no inode was left. Then compares.
     pub(crate) fn run(layout: &Layout<'_>, seed: u64, creates: u32) {
         let image = Image::make(layout);
         let before = Descriptors::read(&image.path);
@@ -202,9 +202,9 @@ impl Stream {
         self.charge_growth(parent);
     }
 
-    /// Charges the growth of an inode to the groups where its clusters lie. These may be others
-    /// than the goal's group, which may be full or busy, or whose free clusters may wait for a
-    /// commit.
+    /// Charges the growth of an inode to the groups where its clusters lie. A cluster can lie
+    /// outside the goal's group: that group may be full or busy, or its free clusters may wait for
+    /// a commit.
     fn charge_growth(&mut self, inode: u32) {
         let entry = self.entries.get_mut(&inode).unwrap();
         let sectors = fs::symlink_metadata(&entry.path).unwrap().blocks();
@@ -215,9 +215,10 @@ impl Stream {
         }
     }
 
-    /// Group of every cluster of a directory. A cluster that belongs to no extent holds the extent
-    /// tree's block. That block was requested next to the last data cluster. Until the unmounted
-    /// image can be read, it is assumed to lie in the same group.
+    /// Group of every cluster of a directory. A cluster that belongs to no extent holds the block
+    /// of the directory's extent tree. Only the unmounted image shows where that block lies. Until
+    /// then this function assumes the group of the last data cluster, next to which the block was
+    /// requested.
     fn cluster_groups(&mut self, inode: u32) -> Vec<GroupNr> {
         let entry = &self.entries[&inode];
         let mut groups = data_groups(self.replica.allocator.geometry(), &entry.path);
@@ -244,8 +245,8 @@ impl Stream {
         self.replica.remove(inode);
     }
 
-    /// In one call of ten, makes a directory (but not the root) a top directory: its later
-    /// subdirectories are spread.
+    /// In about one call of ten, makes a directory (but not the root) a top directory, so that its
+    /// later subdirectories are spread.
     fn toggle_top(&mut self) {
         if self.random.random_bool(0.9) {
             return;
@@ -258,7 +259,7 @@ impl Stream {
         }
     }
 
-    /// Sets the tunable `inode_goal`, sometimes beyond the last inode, or unsets it.
+    /// Sets the tunable `inode_goal`, sometimes beyond the last inode, or (more often) unsets it.
     fn toggle_goal(&mut self) {
         let Some(file) = &self.goal else { return };
         let last = self.replica.allocator.geometry().inodes_count();

@@ -83,11 +83,12 @@ fn a_negative_bound_of_clusters_refused_every_unit() {
         (group_of(parent), children)
     };
     let (parent, now) = place(InodeConfig::default());
-    // In the parent's flex group until it has its share of directories, then in another flex group.
+    // Children go to the parent's flex group until that has its share of directories, then to other
+    // flex groups.
     assert!(now.contains(&(parent / 8 * 8)) && now.iter().any(|group| group / 8 != parent / 8), "{now:?}");
     let (parent, before) = place(with(Switches { min_clusters_wrap: true, ..Switches::default() }));
-    // The fallback goes group by group from the parent's. It leaves each group when that has fewer
-    // free inodes than the average.
+    // The fallback goes group by group, from the parent's group on. It leaves a group once that
+    // group has fewer free inodes than the average.
     assert_eq!(before, (parent..parent + 34).collect());
 }
 
@@ -100,8 +101,8 @@ fn an_average_in_blocks_refused_every_unit_with_clusters() {
     };
     assert!(place(InodeConfig::default()).len() > 4, "spread over flex groups");
     let before = place(with(Switches { average_in_blocks: true, ..Switches::default() }));
-    // The fallback starts at the root's group, which has fewer free inodes than the average. Two
-    // new inodes are enough for any other group to fall below it.
+    // The fallback starts at the root's group, which has fewer free inodes than the average. Any
+    // other group falls below the average with its second new inode.
     assert_eq!(before, BTreeSet::from([1, 2, 3]));
 }
 

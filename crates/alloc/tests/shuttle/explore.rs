@@ -5,8 +5,8 @@ use std::sync::Arc;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// The depth of the PCT scheduler, which runs the second half: one more than the number of priority
-/// changes in a schedule.
+/// The depth of the PCT scheduler, which runs the second half of the schedules. It is one more than
+/// the number of priority changes in a schedule.
 const DEPTH: usize = 4;
 
 /// Runs `scenario` over `schedules` schedules, or twenty times as many when asked for full runs.

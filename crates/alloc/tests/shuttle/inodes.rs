@@ -110,8 +110,9 @@ impl Yard {
     }
 }
 
-/// Creates and removes race with evictions. In the end the disk and the counts are as at the start.
-/// They would not be if a bitmap that was read before an eviction were installed after it.
+/// Creates and removes race with evictions. Afterwards the number of used inodes on disk and the
+/// counts are as at the start. They would differ if a load installed a bitmap that it had read
+/// before the last commit or free.
 #[test]
 fn creates_removes_and_evictions() {
     explore(1500, || {
@@ -132,7 +133,8 @@ fn creates_removes_and_evictions() {
     });
 }
 
-/// Two threads share the last numbers: each gets its half, and then there is none.
+/// Two threads create three inodes each, where six are free. All six creates succeed. Then no inode
+/// is left.
 #[test]
 fn the_last_inodes() {
     explore(1500, || {

@@ -182,12 +182,13 @@ impl FileSystem {
     /// All other flags keep their values.
     ///
     /// # Errors
-    /// As [`FileSystem::metadata`]. The image is read-only. The file is neither a regular file nor
-    /// a directory. Or `flags` contains:
+    /// As [`FileSystem::metadata`]. Also:
     ///
-    /// - a flag that this type of file cannot have,
-    /// - a flag that nobody may set and that the file does not have already,
-    /// - `DAX`, if the file's data is in the inode or is journaled.
+    /// - The image is read-only.
+    /// - The file is neither a regular file nor a directory.
+    /// - `flags` contains a flag that this type of file cannot have.
+    /// - `flags` contains a flag that nobody may set and that the file does not have already.
+    /// - `flags` contains `DAX`, and the file's data is in the inode or is journaled.
     ///
     /// ```
     /// use blockyard::Flags;

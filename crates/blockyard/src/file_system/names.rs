@@ -197,8 +197,9 @@ impl FileSystem {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
-    /// As [`FileSystem::rename`], but `mode` says what happens if the new name exists: its file is
-    /// replaced, the operation fails, or the two names are exchanged.
+    /// As [`FileSystem::rename`], but `mode` says what happens if the new name exists: the file or
+    /// empty directory with this name is replaced, the operation fails, or the two names are
+    /// exchanged.
     ///
     /// # Errors
     /// Those of renameat2(2).
@@ -283,7 +284,8 @@ impl FileSystem {
     /// Whether the path names anything. A symbolic link counts only if its target exists.
     ///
     /// # Errors
-    /// The look-up itself failed.
+    /// The look-up failed, but not because a name is missing: for example, a name before the last
+    /// is that of a file.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -85,7 +85,7 @@ struct Progress {
 
 impl Progress {
     /// Notes whether an attempt removed something, and fails after [`TRIES`] attempts in a row that
-    /// removed nothing. A few may have failed only because of other threads.
+    /// removed nothing. A few attempts may have failed only because of other threads.
     fn note(&mut self, has_removed: bool) -> Bare<()> {
         self.in_vain = if has_removed { 0 } else { self.in_vain + 1 };
         if self.in_vain == TRIES {
