@@ -45,9 +45,8 @@ impl fmt::Debug for Clock {
 /// a slot for each thread.
 ///
 /// New files belong to the context's user and group. In a directory with the set-group-ID bit they
-/// belong to the directory's group instead. Permissions and access control lists are not checked.
-/// The user only decides whether operations may use the blocks reserved for root
-/// ([`Context::privileged`]).
+/// belong to the directory's group instead. Only root may use the reserved blocks, unless
+/// [`Context::privileged`] says otherwise. Permissions and access control lists are not checked.
 ///
 /// ```
 /// use blockyard::{Clock, Context, ImageOptions, Timestamp};
