@@ -61,8 +61,8 @@ impl Stage {
         Self { allocator, rings }
     }
 
-    /// Serves a request for metadata, whose goal is the start of group `goal`. Returns the event,
-    /// and how many groups were considered under the criterion that served the request.
+    /// Serves a metadata request with the start of group `goal` as its goal. Returns the event, and
+    /// how many groups were considered under the criterion that served the request.
     fn ask(&self, goal: u32, clusters: u32) -> (AllocEvent, u64) {
         self.ask_with(goal, clusters, RequestFlags::METADATA)
     }

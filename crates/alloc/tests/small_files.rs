@@ -1,5 +1,5 @@
-//! Where small files go when there are holes of their size: under `yard` into a long run while
-//! there is one, then into the holes; with `small_start=fit` into the holes at once.
+//! Where small files go when there are holes of their size. Under `yard` they go into a long run if
+//! there is one, otherwise into the holes. With `small_start=fit` they always go into the holes.
 
 #![allow(clippy::unwrap_used)]
 

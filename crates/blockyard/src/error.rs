@@ -87,9 +87,9 @@ impl Error {
 
     /// The path that the error is about, if there is one:
     ///
-    /// - for an operation on paths, a path that was passed to it (for a rename, always the old
-    ///   one);
-    /// - for an operation on a tree, that path or one below it;
+    /// - for an operation on paths, a path that was passed to the operation (for a rename, always
+    ///   the old path);
+    /// - for an operation on a tree, a path that was passed to the operation, or one below it;
     /// - for an operation on an open file, [`File::path`](crate::File::path);
     /// - if an image cannot be opened or made, the path of the image.
     ///
@@ -173,7 +173,8 @@ impl Error {
         io::Error::from_raw_os_error(self.errno()).kind()
     }
 
-    /// Whether the inode was deleted: its number is free, or another inode has it (`ESTALE`).
+    /// Whether the inode that was asked for does not exist, or no longer (`ESTALE`): its number is
+    /// free, another inode has it, or it belongs to the file system itself.
     ///
     /// ```
     /// use blockyard::InodeNr;

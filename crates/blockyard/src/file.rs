@@ -147,9 +147,11 @@ impl File {
     /// `File` implements.
     ///
     /// # Errors
-    /// The file was not opened for writing; it is immutable, or append-only and `offset` is not its
-    /// end; there is no space; the file would be too large; the image is read-only or damaged; or
-    /// the device fails.
+    /// - The file was not opened for writing.
+    /// - The file is immutable.
+    /// - The file is append-only, and `offset` is not the end of the file.
+    /// - There is no space, or the file would be too large.
+    /// - The image is read-only or damaged, or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -176,7 +178,7 @@ impl File {
         self.run(|engine, ctx, id| engine.write_some(ctx, id, offset, buf))
     }
 
-    /// Appends what fits of `buf`. Returns the range of the file that it takes up.
+    /// Appends as much of `buf` as fits. Returns the range of the appended bytes in the file.
     fn append_bare(&self, buf: &[u8]) -> Bare<Range<u64>> {
         self.check_written()?;
         self.run(|engine, ctx, id| engine.append_some(ctx, id, buf))

@@ -37,9 +37,9 @@
 //!   error. A function that also calls [`device`] or [`check`] can return
 //!   `Box<dyn std::error::Error>`.
 //!
-//! **Durability.** Once an instance is closed or dropped, everything it wrote is in the image.
-//! Before that, [`File::sync_all`] makes one file durable and [`FileSystem::sync`] makes everything
-//! durable. After a crash, opening an image with a journal recovers the state of the last commit.
+//! **Durability.** Closing or dropping an instance writes everything to the image. Before that,
+//! [`File::sync_all`] makes one file durable and [`FileSystem::sync`] makes everything durable.
+//! After a crash, opening an image with a journal recovers the state of the last commit.
 //! Only one instance can have an image open for writing: a second one is refused, in this process
 //! and in others.
 //!

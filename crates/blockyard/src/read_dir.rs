@@ -19,8 +19,8 @@ use crate::reference::{Access, Reference};
 /// the same hash) stay together.
 const BATCH: usize = 256;
 
-/// The entries of a directory; see [`FileSystem::read_dir`]. The iteration continues correctly when
-/// the directory changes.
+/// The entries of a directory; see [`FileSystem::read_dir`]. The position of the iteration stays
+/// valid when the directory changes.
 pub struct ReadDir {
     fs: FileSystem,
     reference: Reference,

@@ -29,7 +29,8 @@ fn a_number_that_is_given_again_has_another_generation() {
     assert_ne!(one.generation, other.generation);
 }
 
-/// The device number of a regular file is ignored: it would overwrite the map of the file's blocks.
+/// A device number that is passed for a regular file is ignored. If it were stored, it would
+/// overwrite the root of the file's mapping.
 #[test]
 fn a_file_has_no_device_number() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));

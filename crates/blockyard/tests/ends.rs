@@ -51,7 +51,7 @@ fn a_dropped_instance_loses_nothing() {
     assert_clean(&memory);
     let fs = open(&memory);
     assert_eq!(fs.read("file").unwrap(), vec![7; 100_000]);
-    // An open file keeps the image open; the last one to be dropped closes it.
+    // An open file keeps the image open, even after the `FileSystem` is dropped.
     let file = fs.create("late").unwrap();
     drop(fs);
     assert!(ImageOptions::new().open_device(Arc::clone(&memory)).unwrap_err().is_busy());

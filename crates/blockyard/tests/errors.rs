@@ -148,9 +148,9 @@ fn replace(device: &MemoryDevice, old: &[u8], new: &[u8]) {
     }
 }
 
-/// A copy of a damaged tree fails and writes nothing outside its destination, as it once did. In
-/// one tree, a directory entry has a name with slashes. In the other tree, a directory entry has
-/// the file type "directory", but its inode is a symbolic link to a host directory.
+/// The copy of a damaged tree fails, and writes nothing outside the destination. Once, it wrote
+/// there. In one tree, a directory entry has a name with slashes. In the other tree, a directory
+/// entry has the file type "directory", but its inode is a symbolic link to a host directory.
 #[test]
 fn nothing_is_copied_outside_the_destination() {
     let folder = tempfile::tempdir().unwrap();

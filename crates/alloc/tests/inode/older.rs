@@ -60,8 +60,8 @@ fn group_of(inode: u32) -> u32 {
     (inode - 1) / PER_GROUP
 }
 
-/// A bug of the first ext4. The parent's flex group has the only free inodes, but only a tenth of
-/// its blocks is free. So the search passes over this flex group, and never comes back to it.
+/// A bug of the first ext4. The only free inodes are in the parent's flex group, of whose blocks
+/// only a tenth is free. So the search passes over this flex group, and never comes back to it.
 #[test]
 fn the_first_ext4_says_no_inodes_while_there_are() {
     // Group 8, in flex group 2, has the only free inodes: one for the parent and 100 more.

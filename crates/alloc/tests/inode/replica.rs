@@ -90,7 +90,7 @@ impl InodeSource for MemoryInodes {
 struct Directory {
     alloc: InodeDirAlloc,
     top: bool,
-    /// The group of each of its clusters.
+    /// The group of each cluster of the directory.
     blocks: Vec<GroupNr>,
 }
 

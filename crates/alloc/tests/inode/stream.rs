@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::image::{Descriptors, HASH_SEED, Image, Layout};
 use crate::replica::Replica;
 
-/// How many operations the stream makes after the kernel's first "no space", that one included.
+/// How many operations the stream makes from the first create on that the kernel refuses.
 const AFTER_FULL: u32 = 300;
 
 /// The kind of inode created for a name.
@@ -59,8 +59,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Makes an image. Runs the stream until `creates` inodes were created, or until
-    /// [`AFTER_FULL`] operations were made since no inode was left. Then compares.
+    /// Makes an image. Runs the stream until `creates` inodes were created, or for [`AFTER_FULL`]
+    /// operations from the first refused create on. Then compares.
     pub(crate) fn run(layout: &Layout<'_>, seed: u64, creates: u32) {
         let image = Image::make(layout);
         let before = Descriptors::read(&image.path);

@@ -148,7 +148,8 @@ fn the_last_inodes() {
     });
 }
 
-/// An open claim pins its group. Once the claim is released, its number can be claimed again.
+/// While a claim is open, evictions are tried. The claim is then released. Another thread creates
+/// the other five inodes meanwhile. Afterwards the released number can be claimed again.
 #[test]
 fn dropped_claims() {
     explore(1500, || {

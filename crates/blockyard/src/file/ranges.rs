@@ -70,9 +70,12 @@ impl File {
     /// were copied. Holes are copied as zeroes.
     ///
     /// # Errors
-    /// As [`File::read_at`] and [`File::write_at`], if nothing was copied; `EINVAL` if the ranges
-    /// overlap in one file (of the range to read, only the part before the end of the file counts),
-    /// or if the target was opened for appending.
+    /// As [`File::read_at`] and [`File::write_at`], if nothing was copied. Also `EINVAL`, in two
+    /// cases:
+    ///
+    /// - Both files are the same, and the ranges overlap. Of the range to read, only the part
+    ///   before the end of the file counts.
+    /// - The target was opened for appending.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -132,8 +132,8 @@ impl FileSystem {
         file.write_all(content.as_ref()).map_err(|error| Error::at(file.path(), error))
     }
 
-    /// Copies the content and permissions of a file to another one in the image, and returns the
-    /// file's size in bytes. Holes stay holes.
+    /// Copies the content and permissions of a file to another file in the image, and returns the
+    /// size in bytes. Holes stay holes.
     ///
     /// # Errors
     /// As [`FileSystem::read`] and [`FileSystem::write`]; `from` is not a regular file; or both
