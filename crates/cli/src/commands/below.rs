@@ -1,7 +1,7 @@
 //! A path of an image and everything below it, for commands that change inodes one by one.
 //!
 //! There is no recursion: directories may be nested deeper than the stack allows, and in a damaged
-//! image a directory may even contain itself. Links below a path are never followed.
+//! image a directory may even contain itself. Symbolic links below a path are never followed.
 
 use std::collections::HashSet;
 
@@ -14,9 +14,9 @@ use super::volume::{AtPath, Volume};
 /// How far a change at a path reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Only the inode itself.
+    /// Only the inode at the path.
     Itself,
-    /// Also everything below it.
+    /// The inode at the path and everything below the path.
     Below,
 }
 
@@ -28,8 +28,8 @@ pub(super) struct Named<'p> {
 }
 
 impl Volume<'_> {
-    /// Calls `change` for the inode and, with [`Reach::Below`], for everything below it, each
-    /// directory before its entries. A failure is reported, and the work goes on.
+    /// Calls `change` for the inode and, with [`Reach::Below`], for everything below it. A
+    /// directory comes before its entries. A failure is reported, and the work goes on.
     ///
     /// # Errors
     /// Only an error that ends the work (see [`Volume::report`]).

@@ -1,5 +1,5 @@
-//! `blockyard build SOURCE... IMAGE`: makes an image from trees of files. It is laid out as a whole
-//! and written once.
+//! `blockyard build SOURCE... IMAGE`: makes an image from trees of files. The image is laid out as
+//! a whole and written once.
 
 mod rules;
 
@@ -154,7 +154,7 @@ pub(super) struct Build {
 enum AskedBy {
     /// `blockyard build`, which makes a new image.
     Build,
-    /// `blockyard mkfs -d`, which overwrites its target, unless it recognises the target's content.
+    /// `blockyard mkfs -d`, which may overwrite data of a kind that it does not recognise.
     Mkfs,
 }
 
@@ -236,8 +236,8 @@ impl Build {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Bytes of the target: a file, a device, or the partition that begins at the offset. `None` if
-    /// it is missing or something else, or if nothing follows the offset.
+    /// The size in bytes of the target: a file, a block device, or the partition that begins at the
+    /// offset. `None` if the target is missing or anything else, or if nothing follows the offset.
     fn bytes_there(&self) -> Result<Option<u64>> {
         let file = self.image.file();
         let has_size = |found: std::fs::Metadata| found.is_file() || found.file_type().is_block_device();
@@ -251,8 +251,8 @@ impl Build {
         Ok(Some(self.image.open_read_only()?.size()))
     }
 
-    /// Refuses to replace a file that begins with data of any kind: the user may have meant another
-    /// operand.
+    /// Refuses to replace a file unless its first 64 KiB ([`CHECKED`]) are zeroes: the user may
+    /// have named the wrong file. `mkfs -d` does without this check.
     fn refuse_file_of_others(&self) -> Result<()> {
         let path = self.image.file();
         if self.asked_by == AskedBy::Mkfs || !self.is_replaced() || !path.exists() {
@@ -270,14 +270,14 @@ impl Build {
         }
     }
 
-    /// Whether the image is a file of its own, which is created anew.
+    /// Whether the image is a whole file, which is created anew.
     fn is_replaced(&self) -> bool {
         let path = self.image.file();
         self.image.offset() == 0 && (!path.exists() || path.is_file())
     }
 
-    /// Reports paths of `--order` that are not in the tree. They are not an error, because such
-    /// lists come from running systems.
+    /// Reports paths of `--order` that are not in the tree. They are not an error, because the list
+    /// may come from a running system, which has more files.
     fn tell_missing(&self, missing: &[Vec<u8>]) {
         let Some(first) = missing.first() else { return };
         let (count, first) = (units::counted(u64_from_usize(missing.len()), "path"), first.escape_ascii());
@@ -337,8 +337,8 @@ impl Build {
         let summary = plan.summary();
         progress.expect(summary.files + summary.directories, summary.file_bytes);
         let device = FileDevice::create(made.path(), plan.bytes())?;
-        // The image is read again right away, so its content should be in the page cache. The
-        // content of blocks shared with the sources would not be there.
+        // The temporary file is read again right away, so its content should be in the page cache.
+        // Blocks cloned from a source (reflinks) would have to be read from disk.
         let summary = written(plan, &device, Blocks::Own, (&spool, &progress))?;
         drop(device);
         let mut image = made.reopen()?;
@@ -356,8 +356,9 @@ impl Build {
         Ok(summary)
     }
 
-    /// The merged tree of all sources and additions. Reading has skipped what the rules are sure to
-    /// leave out; [`Tree::apply`] must follow for the rest of the rules.
+    /// The merged tree of all sources and additions. The rules are applied only in part: while
+    /// directories are read, names that the rules are sure to leave out are skipped. The caller
+    /// must call [`Tree::apply`] for the rest.
     fn tree(&self, threads: usize, rules: &Rules) -> Result<Tree> {
         let spool = self.how.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
         if self.sources.iter().filter(|source| source.as_os_str() == "-").count() > 1 {
@@ -393,7 +394,7 @@ impl Build {
         }
         let at = at.iter().position(|&byte| byte != b'/').map_or(Vec::new(), |start| at[start..].to_vec());
         let is_directory = std::fs::symlink_metadata(local).is_ok_and(|found| found.is_dir());
-        // The root of this tree is not that of the image, so patterns that begin at the root do
+        // The root of this tree is not the root of the image, so patterns with a leading slash do
         // not apply.
         let read = || Tree::read_by(local, threads, &rules.anywhere());
         let mut tree = if is_directory { read()? } else { Tree::read_file(local)? };
@@ -445,8 +446,8 @@ impl Build {
         Ok(tree.unpack_container(&choice, spool)?)
     }
 
-    /// The tree of a directory, without what the rules leave out. A container image is read whole:
-    /// there the rules are about the files in its layers, not about those that store it.
+    /// The tree of a directory, without what the rules leave out. A container image is read whole,
+    /// because the rules are about the files in its layers, not about the files that store it.
     fn directory(&self, source: &Path, threads: usize, rules: &Rules) -> Result<Tree> {
         if !self.how.no_unpack
             && Tree::may_be_container_image(source)
@@ -598,8 +599,8 @@ struct Seconds {
     write: Duration,
 }
 
-/// Writes the plan; a signal stops that with an error. A device error names `place`: the target, or
-/// the folder of the temporary file.
+/// Writes the plan; fails after a signal. A device error names `place`: the target, or the folder
+/// of the temporary file.
 fn written(
     plan: Plan,
     device: &FileDevice,
@@ -633,7 +634,7 @@ impl<W: Write> Write for Stoppable<W> {
 /// Who owns the blocks of an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Blocks {
-    /// Files of the sources may share them.
+    /// The image and files of the sources may share blocks.
     Shared,
     /// The image alone.
     Own,

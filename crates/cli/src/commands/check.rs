@@ -83,9 +83,9 @@ pub(crate) struct Args {
     /// List in a file what the repair costs, one change per line: cost, inode, path, what, and the
     /// bytes of the file if known. The cost is removed (a name or an inode), cut (a part of content
     /// or attributes), doubtful (content may be damaged or another file's), or moved (a name or a
-    /// place). Corrected metadata is not listed. A lost inode table is one line, and so is each
-    /// name that led to it. The list is durable before the image is written to; a file that has
-    /// content already is refused
+    /// place). Corrected metadata is not listed. A lost inode table is one line, and each name of
+    /// an inode in that table is one more. The list is durable before the image is written to; a
+    /// file that has content already is refused
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
     /// Save overwritten blocks in this file, for `blockyard undo` [default with -y and with
@@ -113,8 +113,8 @@ pub(crate) struct Args {
     /// after it
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Show the memory, time and reads of the check, and with -tt those of each pass; with a
-    /// repair, those of the check before it
+    /// Show the memory, time and reads of the check, and with -tt also of each pass. With a repair,
+    /// this is the check before the repair
     #[arg(short = 't', action = clap::ArgAction::Count)]
     times: u8,
     /// The same as -tt
@@ -250,8 +250,8 @@ impl Args {
         Options { threads: self.threads, io_depth: self.io_depth, ..Options::default() }
     }
 
-    /// The receiver of progress with `-C`. Descriptor 0 asks for the progress line, which is drawn
-    /// anyway.
+    /// The receiver of progress with `-C`. Returns `None` for descriptor 0, which asks for the
+    /// progress line: it needs no option here.
     fn lines(&self) -> anyhow::Result<Option<Watch>> {
         let descriptor = self.progress_fd.filter(|descriptor| *descriptor > 0);
         let open = |descriptor| {

@@ -1,7 +1,8 @@
-//! The time that goes into images: the clock's, or a fixed one, so that work can be repeated.
+//! The time that goes into images: the time of the clock, or a fixed time, so that work can be
+//! repeated.
 //!
-//! A time is fixed by `--time`, else by E2FSPROGS_FAKE_TIME, else by SOURCE_DATE_EPOCH: seconds
-//! since 1970.
+//! The time is fixed by `--time`, else by E2FSPROGS_FAKE_TIME, else by SOURCE_DATE_EPOCH. Each of
+//! them is in seconds since 1970.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -10,8 +10,8 @@ use super::super::owner::number;
 #[derive(clap::Args, Default)]
 pub(super) struct RuleArgs {
     /// Leave out names that match a pattern, with everything below them. In a pattern, *, ? and
-    /// [...] mean the same as in tar. The match may begin at any name in a path; that of a pattern
-    /// with a leading slash begins at the root. Directories of the host that are left out are not
+    /// [...] mean the same as in tar. The match may begin at any name in a path. A pattern with a
+    /// leading slash matches from the root only. Directories of the host that are left out are not
     /// opened
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Glob>,

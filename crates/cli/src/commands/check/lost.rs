@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path, others: &[PathBuf]) -> anyhow::Result<Lost> {
 }
 
 impl Lost {
-    /// Writes the list. In a file, it is durable afterwards.
+    /// Writes the list. A list in a file is durable afterwards.
     pub(super) fn complete(self, list: &[u8]) -> anyhow::Result<()> {
         let path = self.path;
         let name = || path.display().to_string();
@@ -75,8 +75,8 @@ impl Lost {
     }
 }
 
-/// Takes back a list that may have been written. A file that a link leads to is emptied, as it was
-/// before.
+/// Takes back a list that may have been written. A regular file is removed. If `path` is a link,
+/// the file that it leads to is emptied, and the link stays.
 pub(super) fn withdraw(path: &Path) {
     let is_file = |found: std::io::Result<std::fs::Metadata>| found.is_ok_and(|there| there.is_file());
     if is_file(std::fs::symlink_metadata(path)) {

@@ -188,7 +188,8 @@ fn needs_no_check(
         return Ok(false);
     }
     if blockyard_check::is_marked_clean(devices.image) {
-        // With an undo file, the totals stay as they are, because it would not cover this write.
+        // With an undo file, the totals stay as they are, because that file would not cover this
+        // write.
         if undo.is_none() {
             devices.confirm_unshared(args)?;
             blockyard_check::refresh_totals(devices.image)?;
@@ -253,7 +254,8 @@ impl<'d> Devices<'d> {
     }
 }
 
-/// With `-v`, prints the counts after the repair, or after the one that `--plan` shows.
+/// With `-v`, prints the counts after the repair. With `--plan`, prints the counts that the repair
+/// would leave.
 fn print_vitals(args: &Args, plan: &Plan<'_>, output: &Output) {
     let report = plan.after.as_ref().unwrap_or(&plan.before);
     if let Some(vitals) = report.vitals.as_ref().filter(|_| args.verbose) {
@@ -274,7 +276,7 @@ fn wishes(args: &Args) -> BTreeSet<Wish> {
 }
 
 /// Replays the journal and does nothing else: for `-E journal_only`, and for `-p` if the file
-/// system need not be checked afterwards. Of a damaged log, replays what is good.
+/// system need not be checked afterwards. If the log is damaged, replays its good part.
 fn replay_only(
     args: &Args,
     output: &Output,
@@ -634,7 +636,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The undo file of a separate journal device: next to the image's.
+/// The undo file of a separate journal device, next to the undo file of the image.
 fn journal_undo(undo: &Path) -> PathBuf {
     with_ending(undo, ".journal")
 }
@@ -714,7 +716,8 @@ fn write_lost(lost: Option<Lost>, actions: &[Action], output: &Output) -> anyhow
     lost.complete(list.as_bytes())
 }
 
-/// The byte ranges of a file that an action concerns, as one more column: first and last bytes.
+/// The byte ranges of a file that an action concerns, as one more column of the list. Each range is
+/// given by its first and last byte.
 fn ranges(action: &Action) -> String {
     let ranges: Vec<String> =
         action.ranges.iter().map(|range| format!("{}-{}", range.start, range.end - 1)).collect();
