@@ -1,6 +1,6 @@
 //! The binary `blockyard`: command-line definitions and their dispatch to the library crates.
 //!
-//! Each command has a file under `commands/` (`man` shares that of `completions`), with its
+//! Each command has a file under `commands/` (`man` shares the file of `completions`), with its
 //! arguments (clap) and a `run` that returns the exit code of the process. An error is printed as
 //! one line: `blockyard:`, then the place, the problem and, if known, what to do. Its exit code is
 //! 8 (operational error, as in e2fsck; 32 for the helper of mount(8)) unless a command documents

@@ -2,9 +2,9 @@
 //!
 //! This crate defines its own `print!`, `println!` and `eprintln!`. Those of the standard library
 //! panic when the reader of a pipe has gone away, so `blockyard put --json ... | head -1` would
-//! leave an image half changed. Here such a reader has seen enough: the work continues, and the
-//! rest of the output is dropped. Any other failure to write standard output (such as a full disk)
-//! is reported at the end, with exit code 8.
+//! leave an image half changed. With the macros of this crate, the work continues, and the rest of
+//! the output is dropped, because such a reader has seen enough. Any other failure to write
+//! standard output (such as a full disk) is reported at the end, with exit code 8.
 //!
 //! A line on standard error stays one line whatever names it holds, because control characters are
 //! escaped. On a terminal they are escaped in standard output too (`terminal.rs`).

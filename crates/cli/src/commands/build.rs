@@ -394,8 +394,8 @@ impl Build {
         }
         let at = at.iter().position(|&byte| byte != b'/').map_or(Vec::new(), |start| at[start..].to_vec());
         let is_directory = std::fs::symlink_metadata(local).is_ok_and(|found| found.is_dir());
-        // The root of this tree is not the root of the image, so patterns with a leading slash do
-        // not apply.
+        // The root of this tree is not the root of the image, so patterns with a leading slash are
+        // left to `Tree::apply`.
         let read = || Tree::read_by(local, threads, &rules.anywhere());
         let mut tree = if is_directory { read()? } else { Tree::read_file(local)? };
         self.forget_image(&mut tree);

@@ -1,7 +1,7 @@
 //! `blockyard get IMAGE PATH... DEST`: copies files and trees from an image to the host.
 //!
-//! The image is only read, and is not trusted. Nothing is written outside DEST. No existing link is
-//! followed except DEST itself. A file appears under its name only once it is complete.
+//! The image is only read, and is not trusted. Only DEST and names below it are changed. Links
+//! below DEST are not followed. A file appears under its name only once it is complete.
 
 mod attributes;
 mod shortage;
@@ -266,9 +266,8 @@ impl Copy<'_> {
     fn tree(&mut self, root: Item) -> Result<()> {
         let mut made = Vec::new();
         let ended = self.walk(root, &mut made);
-        // New entries change the times of a directory, and its mode may forbid them. So set the
-        // attributes of directories last, and those of each directory after those of all
-        // directories below it.
+        // New entries change the times of a directory, and its mode may forbid them. So the
+        // attributes of directories are set last, each directory after the directories below it.
         while let Some(item) = made.pop() {
             let done = self.attributes(&item, &item.to).map(|()| self.done(&item));
             self.settle(done)?;
@@ -494,7 +493,7 @@ fn temporary() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// Device and inode number of a file of the host; `None` if there is none.
+/// Device and inode number of a file of the host; `None` if there is no such file.
 fn host_id(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }

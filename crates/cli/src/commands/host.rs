@@ -127,9 +127,9 @@ pub(super) fn for_each_data(
     Ok(())
 }
 
-/// As [`for_each_data`], but treats blocks of `block` bytes that are all zero as holes, also where
-/// the host reports data. `visit` gets runs of the other blocks. So a file and a copy of it with
-/// other holes give the same calls.
+/// As [`for_each_data`], but treats blocks of `block` bytes that are all zero as holes, even where
+/// the host reports data. `visit` gets runs of the blocks that have content. So a file and a copy
+/// of the file with other holes give the same calls.
 pub(super) fn for_each_run_of_content(
     file: &File,
     path: &Path,
@@ -262,8 +262,8 @@ pub(super) enum Kept {
     No,
 }
 
-/// Sets an attribute; a symbolic link is not followed. Attributes that the host does not
-/// support are left out, and without root also those that only root may set.
+/// Sets an attribute; a symbolic link is not followed. Attributes that the host does not support
+/// are left out. If `is_root` is false, attributes that the user may not set are left out, too.
 pub(super) fn set_xattr(path: &Path, name: &[u8], value: &[u8], is_root: bool) -> Result<Kept> {
     match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
         Err(Errno::NOTSUP) => Ok(Kept::No),

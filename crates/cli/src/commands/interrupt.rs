@@ -1,5 +1,5 @@
 //! INT, TERM and HUP during a copy, a build or an export: the command stops after the current piece
-//! of work, and leaves no incomplete file.
+//! of work. It leaves no incomplete file, except with `build --keep-partial`.
 //!
 //! A second of these signals ends the command at once, unless it comes within [`APART`] of the
 //! first.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The number of the signal that arrived, or 0 if none did.
+/// The number of the latest signal, or 0 if none arrived.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The work was interrupted by a signal. Anything begun has been finished or undone.

@@ -79,7 +79,7 @@ impl Volume<'_> {
         Err(Error::Exists).at(&place.path).map_err(Into::into)
     }
 
-    /// Renames a temporary name over the final one, or removes it if that fails.
+    /// Renames a temporary name over the final one. If that fails, removes the temporary name.
     pub(super) fn put_in_place(&self, made: &Place, place: &Place) -> Result<()> {
         let (from, to) = ((made.parent, made.name.as_slice()), (place.parent, place.name.as_slice()));
         let renamed = self.fs.rename(&self.ctx, from, to, blockyard_engine::RenameMode::Replace);

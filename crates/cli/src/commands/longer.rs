@@ -49,7 +49,7 @@ impl Longer {
         Some(self.below.size()).filter(|length| *length < self.size)
     }
 
-    /// Makes the file as long as this device.
+    /// Makes the file so long that it holds all bytes of this device.
     pub(super) fn grow(&self, path: &ImagePath) -> anyhow::Result<()> {
         if self.cut_at().is_none() || self.grown.get().is_some() {
             return Ok(());
@@ -138,8 +138,8 @@ impl BlockDevice for Longer {
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         check_range("discard", offset, length, self.size)?;
-        // Bytes past the device below are not discarded: `grow` added them as a hole, which they
-        // still are except where a repair wrote.
+        // Bytes past the device below are not discarded. `grow` added them as a hole, so only those
+        // that a repair wrote take space.
         let there = self.below.size().saturating_sub(offset).min(length);
         if there == 0 { Ok(()) } else { self.below.discard(offset, there) }
     }

@@ -155,7 +155,7 @@ impl Args {
 /// Parses the options of `mkfs` from one string, for an image in memory. A size, `-F`, `-n` and
 /// `-d` are refused. Without `--seed` in the string, `seed` is used, and without `--time` a fixed
 /// time, so that the bytes depend only on the string and `seed`. Exception: `-E root_owner` without
-/// a value takes the user and group that run this.
+/// a value takes the user and group that run this process.
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]
@@ -178,8 +178,8 @@ pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     args.options()
 }
 
-/// Device sizes to try options on before the size is known. Options that are wrong usage for all of
-/// them are refused.
+/// Device sizes with which options are tried before the size is known. Options that are wrong usage
+/// for all these sizes are refused.
 const SIZES_TRIED: [u64; 3] = [64 << 20, 4 << 30, 4 << 40];
 
 /// Refuses options that are wrong for every target, before looking at the target.

@@ -66,7 +66,8 @@ pub(crate) struct Args {
     /// Record the requests in FILE, as a trace in JSON Lines that `lab agree --trace` plays
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Started by another instance of this program, which waits for the message
+    /// Started by another instance of this program, which waits for the message that the image is
+    /// mounted
     #[arg(long, hide = true)]
     started: bool,
     /// Called by mount(8), which has its own exit codes

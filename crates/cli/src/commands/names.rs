@@ -39,7 +39,7 @@ pub(super) fn add(object: &mut Value, key: &str, name: &[u8]) {
     }
 }
 
-/// Adds a name to a JSON object and returns it, for objects made in one expression.
+/// Adds a name to a JSON object and returns the object, to make objects in one expression.
 pub(super) fn with(mut object: Value, key: &str, name: &[u8]) -> Value {
     add(&mut object, key, name);
     object

@@ -10,8 +10,8 @@ use super::volume::Volume;
 /// At most this many bytes of /etc/passwd or /etc/group are read.
 const FILE_MAX: usize = 16 << 20;
 
-/// Owner and group; `None` if none was given. Then chown keeps the current one, mkdir sets 0, and
-/// put takes that of the source (0 for a stream).
+/// Owner and group; `None` if none was given. Then chown keeps the current id, mkdir sets 0, and
+/// put takes the id of the source (0 for a stream).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ids {
     pub(super) uid: Option<u32>,
@@ -110,8 +110,8 @@ impl Owner {
     }
 }
 
-/// Parses the id of a user or group. The largest number is refused: to system calls it means that
-/// the id does not change.
+/// Parses the id of a user or group. The largest number of 32 bits is refused, because to system
+/// calls it means that the id does not change.
 pub(super) fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }

@@ -40,7 +40,7 @@ pub(super) fn followed(path: &Path) -> io::Result<PathBuf> {
     Err(rustix::io::Errno::LOOP.into())
 }
 
-/// Whether two paths lead to one file, or both to none.
+/// Whether two paths lead to the same file, or both lead to no file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let inode = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
     inode(one) == inode(other)
@@ -114,15 +114,15 @@ pub(super) fn folder_beside(path: &Path) -> Result<TempDir> {
 }
 
 /// Renames a file to its final name. A file that replaces another one gets the old permissions
-/// without set-id and sticky bits, and the old owner and group if the host allows. If it does not,
-/// or if the old file has an access control list, the group gets no permissions.
+/// without set-id and sticky bits, and the old owner and group if the host allows. The group gets
+/// no permissions if the host does not allow that, or if the old file has an access control list.
 pub(super) fn complete(file: impl Into<tempfile::TempPath>, path: &Path) -> Result<()> {
     let file = file.into();
     match std::fs::metadata(path) {
         Ok(old) => {
-            // The owner first: the group gets its bits only if it is the old group.
+            // Set the owner first: the group gets permissions only if it is the old group.
             let is_kept = std::os::unix::fs::chown(&file, Some(old.uid()), Some(old.gid())).is_ok();
-            // With an access control list, the bits of the group are the list's mask.
+            // With an access control list, the group bits of the mode are the mask of the list.
             let has_list = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]).is_ok();
             let group = if is_kept && !has_list { 0o070 } else { 0 };
             let mode = PermissionsExt::from_mode(old.mode() & (0o707 | group));

@@ -224,7 +224,8 @@ impl<D: BlockDevice> BlockDevice for Watched<'_, D> {
         self.device.share_from(offset, length, file, from)
     }
 
-    /// Clears in pieces, because it takes long if the storage must be filled with zeroes.
+    /// Clears in pieces, to show progress: clearing takes long if the storage must be filled with
+    /// zeroes.
     fn write_zeroes(&self, offset: u64, length: u64) -> DeviceResult<()> {
         let mut at = offset;
         while at < offset + length {

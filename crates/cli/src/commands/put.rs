@@ -4,9 +4,9 @@
 //! hard links. A replaced name keeps its old content until the new content is complete. A file
 //! whose content cannot be copied leaves nothing behind; files that were copied earlier stay.
 //!
-//! With a fixed time (`--time` or `SOURCE_DATE_EPOCH`) the result depends only on names, contents
-//! and attributes: later times are set to the fixed time, access times equal the modification
-//! times, and blocks of zeroes become holes. So a tree and a copy of it give the same bytes.
+//! With a fixed time (`--time` or an environment variable, see `clock.rs`), a tree and a copy of
+//! the tree give the same bytes. For this, later times are set to the fixed time, access times
+//! equal the modification times, and blocks of zeroes become holes.
 
 mod attributes;
 mod leaf;
@@ -160,7 +160,7 @@ struct Copy<'v, 'i> {
     left_out: LeftOut,
 }
 
-/// What was not copied, without being an error.
+/// What was left out, which is no error.
 #[derive(Default)]
 struct LeftOut {
     itself: bool,

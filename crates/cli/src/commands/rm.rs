@@ -47,7 +47,7 @@ struct Emptying {
     path: Vec<u8>,
     /// Entries read and not yet removed.
     pending: Vec<DirEntry>,
-    /// Names in it that could not be removed.
+    /// Names in this directory that stay.
     kept: HashSet<Vec<u8>>,
 }
 

@@ -1,8 +1,8 @@
 //! `blockyard stat IMAGE [PATH]`: the superblock as dumpe2fs -h shows it, the groups, or one inode.
 //!
 //! Labels and values of the superblock and the groups are those of dumpe2fs 1.47 with TZ=UTC, so
-//! that the outputs of both programs can be compared line by line. Like dumpe2fs, they show the
-//! image as it is, even if its journal needs a replay.
+//! that the outputs of both programs can be compared line by line. As in dumpe2fs, superblock and
+//! groups are shown as they are on disk, even if the journal needs a replay.
 
 mod field;
 mod groups;

@@ -2,8 +2,9 @@
 //!
 //! The engine knows only inode numbers and names; this module adds paths. Each path of a command is
 //! handled independently: a failure is reported, and the command goes on with the next path, unless
-//! the image can no longer be written or a signal ends the work. The image is closed cleanly even
-//! after an error, so that it is consistent and holds everything that was done.
+//! the image can no longer be written or a signal ends the work. Even after an error, the image is
+//! closed cleanly if it can still be written, so that it is consistent and holds everything that
+//! was done.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -86,8 +87,8 @@ impl<T> AtPath<T> for blockyard_engine::Result<T> {
 pub(super) struct Volume<'a> {
     pub(super) fs: FileSystem,
     pub(super) ctx: OpContext,
-    /// The fixed time (`--time` or an environment variable), if there is one. No later time goes
-    /// into the image.
+    /// The fixed time (`--time` or an environment variable), if there is one. No later time is
+    /// written.
     pub(super) fixed_time: Option<Timestamp>,
     image: &'a ImagePath,
     pub(super) output: &'a Output,
@@ -201,8 +202,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// The inode of a path. Links in the middle are followed; `last` says whether a link at the end
-    /// is. With a trailing slash the path must lead to a directory.
+    /// The inode of a path. Links in the middle are followed. `last` says whether a link at the end
+    /// is followed. With a trailing slash the path must lead to a directory.
     pub(super) fn resolve(&self, path: &[u8], last: LastLink) -> Result<InodeNr, NameError> {
         path::resolve(&Walk(&self.fs), path, last).at(path)
     }
@@ -280,7 +281,7 @@ impl<'a> Volume<'a> {
     }
 
     /// Splits the operands into the sources and the destination in the image, which is the last
-    /// operand. With several sources, it must be an existing directory.
+    /// operand. With several sources, the destination must be an existing directory.
     pub(super) fn sources_and_dest<'p>(&self, paths: &'p [OsString]) -> Result<(&'p [OsString], &'p [u8])> {
         let (dest, sources) = paths.split_last().context("no path is given")?;
         let dest = image::path_bytes(dest);

@@ -28,7 +28,7 @@ const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
 /// Flags that prevent changes or removal. They are set only on request.
 const FIXING_FLAGS: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
-/// What was not copied, without being an error.
+/// What was left out, which is no error.
 #[derive(Default)]
 pub(super) struct LeftOut {
     pub(super) lost_and_found: bool,
@@ -57,8 +57,8 @@ impl LeftOut {
     }
 }
 
-/// Whether the host has space for any attribute, although `failed` says that there was none for an
-/// attribute of the file at `path`. Then that attribute is too large for the host's file system.
+/// Whether the host still has more than 1 MiB free, although `failed` says that an attribute of the
+/// file at `path` found no space. Then the attribute is too large for the host's file system.
 /// Returns false if a quota was exceeded.
 fn has_space(failed: &anyhow::Error, path: &Path) -> bool {
     let error = host::host_error(failed).map(|host| host.cause().kind());
@@ -110,8 +110,9 @@ impl Copy<'_> {
         owned.map(|_| ())
     }
 
-    /// Sets owner and group. Where the host refuses this to users other than root, sets the group
-    /// alone if it can. Returns whether the copy has both; for root, a refusal is an error.
+    /// Sets owner and group. If the host refuses this to root, it is an error. If the host refuses
+    /// this to another user, only the group is set, as far as the host allows that. Returns whether
+    /// the copy has the wanted owner and group.
     fn give_owner(&self, item: &Item, path: &Path) -> Result<Kept> {
         let raw = item.inode.slot().raw();
         let (uid, gid) = (raw.uid(), raw.gid());

@@ -56,8 +56,8 @@ pub(crate) struct Args {
     /// Take only every n-th pair of load and image kind
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Keep the recordings (JSON Lines), or the start image and both results with their decisions,
-    /// in this directory
+    /// Keep the recordings (JSON Lines) in this directory; at level 2 the start image, and both
+    /// results with their decisions
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)

@@ -38,7 +38,7 @@ enum Command {
     Replay {
         /// The file that lab run --keep-requests wrote
         trace: PathBuf,
-        /// The model
+        /// The model (repeatable)
         #[arg(long, value_name = "MODEL", required = true)]
         on: Vec<DeviceModel>,
         /// Requests in flight; a flush waits for all earlier ones

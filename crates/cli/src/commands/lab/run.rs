@@ -104,7 +104,8 @@ pub(crate) struct Args {
     workload: String,
     /// Policy arms, comma-separated; overrides follow a colon: linux-6.18:slots=one:busy=wait
     /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments
-    /// have their own: e1 and e1-patches add the given ones, yard compares with them by threads]
+    /// have their own: e1 and e1-patches add the given ones, yard compares with them in the cells
+    /// with threads]
     #[arg(long, value_delimiter = ',')]
     policy: Option<Vec<String>>,
     /// Numbers of workers, comma-separated [default: 1,2,8,64; with --interleave virtual as many as
@@ -253,8 +254,8 @@ enum Work {
 }
 
 impl Work {
-    /// A line about what affects the rates besides the arms, such as the limit of dirty data;
-    /// `None` for experiments and for workloads that write no data.
+    /// A line about what affects the rates besides the arms, such as the limit of dirty data.
+    /// `None` for experiments, for `copy`, and for workloads that write no data.
     fn conditions(&self) -> Option<String> {
         match self {
             Self::Cells(plans, None) => plans.first().and_then(Plan::conditions),
@@ -394,9 +395,9 @@ impl Args {
         plans.into_iter().flat_map(states).collect()
     }
 
-    /// The plans of the requested workload. By default its workers are free threads, which leave
-    /// the layout to chance. So a second plan runs it with overlapping operations, whose layout is
-    /// repeatable.
+    /// The plans of the requested workload. By default the workers are free threads, which leave
+    /// the layout to chance. So a second plan runs the workload with overlapping operations, whose
+    /// layout is repeatable.
     fn plans(&self) -> Result<Vec<Plan>> {
         let plan = self.plan()?;
         if self.interleave.is_some() || self.in_place || plan.device.is_some() {

@@ -101,7 +101,7 @@ impl Format {
         Ok(options)
     }
 
-    /// Whether `-E no_copy_xattrs` is given: extended attributes of the sources are left out.
+    /// Whether `-E no_copy_xattrs` is given. Then extended attributes of the sources are left out.
     pub(in crate::commands) fn drops_attributes(&self) -> bool {
         self.extended.iter().flat_map(|list| list.split(',')).any(|item| item == extended::NO_ATTRIBUTES)
     }

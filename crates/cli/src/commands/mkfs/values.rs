@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, bail};
 use blockyard_engine::mkfs::{Amount, Options};
 
-/// Parses a number with a suffix of mke2fs. Returns the number, and the bytes of one unit if there
-/// was a suffix; `None` if the text is no such number.
+/// Parses a number, with or without a suffix of mke2fs. Returns the number and, if there is a
+/// suffix, the bytes of one unit. Returns `None` if the text is anything else.
 pub(in crate::commands) fn suffixed(text: &str) -> Option<(u64, Option<u64>)> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {

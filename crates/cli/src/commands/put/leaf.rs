@@ -120,7 +120,7 @@ impl Copy<'_, '_> {
         Ok((inode, host::flags(&file)))
     }
 
-    /// Runs `body` with the inode open for writing. Closing it gives back its preallocations.
+    /// Runs `body` with the inode open for writing. Closing the inode releases its preallocations.
     pub(super) fn fill(
         &mut self,
         inode: InodeNr,

@@ -144,7 +144,8 @@ impl<'r> Figures<'r> {
         )
     }
 
-    /// Where a block lies, as an offset in its group. Names the group if it is not this one.
+    /// Where a block lies, as an offset in its group. If that is not this group, its number is
+    /// shown, too.
     fn relative(&self, block: BlockNr) -> String {
         let geometry = self.sb.geometry();
         let group = geometry.group_of(block);

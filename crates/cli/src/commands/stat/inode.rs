@@ -1,5 +1,5 @@
-//! One inode: most of what coreutils' stat shows, and what ext4 stores besides: flags, generation,
-//! project, kind of map, and extended attributes.
+//! One inode: most of what stat of coreutils shows, and what ext4 stores besides (flags,
+//! generation, project, kind of map, and extended attributes).
 
 use blockyard_inspect::path::LastLink;
 use std::io::Write;

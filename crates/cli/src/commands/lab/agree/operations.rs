@@ -34,7 +34,7 @@ pub(crate) struct OperationArgs {
     /// Arguments of mke2fs for the start image
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     pub(super) mkfs: String,
-    /// Start from a copy of this image (`start` of a --keep) instead of a new one
+    /// Start from a copy of this image, such as `start` in a folder of --keep, instead of a new one
     #[arg(long, conflicts_with_all = ["loads", "images", "replay", "every", "mkfs", "mib", "age", "aged"])]
     pub(super) start: Option<PathBuf>,
     /// Size of the start image in MiB; the file is sparse
@@ -255,7 +255,7 @@ impl OperationArgs {
 /// Printed if the kernel was not compared with itself.
 const LIMIT: &str = "The kernel itself does not repeat long mixed traces: --ceiling compares it with itself and shows by how much.";
 
-/// Operations that age the images of the report.
+/// How many operations age the images of the report, unless `--aged` is given.
 const AGED: u64 = 200_000;
 
 /// The parts of the report: fresh images, two workers on fresh images, and images aged as asked
