@@ -28,7 +28,7 @@ use super::mkfs::{Copy, Format, Target, of_usage, values};
 use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image, interrupt, partial};
 
-/// Bytes at the start of an existing file that must be zeroes. Otherwise `--force` is needed.
+/// How many bytes at the start of an existing file must be zeroes, unless `--force` is given.
 const CHECKED: u64 = 64 << 10;
 
 /// Arguments. The one-letter options are those of mke2fs.
@@ -67,17 +67,18 @@ struct How {
     #[arg(long, default_value = "auto")]
     size: String,
     /// Space to leave in free blocks with --size auto: a size with a suffix, a number of bytes, or
-    /// a percentage of the image such as 10%. df shows less: Linux keeps 2 % to itself
+    /// a percentage of the image such as 10%. df shows less, because Linux keeps up to 2 % to
+    /// itself
     #[arg(long, default_value = "0")]
     free: String,
     #[command(flatten)]
     format: Format,
-    /// Latest time, in seconds since 1970: later ones are reduced to it. Also the creation time
+    /// Latest time, in seconds since 1970: later times are set to this one. Also the creation time
     /// [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, else the newest time of the tree]
     #[arg(long, allow_negative_numbers = true)]
     time: Option<i64>,
-    /// Threads that read and write; one more decompresses while an archive or a layer is read
-    /// [default: one for each CPU]
+    /// Threads that read and write, not counting the one that decompresses while an archive or a
+    /// layer is read [default: one for each CPU]
     #[arg(long)]
     threads: Option<usize>,
     /// Overwrite what the target holds
@@ -106,8 +107,8 @@ struct How {
     #[command(flatten)]
     rules: rules::RuleArgs,
     /// Put a file or directory of the host at a path of the image, over anything the sources have
-    /// there. If the path ends with a slash, it is put below that path, under its own name. A
-    /// directory at / is an exception: its content goes into the root
+    /// there. If the path ends with a slash, the file or directory is put below that path, under
+    /// its own name. A directory at / is an exception: its content goes into the root
     #[arg(long, value_name = "LOCAL:PATH")]
     add: Vec<OsString>,
     /// Put the content of the files listed in FILE first, in this order. FILE has one path of the
@@ -592,7 +593,7 @@ impl Build {
     }
 }
 
-/// The time of each stage.
+/// The time that each stage took.
 struct Seconds {
     read: Duration,
     layout: Duration,
@@ -621,7 +622,7 @@ struct Stoppable<W>(W);
 
 impl<W: Write> Write for Stoppable<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // Not an error of kind Interrupted, which writers retry.
+        // The error must not be of kind `Interrupted`, because callers would try again.
         interrupt::check().map_err(std::io::Error::other)?;
         self.0.write(bytes)
     }

@@ -89,8 +89,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
     /// Save overwritten blocks in this file, for `blockyard undo` [default with -y and with
-    /// questions: IMAGE.undo for a file]; those of a separate journal device go to FILE.journal.
-    /// With -z, a check that finds nothing to repair does not record its time
+    /// questions: IMAGE.undo for a file]; blocks of a separate journal device are saved in
+    /// FILE.journal. With -z, a check that finds nothing to repair does not record its time
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Do not save overwritten blocks
@@ -110,7 +110,7 @@ pub(crate) struct Args {
     #[arg(short = 'C', long, value_name = "FD")]
     progress_fd: Option<u32>,
     /// Count what the image holds, as e2fsck -v does; with a repair or --plan, count what remains
-    /// after it
+    /// after the repair
     #[arg(short = 'v', long)]
     verbose: bool,
     /// Show the memory, time and reads of the check, and with -tt also of each pass. With a repair,
@@ -290,7 +290,7 @@ struct Shown {
 }
 
 /// Advances the progress line through the parts of a check. The line shows the time left for the
-/// whole check. It starts again with each check, since a repair checks more than once.
+/// whole check. The line starts again with each check, because a repair checks more than once.
 fn watch(progress: &Progress) -> Watch {
     if !progress.is_wanted() {
         return Watch::default();

@@ -1,4 +1,4 @@
-//! `blockyard diff FIRST SECOND`: the differences between two images, or an image and a tree.
+//! `blockyard diff FIRST SECOND`: the differences between two images or trees of files.
 
 use std::ffi::OsStr;
 use std::io::Write;

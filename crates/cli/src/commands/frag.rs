@@ -99,7 +99,8 @@ impl Report<'_> {
             ImageScan::watched(reader, options, &mut |path, inode, records| self.file(path, inode, records))?
         } else {
             let progress = Progress::counting(self.output, "frag", "files");
-            // An estimate: all inodes in use, of which only regular files with content are visited.
+            // An estimate: this counts all inodes in use, but only names of regular files with
+            // content are visited.
             let inodes = reader.superblock().raw();
             let used = inodes.s_inodes_count.get().saturating_sub(inodes.s_free_inodes_count.get());
             progress.expect(used.into(), 0);

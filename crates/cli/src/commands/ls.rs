@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Show inode numbers
     #[arg(short = 'i', long)]
     inode: bool,
-    /// List all directories below
+    /// Also list all directories below
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Show names that begin with a dot
@@ -131,7 +131,7 @@ impl Listing<'_> {
         Ok(below)
     }
 
-    /// The readable entries of a directory, sorted by name.
+    /// The entries of a directory, sorted by name. An error ends the reading, and is reported.
     fn entries(&mut self, path: &[u8], directory: &Inode) -> Vec<DirEntry> {
         let mut found = Vec::new();
         let mut read = || -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! Permissions in chmod's syntax: octal, or symbolic changes (`u+x,go-w`, `a=rX`).
 //!
-//! An image has no umask, so a change without `u`, `g`, `o` or `a` is one for `a`.
+//! An image has no umask, so a change without `u`, `g`, `o` or `a` means the same as with `a`.
 
 use std::str::FromStr;
 

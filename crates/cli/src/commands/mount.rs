@@ -273,7 +273,7 @@ fn named(error: MountError, image: &ImagePath) -> anyhow::Error {
 /// Reports the mount to the waiting process, and detaches from the terminal.
 fn detach() -> Result<()> {
     let mut stdout = std::io::stdout();
-    // The process that started this one may have ended.
+    // A failure is ignored, because the process that started this one may have ended.
     let _ = stdout.write_all(MOUNTED).and_then(|()| stdout.flush());
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;

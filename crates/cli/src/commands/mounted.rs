@@ -1,5 +1,5 @@
-//! Warns about reading an image that someone has mounted: it may be changing, and some of it may be
-//! only in the kernel's memory.
+//! Warns about reading an image that is mounted, or that another process writes to. Such an image
+//! may be changing, and some of its content may be only in memory.
 
 use blockyard_device::in_use::KernelMount;
 use blockyard_device::{ImagePath, in_use};
@@ -39,7 +39,7 @@ pub(super) fn warn_of_check(image: &ImagePath) {
     }
 }
 
-/// Where an image is mounted, and through which other device.
+/// Where an image is mounted, and through which device if the image is not mounted directly.
 fn place_of(mount: &KernelMount, image: &ImagePath) -> String {
     let place = mount.place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default();
     if mount.device == image.file() {

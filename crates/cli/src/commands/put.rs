@@ -117,9 +117,9 @@ impl Args {
     }
 }
 
-/// Counts what there is to copy, for the progress line. The count is approximate, because files may
-/// change meanwhile. Nothing is counted if standard input is among the sources, because its length
-/// is unknown.
+/// Counts what there is to copy, for the progress line. The count is approximate: files may change
+/// meanwhile, and the size of holes is estimated. Nothing is counted if standard input is among the
+/// sources, because its length is unknown.
 fn expect(progress: &Progress, sources: &[OsString]) {
     if !progress.is_wanted() || sources.iter().any(|source| source == "-") {
         return;

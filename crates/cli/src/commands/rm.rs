@@ -66,7 +66,7 @@ impl Args {
     }
 
     /// Counts the names to remove, for the progress line. Names that cannot be found and names in
-    /// unreadable directories are not counted. The removal reports such errors.
+    /// unreadable directories are not counted. The removal itself reports errors.
     fn expect(&self, volume: &Volume<'_>) {
         if !volume.progress.is_wanted() {
             return;

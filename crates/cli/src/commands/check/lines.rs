@@ -45,7 +45,7 @@ impl Lines {
     }
 }
 
-/// The pass of e2fsck.
+/// The pass of e2fsck that corresponds to a part.
 const fn pass_of(part: Part) -> u8 {
     match part {
         Part::Inodes => 1,

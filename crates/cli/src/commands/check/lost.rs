@@ -86,7 +86,7 @@ pub(super) fn withdraw(path: &Path) {
     }
 }
 
-/// Whether two paths name the same file, even if it does not exist yet.
+/// Whether two paths name the same file, even if that file does not exist yet.
 fn is_same(one: &Path, other: &Path) -> bool {
     let inode = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
     if let (Some(one), Some(other)) = (inode(one), inode(other)) {

@@ -309,8 +309,8 @@ fn replay_only(
 /// A plan, or the error of planning.
 type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
 
-/// Says what was found, then asks once for each kind of finding that the plan repairs. What is
-/// declined stays, and the plan is made again without it. `None` if input ends before the last
+/// Says what was found, then asks once for each kind of finding that the plan repairs. If repairs
+/// are declined, the plan is made again without them. `None` if input ends before the last
 /// question.
 fn questions<'d>(
     devices: &Devices<'d>,
@@ -417,11 +417,10 @@ const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file
 
 /// Makes only safe repairs.
 ///
-/// - If nothing is wrong, it records the check.
-/// - If anything needs more than a safe repair, it only replays the journal and writes the error
-///   mark.
-/// - In the cases of [`Preening::Unusable`] and [`Preening::Refuses`], it writes nothing: for
-///   example, if the descriptors are unusable, or if MMP says that the file system is in use.
+/// - If nothing is wrong, only records the check, and with `-E discard` discards free space.
+/// - If anything needs more than a safe repair, only replays the journal and writes the error mark.
+/// - In the cases of [`Preening::Unusable`] and [`Preening::Refuses`], writes nothing: for example,
+///   if the descriptors are unusable, or if MMP says that the file system is in use.
 fn preen(
     args: &Args,
     output: &Output,

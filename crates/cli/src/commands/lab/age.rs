@@ -21,8 +21,8 @@ use crate::terminal;
 const LONG_ENOUGH: f64 = 0.9;
 
 /// Makes an image in memory and ages it: files are made, grow, and are overwritten, replaced and
-/// removed, as a profile says, drawn from one seed. Content is dropped, so that only metadata takes
-/// memory. The same arguments give the same image.
+/// removed, as a profile says. All random choices are drawn from one seed. Content is dropped, so
+/// that only metadata takes memory. The same arguments give the same image.
 #[derive(clap::Args)]
 #[command(after_help = "\
 LIFE is PROFILE[:N][:P%]. N is a number of operations (mail:1000000), or how many times the size of the image is written
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// How the image is made: options of blockyard mkfs in one string
     #[arg(long, allow_hyphen_values = true)]
     mkfs: Option<String>,
-    /// CPU slots that operations come from in turn
+    /// Number of CPU slots; operations come from them in turn
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: u32,
     /// Treat the device as one with seek times

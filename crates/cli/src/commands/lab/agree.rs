@@ -23,8 +23,9 @@ const SEED: u64 = 1;
 /// The default of `--ops`.
 const OPS: u32 = 300;
 
-/// Records decisions of the running kernel's allocator on loop images (needs root), replays them,
-/// and compares each one.
+/// Level 1 records decisions of the running kernel's allocator on loop images (needs root), replays
+/// them, and compares each one. Level 2 plays whole operations on the kernel and in the engine, and
+/// compares the results.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, level 1, one object per recording: load, image, state (fresh, or the life of --aged), optimize_scan,

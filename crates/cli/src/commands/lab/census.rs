@@ -9,9 +9,9 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Counts acquisitions of locks that the whole file system shares. Policies: linux-6.16, the same
-/// with single patches of the scalability series (and those that they need), linux-6.18, yard, and
-/// those of --policy.
+/// Counts acquisitions of locks that the whole file system shares. Policies: linux-6.16 without and
+/// with single patches of the scalability series (and the patches that these need), linux-6.18,
+/// yard, and those of --policy.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, one object per row: arm, allocations, freed; allocating, freeing and committing (objects with the

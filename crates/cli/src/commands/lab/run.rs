@@ -112,8 +112,8 @@ pub(crate) struct Args {
     /// CPUs; for experiments the published ones]
     #[arg(long, value_delimiter = ',')]
     workers: Option<Vec<u32>>,
-    /// Logical CPUs that locality groups, stream goals and zones follow [default: as many as
-    /// workers; for copy 6]
+    /// Number of logical CPUs, which locality groups, stream goals and zones follow [default: as
+    /// many as workers; for copy 6]
     #[arg(long)]
     cpus: Option<u32>,
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn), overlap (in
@@ -383,8 +383,8 @@ impl Args {
         Ok(Work::Cells(plans, experiment))
     }
 
-    /// Adds after each plan copies of it that run on the images of `--aged`. Plans of `yard` that
-    /// already run on aged images get no copies.
+    /// After each plan, adds copies of the plan that run on the images of `--aged`. Plans of `yard`
+    /// that already run on aged images get no copies.
     fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
         let states = |plan: Plan| {
             let aged = self.aged.iter().filter(|_| plan.aged.is_none());
@@ -679,7 +679,7 @@ impl Args {
     }
 }
 
-/// Refuses the first of the options that was given: only `whose` takes it.
+/// Refuses the first of the `options` that was given, because only `whose` takes it.
 pub(super) fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
     match options.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => bail!("{name}: only for {whose}; leave it out"),

@@ -9,7 +9,7 @@ use blockyard_lab::e4;
 use blockyard_lab::trace::{make, record};
 use blockyard_trace::write;
 
-/// Makes traces on standard output, as JSON Lines with one operation per line.
+/// Prints traces on standard output, as JSON Lines with one operation per line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -36,7 +36,7 @@ enum Command {
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         workers: u32,
     },
-    /// Print the tree of `lab run e4` as the trace of copying it
+    /// Print the trace of copying the tree of `lab run e4`
     E4 {
         /// Factor for the published sizes, from 0.005 to 1
         #[arg(long, default_value_t = 1.0)]

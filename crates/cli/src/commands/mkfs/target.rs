@@ -11,7 +11,7 @@ pub(in crate::commands) struct Target<'a> {
     pub(in crate::commands) device_bytes: u64,
     /// The image is missing or shorter than wanted, and must be made `device_bytes` long.
     must_grow: bool,
-    /// The present content, starting at the first byte of the image.
+    /// The present content, starting at the first byte of the image. `None` if there is none.
     now: Option<FileDevice>,
     /// The image begins inside a partitioned disk, but no partition begins there.
     is_astray: bool,

@@ -13,7 +13,7 @@ use super::Copy;
 use crate::commands::host::{self, Links};
 use crate::commands::volume::AtPath;
 
-/// Flags that are copied: those that chattr sets and every image supports.
+/// Flags that are copied: those that chattr can set and that every image supports.
 const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::SYNC)

@@ -110,8 +110,8 @@ impl<'r> Figures<'r> {
             parts.push(format!("{kind} superblock at {block}"));
         }
         if let Some((first, last)) = inclusive(&self.head.descriptors) {
-            // With meta_bg, a group holds one descriptor block at most, so one number says where.
-            // A classic table is shown as a range, even if it has only one block.
+            // With meta_bg, a group holds one descriptor block at most, so one number is shown. A
+            // classic table is shown as a range, even if it has only one block.
             let per_block = self.sb.heads().descriptors_per_block(self.sb.geometry());
             let meta_group = self.desc.group().raw() / per_block;
             let is_classic = self.sb.heads().first_meta_bg.is_none_or(|meta| meta_group < meta);

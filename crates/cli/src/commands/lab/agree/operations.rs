@@ -73,8 +73,8 @@ pub(crate) struct OperationArgs {
     /// few groups in order first, the linear prefix
     #[arg(long)]
     pub(super) rotational: bool,
-    /// Compare the kernel with itself: the most that can be reached. A table shows both this and
-    /// the comparison with the engine
+    /// Compare the kernel with itself, to see how much agreement can be reached at most. A table
+    /// shows both this and the comparison with the engine
     #[arg(long)]
     pub(super) ceiling: bool,
     /// Folder for the images [default: /dev/shm if it exists, else the folder for temporary files]
@@ -135,7 +135,7 @@ impl OperationArgs {
         self.age.is_some() || self.aged.operations() > 0
     }
 
-    /// The profile by which the engine ages the start image, if it does.
+    /// The profile by which the engine ages the start image, if one is given.
     pub(super) fn lived(&self) -> Option<Ageing> {
         self.aged.life()
     }
@@ -182,7 +182,8 @@ impl OperationArgs {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    /// Runs every kind of trace on every image with every mount, or those that the options select.
+    /// Runs every kind of trace on every image with all mount options, or what the options of the
+    /// command select.
     fn run_matrix(self, common: &Common, output: &Output) -> Result<ExitCode> {
         let matrix = Matrix {
             kinds: common.loads.clone(),
