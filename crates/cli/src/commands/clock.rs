@@ -2,7 +2,7 @@
 //! repeated.
 //!
 //! The time is fixed by `--time`, else by E2FSPROGS_FAKE_TIME, else by SOURCE_DATE_EPOCH. Each of
-//! them is in seconds since 1970.
+//! them holds seconds since 1970.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 /// Linux's limit in bytes for a list of attribute names, and for a value.
 const XATTR_MAX: usize = 1 << 16;
 
-/// An error with a file of the host, as opposed to one of the image.
+/// An error with a file of the host, as opposed to an error of the image.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 pub(super) struct HostError {

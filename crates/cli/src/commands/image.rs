@@ -154,7 +154,7 @@ pub(super) fn open(path: &ImagePath) -> Result<Reader> {
     }
 }
 
-/// Standard output that remembers a write error, so that the error is not mistaken for one of the
+/// Standard output that remembers a write error, so that it is not mistaken for an error of the
 /// image.
 struct Output {
     out: BufWriter<Guard<StdoutLock<'static>>>,
