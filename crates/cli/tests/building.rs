@@ -373,12 +373,14 @@ fn mkfs_copies_a_tree_by_its_old_option() {
         (bytes("there.img").len(), run(&["cat", "there.img", "/small"])),
         (6 << 20, "content\n".to_owned())
     );
-    let seeded = Command::new(env!("CARGO_BIN_EXE_blockyard"))
-        .args(["mkfs", "-d", "tree", "--seed", "1", "x.img"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    assert_eq!(seeded.status.code(), Some(2));
+    for wrong in [["--seed", "1"], ["--time", "9223372036854775808"]] {
+        let refused = Command::new(env!("CARGO_BIN_EXE_blockyard"))
+            .args([&["mkfs", "-d", "tree"], &wrong[..], &["x.img"]].concat())
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    }
 }
 
 /// Without a size, `mkfs -d` fills the partition or the device, as `mkfs` does.

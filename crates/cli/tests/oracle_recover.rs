@@ -31,7 +31,7 @@ fn recover_looks_then_replays_then_has_nothing_to_do() {
     let output = recover(&["-n", path]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let expected = "2 transactions would be replayed: 1 block written of 2 logged, 1 revoked by 1 record\n";
+    let expected = "2 transactions would be replayed: 1 block written of 2 logged, 1 revoked by 1 revoke\n";
     assert_eq!(text, expected);
     assert!(fs::read(&image).unwrap() == before, "-n wrote");
 

@@ -58,7 +58,12 @@ impl Longer {
         let file = File::options().read(true).write(true).open(path.file()).with_context(shown)?;
         let end = path.offset().saturating_add(self.size);
         debug_assert!(file.metadata().is_ok_and(|data| data.len() < end), "{end} bytes would be shorter");
-        file.set_len(end).and_then(|()| file.sync_all()).with_context(shown)?;
+        let before = file.metadata().with_context(shown)?.len();
+        if let Err(error) = file.set_len(end).and_then(|()| file.sync_all()) {
+            // The image is left as it was: the caller now removes the undo file.
+            let _ = file.set_len(before);
+            return Err(error).with_context(shown);
+        }
         let _ = self.grown.set((file, path.offset()));
         eprintln!("blockyard: {}: was cut short; made {} bytes long again", shown(), self.size);
         Ok(())

@@ -130,9 +130,14 @@ impl Args {
                 "--seed: with -d the UUID and the hash seed follow from the content; give -U to choose one";
             return Err(UsageError::new(text.to_owned()).into());
         }
+        let time = self
+            .time
+            .map(i64::try_from)
+            .transpose()
+            .map_err(|_| UsageError::new(format!("--time: with -d, at most {} is possible", i64::MAX)))?;
         Ok(Copy {
             bytes: options.size.and_then(|size| bytes_of(size, &options)),
-            time: self.time.and_then(|time| i64::try_from(time).ok()),
+            time,
             sources: self.sources,
             image: self.image,
             format: self.format,

@@ -112,7 +112,7 @@ fn text(report: &Report, dry_run: bool) -> String {
             counted(report.written, "block"),
             report.logged,
             report.revoked,
-            counted(report.revokes, "record")
+            counted(report.revokes, "revoke")
         ),
     }
 }
