@@ -1,5 +1,5 @@
-//! Linear directory blocks: walking, searching, inserting and removing. An edit of a sound block
-//! leaves it sound.
+//! Linear directory blocks: walking, searching, inserting and removing. A block is still sound
+//! after an entry was inserted, and after the entry was removed again.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Index blocks of directories (roots and nodes), and the hashes.
+//! Index blocks of directories (roots and nodes), and the hashes of names.
 
 #![no_main]
 

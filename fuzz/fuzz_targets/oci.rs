@@ -47,8 +47,8 @@ fuzz_target!(|data: &[u8]| {
         blob(&layer),
         half,
     ]);
-    // Arbitrary text as the index of a layout, as the manifest that a valid index names, and as
-    // Docker's list.
+    // Arbitrary text as the index of a layout, as the manifest that a valid index names, and as the
+    // list of images in the format of `docker save` (`manifest.json`).
     unpack(&[mark.clone(), ("index.json".to_owned(), text.to_vec())]);
     let index = format!(r#"{{"manifests":[{{"digest":"sha256:{}"}}]}}"#, digest(text));
     unpack(&[mark, ("index.json".to_owned(), index.into_bytes()), blob(text), blob(&layer)]);

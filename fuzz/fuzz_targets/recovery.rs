@@ -59,8 +59,8 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let choice = input.byte();
     let (base, start) = &journaled()[usize::from(choice & 0x3F) % journaled().len()];
-    // Offsets count from the journal, or from the start of the image with its superblock,
-    // descriptors and inodes.
+    // Offsets count from the start of the journal, or from the start of the image, where the
+    // superblock, the descriptors and the inodes are.
     let image = edit(base, input, if choice & 0x40 == 0 { *start } else { 0 });
     // Only for some inputs: reading the log dominates the run time.
     let place = if data.len() % 16 == 5 { place(&image) } else { None };

@@ -23,8 +23,9 @@ fuzz_target!(|data: &[u8]| {
         let mut archive = Vec::new();
         tree.write_archive(&mut archive, name).expect("a tree can be written");
         let again = match Tree::read_archive(Cursor::new(archive), name, &folder) {
-            // The archive has another order, in which files with large holes may begin beyond the
-            // largest offset of the spool.
+            // Reading copies the content of all files to one temporary file, holes included. The
+            // written archive has another order of files. In that order, a file with large holes
+            // may reach beyond the largest offset of the temporary file.
             Err(Error::Source { .. }) => continue,
             again => again.expect("what was written can be read"),
         };

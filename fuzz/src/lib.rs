@@ -92,7 +92,8 @@ pub fn bases() -> &'static [Arc<MemoryDevice>] {
     })
 }
 
-/// A base image, which the first byte of the input chooses, with the edits of the rest ([`edit`]).
+/// A base image with edits. The first byte of the input chooses the base; the rest is the edits
+/// (see [`edit`]).
 pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
     let mut input = Input(data);
     let bases = bases();

@@ -1,6 +1,7 @@
 //! Dirty journals that the kernel left, each with one field changed. In most of them, the checksums
-//! that cover the field are corrected. Our recovery must leave the same bytes as e2fsck, except for
-//! the differences that the function `agree` accepts.
+//! that cover the field are corrected. Our recovery must leave the same image as e2fsck. The blocks
+//! of the superblock and of the journal are not compared, and the function `agree` accepts a few
+//! other differences.
 //!
 //! By default, 60 changes are tested, on three of the seven journals. With `BLOCKYARD_FULL=1`,
 //! 3,000 changes are tested, on all seven. `MUTATIONS=n` sets another number of changes, and
@@ -325,8 +326,8 @@ impl Base {
         }
     }
 
-    /// Whether a target that was reported as damage lies in the journal or, with blocks of 1 KiB,
-    /// on the superblock.
+    /// Whether the target of a reported damage is a block of the journal or, with blocks of 1 KiB,
+    /// the superblock.
     fn hits_journal(&self, report: &Report) -> bool {
         let pieces = self.format.block_size() / 1024;
         let targets = report.damage.iter().filter_map(|damage| damage.target);

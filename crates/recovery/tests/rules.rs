@@ -27,8 +27,8 @@ fn replay(image: &Image, options: &Options) -> Report {
     assert_eq!((journal.s_start.get(), journal.s_errno.get()), (0, 0));
     let fast = incompat(JournalIncompat::FAST_COMMIT).incompat;
     let area = if image.journal.features().incompat.contains(fast) { 256 } else { 0 };
-    // After damage, recovery skips as many transaction ids as the ring has blocks: transactions
-    // that were not replayed, but are still in the ring, may have any of them.
+    // If there was damage, recovery skips as many transaction ids as the ring has blocks, because
+    // transactions that were not replayed may still be in the ring, with any of these ids.
     let skipped = if report.damage.is_empty() { 1 } else { JOURNAL_BLOCKS - 1 - area };
     assert_eq!(journal.s_sequence.get(), report.end.unwrap().raw().wrapping_add(skipped));
     let sb = read_superblock(&image.device);
@@ -246,8 +246,8 @@ fn impossible_targets_are_damage() {
 
 #[test]
 fn a_log_that_bites_its_tail_ends() {
-    // The ring has 1023 blocks. Descriptors of one transaction, with their copies, fill it, so the
-    // walk comes back to where it began.
+    // The ring has 1023 blocks. One transaction fills the ring with descriptor blocks and the
+    // copies that they describe. So the walk over the log comes back to where it began.
     let mut image = Image::new(NONE, 1, 7);
     let mut left = 1023usize;
     while left > 0 {
@@ -309,7 +309,7 @@ fn a_corrupt_superblock_in_the_log_is_the_only_copy_that_is_dropped() {
 }
 
 /// A new transaction may end in the ring just where an abandoned one begins. A regression test: if
-/// the abandoned one had the next number, it was replayed after the next crash.
+/// the abandoned one had the next transaction id, it was replayed after the next crash.
 #[test]
 fn abandoned_transactions_are_not_replayed_after_the_next_crash() {
     let abandoned = |clear: Option<Unflagged>| {
@@ -424,7 +424,8 @@ fn external_journals_and_fast_commits_are_refused_by_name() {
     image.device.write_at((JOURNAL + u64::from(ring)) * BLOCK as u64, &block).unwrap();
     let result = replay_to_device(&image.device, &Options::default());
     assert!(matches!(result, Err(Error::FastCommits { tid }) if tid.raw() == 8), "{result:?}");
-    // Records of an older transaction do not count. Emptying the log clears the feature bit.
+    // Fast-commit records of an older transaction do not count. The replay empties the log and
+    // clears the feature bit of fast commits.
     block[8] = 7;
     image.device.write_at((JOURNAL + u64::from(ring)) * BLOCK as u64, &block).unwrap();
     replay(&image, &Options::default());

@@ -169,8 +169,9 @@ impl<B: Backend> LaggedCounter<B> {
 
     /// Folds a delta whose value is `now` into the central value if the delta has reached `limit`.
     /// During the fold, a reader may find the amount twice (in the delta and in the central value)
-    /// or not at all, so that a sum errs on the counter's side ([`Errs`]). The `AcqRel` accesses
-    /// pair with the acquire loads of [`Self::sum`].
+    /// or not at all. The order of the two writes decides which, and is chosen so that a sum errs
+    /// on the counter's side ([`Errs`]). The `AcqRel` accesses pair with the acquire loads of
+    /// [`Self::sum`].
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -199,9 +200,9 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// The total: exact if nobody is adding. It includes everything added before the call, with one
-    /// exception: an amount that is folded during the call may count twice or not at all, so that
-    /// the total errs on the counter's side ([`Errs`]). It may err on the other side if several
-    /// folds during one walk over the deltas cancel out.
+    /// exception: an amount that is folded during the call may count twice or not at all, whichever
+    /// errs on the counter's side ([`Errs`]). The total may err on the other side if several folds
+    /// during one walk over the deltas cancel out.
     #[must_use]
     pub fn sum(&self) -> i64 {
         let mut central = self.central.load(Ordering::Acquire);

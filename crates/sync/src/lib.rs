@@ -6,8 +6,8 @@
 //! writes `Mutex<T>` and gets [`Native`].
 //!
 //! Every lock has a [`Rank`] from one table ([`rank`], explained in docs/locking.md). Debug builds
-//! record which locks each thread holds. If a thread would wait for a lock out of order, they panic
-//! and name both locks. Release builds store no ranks and check nothing.
+//! record which locks each thread holds. A thread that would wait for a lock out of order panics,
+//! and the message names both locks. Release builds store no ranks and check nothing.
 
 #![forbid(unsafe_code)]
 

@@ -4,10 +4,10 @@ use crate::backend::native::Native;
 use crate::counter::ShardedCounter;
 use crate::slot::CpuSlot;
 
-/// Counts acquisitions, waits and failed tries of the locks taken through it.
+/// Counts acquisitions, waits and failed tries of the locks that belong to the class.
 ///
-/// Its counters are native under every backend: they only observe the locks, so a backend need not
-/// schedule or charge accesses to them.
+/// The counters are native under every backend. They only observe the locks, so a backend need not
+/// schedule or charge accesses to the counters.
 #[derive(Debug)]
 pub struct LockClass {
     name: &'static str,

@@ -41,7 +41,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
     }
 
     /// As [`Mutex::lock`], for one of several locks of the same rank. `order` must exceed the order
-    /// key of those that the thread already holds.
+    /// keys of those that the thread already holds.
     ///
     /// # Panics
     /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose

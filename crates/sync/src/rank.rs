@@ -114,8 +114,8 @@ ranks! {
     JOURNAL_STATE = 860;
     /// The superblock of an open file system.
     SUPERBLOCK = 870;
-    /// The log of a recording device. Held during each call to the device below, so that the log
-    /// has the order of the calls.
+    /// The log of a recording device. Held during each change or flush of the device below, so that
+    /// the log has the order of these calls.
     DEVICE_LOG = 880;
     /// A block device's own bookkeeping.
     DEVICE = 900;

@@ -49,7 +49,7 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
     }
 
     /// As [`RwLock::read`], for one of several locks of the same rank. `order` must exceed the
-    /// order key of those that the thread already holds.
+    /// order keys of those that the thread already holds.
     ///
     /// # Panics
     /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose
@@ -71,7 +71,7 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
     }
 
     /// As [`RwLock::write`], for one of several locks of the same rank. `order` must exceed the
-    /// order key of those that the thread already holds.
+    /// order keys of those that the thread already holds.
     ///
     /// # Panics
     /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose

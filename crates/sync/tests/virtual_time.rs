@@ -152,7 +152,8 @@ fn a_lock_that_is_not_served_in_turn_stays_with_its_holder() {
     assert_eq!(run(Some(BARGING)).2, report);
 }
 
-/// A CPU that looked often enough sleeps. The first release of a lock with a sleeper hands it over.
+/// A CPU that has found a lock taken often enough sleeps. The next release hands the lock over to
+/// the sleeper.
 #[test]
 fn a_cpu_that_waits_long_sleeps_until_a_release_wakes_it() {
     let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
@@ -167,7 +168,8 @@ fn a_cpu_that_waits_long_sleeps_until_a_release_wakes_it() {
     // The holder takes the line back from the sleeper for its release.
     let released = 101 + 100_000 + 50 + 1;
     assert_eq!(report.cpus[0].finished_ns, released + 8000);
-    // The sleeper wakes with the lock, and takes back its line for its release.
+    // The sleeper wakes as the holder of the lock. For its own release, it takes the lock's line
+    // back from CPU 0.
     assert_eq!(report.cpus[1].finished_ns, released + 17_000 + 100_000 + 50 + 1);
     assert_eq!((report.total().lock_waits, report.cpus[0].lock_waits), (1, 0));
     assert_eq!(report.lines[0].held_ns, 2 * (100_000 + 51));
@@ -229,7 +231,8 @@ fn every_sleeper_is_woken() {
     assert!(report.total().lock_waits > 20, "{report:?}");
 }
 
-/// If moves overlap, the release of a lock that another CPU polls for is part of the hand-over.
+/// If moves overlap, and another CPU waits for a lock, the release of the lock costs no move of its
+/// own: the move is part of the hand-over.
 #[test]
 fn a_release_and_the_load_that_sees_it_are_one_move() {
     let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
@@ -444,8 +447,9 @@ fn runs_repeat_to_the_nanosecond() {
     assert_eq!(run(), run());
 }
 
-/// Half way through a run, a CPU reads a counter and the figures of the lines. This costs nothing.
-/// The difference from the final figures is what the rest of the run added.
+/// Halfway through a run, a CPU reads a counter and the figures of the lines. This costs nothing.
+/// The line is moved in both parts of the run, and the figures of the two parts add up to those of
+/// the whole run.
 #[test]
 fn a_look_aside_costs_nothing_and_splits_a_run() {
     let run = |looks: bool| {

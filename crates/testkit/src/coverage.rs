@@ -2,9 +2,10 @@
 //! test.
 //!
 //! [`TRIED`] lists what each test tries. Every listed test asserts that its entries are true:
-//! - The entries have the same images as the test's own tables ([`assert_images`]).
-//! - They have the same operations as these tables ([`assert_operations`]), or as worked when the
-//!   test ran ([`assert_done`]).
+//! - The images in the entries are those of the test's own tables ([`assert_images`]).
+//! - The operations in the entries are those of the test's own tables ([`assert_operations`]), or
+//!   those that worked when the test ran ([`assert_done`]). A short run asserts only that no other
+//!   operation worked ([`assert_done_within`]).
 //!
 //! From the entries, [`page()`] makes a part of docs/testing.md, which also lists what no test has
 //! tried.

@@ -1,5 +1,6 @@
-//! Images as the kernel leaves them when it stops in the middle of its work. An image is
-//! loop-mounted, several threads work on it, and the kernel is stopped in one of three ways.
+//! Images as the kernel leaves them when it is interrupted in the middle of its work. An image is
+//! loop-mounted, and several threads work on it. Then ext4 is shut down, or the mounted image is
+//! copied ([`Stop`]).
 //!
 //! The load is drawn from one seed. How its threads interleave depends on the machine, so the same
 //! seed makes the same kind of image, but not the same image. A failing test therefore keeps its
@@ -17,7 +18,7 @@ use rustix::fs::{FallocateFlags, XattrFlags, fallocate, setxattr};
 use crate::fill::pattern;
 use crate::oracle::{LoopDevice, LoopMount, run};
 
-/// How the kernel is stopped.
+/// How the kernel is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// ext4's shutdown ioctl while all threads work. What was not committed is lost.
@@ -50,15 +51,15 @@ pub struct CrashImage<'a> {
 /// Threads of the load.
 const THREADS: u64 = 3;
 
-/// After this time the kernel is stopped even if the load has not done all its operations.
+/// After this time the kernel is interrupted even if the load has not done all its operations.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl CrashImage<'_> {
-    /// Mounts the image, runs the load, and stops the kernel. The dirty image replaces the clean
-    /// one.
+    /// Mounts the image, runs the load, and interrupts the kernel. The dirty image replaces the
+    /// clean one.
     ///
     /// # Panics
-    /// When the kernel does not mount the image, or cannot be stopped.
+    /// When the kernel does not mount the image, or cannot be interrupted.
     pub fn make_dirty(&self) {
         let journal = self.journal.map(LoopDevice::new);
         let options = match &journal {
@@ -86,8 +87,8 @@ impl CrashImage<'_> {
         }
     }
 
-    /// Stops the kernel. Returns the copies that were made, each with the file that the copy must
-    /// replace after the unmount.
+    /// Shuts ext4 down, or copies the image. Returns the copies that were made, each with the file
+    /// that the copy must replace after the unmount.
     fn stop_kernel(&self, load: &Load, root: &Path) -> Vec<(PathBuf, PathBuf)> {
         match self.stop {
             Stop::Cut | Stop::CutAfterCommit => shutdown(root, self.stop),
@@ -114,7 +115,7 @@ fn sync(root: &Path) {
     rustix::fs::syncfs(&root).expect("the file system is synced");
 }
 
-/// Stops ext4 at once with an ioctl. Does nothing for [`Stop::Copy`]. Perl makes the call, because
+/// Shuts ext4 down with an ioctl. Does nothing for [`Stop::Copy`]. Perl makes the call, because
 /// Rust has no safe interface for it.
 ///
 /// # Panics
@@ -181,7 +182,7 @@ const LOAD: &[Part] = &[
     part(1, &["create"], Worker::many_names),
 ];
 
-/// Names of the operations that the kernel does before it is stopped.
+/// Names of the operations in the load.
 pub fn operations() -> impl Iterator<Item = &'static str> {
     LOAD.iter().flat_map(|part| part.operations).copied()
 }
@@ -229,7 +230,7 @@ impl Worker {
     }
 
     /// Works until `load` is stopped. Errors are expected: a drawn name does not exist, space runs
-    /// out, or the kernel is stopped.
+    /// out, or ext4 is shut down.
     fn run(&mut self, load: &Load) {
         while !load.stopped.load(Ordering::Relaxed) {
             if load.paused.load(Ordering::Relaxed) {
@@ -250,7 +251,7 @@ impl Worker {
     }
 
     /// Fewer than `limit` bytes of content. Now and then each KiB begins with the journal's magic,
-    /// which the journal must escape.
+    /// which must be escaped if data is logged (`data=journal`).
     fn content(&mut self, limit: u64) -> Vec<u8> {
         let length = self.draw.length(limit);
         let mut bytes = pattern(self.draw.next(), length);

@@ -49,7 +49,7 @@ pub fn sizes(root: &Path, block_size: usize) {
 }
 
 /// A file of `size` bytes that is one hole, and one with holes in it and at its end. Two more files
-/// have unwritten extents: one before the end of the file, the other beyond it.
+/// have unwritten extents: `unwritten` before its end, and `beyond` after its end.
 pub fn sparse(root: &Path, size: u64) {
     let at = folder(root, "sparse");
     let create = |name: &str| std::fs::File::create(at.join(name)).expect("a file is created");
@@ -148,8 +148,10 @@ pub fn owners(root: &Path) {
 }
 
 /// Files with times at the edges of what an inode can hold. `wide` means that the inodes have the
-/// extra time fields. The first and the last time have 0 nanoseconds: Linux would clear any others
-/// at the ends of the range, but a FUSE mount would go on showing those of the modification time.
+/// extra time fields.
+///
+/// The first and the last time have 0 nanoseconds. At the ends of the range, Linux clears the
+/// nanoseconds, but a FUSE mount would go on showing the nanoseconds of the modification time.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];
@@ -165,8 +167,8 @@ pub fn times(root: &Path, wide: bool) {
     }
 }
 
-/// Attributes in the namespaces `user`, `trusted` and `security`. The parentheses say where they
-/// are if inodes have 256 bytes:
+/// Attributes in the namespaces `user`, `trusted` and `security`. The parentheses say where most of
+/// them are if inodes have 256 bytes:
 /// - a few small ones (in the inode), and many of one file (in an attribute block);
 /// - one of `largest` bytes, and one with a long name;
 /// - equal ones of three files (in one shared block);

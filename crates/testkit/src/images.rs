@@ -163,8 +163,8 @@ pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     }
     let path = make(profile, directory);
     change(&path, profile.first);
-    // `test_dummy_encryption` encrypts everything. If the kernel refuses the option, the image is
-    // mounted without it.
+    // With `test_dummy_encryption`, the kernel encrypts all new files. If the kernel refuses the
+    // option, the image is mounted without it.
     let encrypted = profile.has("encrypt");
     let dummy = if encrypted { LoopMount::new(&path, "test_dummy_encryption=v2").ok() } else { None };
     let plain = || LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));

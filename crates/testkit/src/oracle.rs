@@ -38,11 +38,11 @@ pub fn stay_on_one_cpu() {
     rustix::thread::sched_setaffinity(None, &one).expect("a CPU of the thread's own mask");
 }
 
-/// True when every named need is met. A need is a program name, or `root`. If one is missing, this
-/// prints `SKIPPED-ORACLE: ...` and returns false.
+/// Whether every need is met. A need is the name of a program, or `root`. If a need is not met,
+/// this prints `SKIPPED-ORACLE: ...` and returns false.
 ///
 /// # Panics
-/// When one is missing and `BLOCKYARD_REQUIRE_ORACLE=1`.
+/// When a need is not met and `BLOCKYARD_REQUIRE_ORACLE=1`.
 #[must_use]
 pub fn require(needs: &[&str]) -> bool {
     let missing: Vec<&str> = needs

@@ -19,9 +19,9 @@ pub fn full_matrix() -> bool {
 }
 
 /// A range for an operation on a file of `size` bytes: its start and its length in bytes. `unit` is
-/// the block size, for example. The range is at most 12 units long. It is in the first 200 units,
-/// or ends one byte beyond them. Most ranges begin or end at an edge of a unit or of the file, or
-/// one byte before or after it.
+/// the block size, for example. The range is at most 12 units long, and ends at most one byte
+/// beyond the first 200 units. Most ranges begin or end where a unit or the file begins or ends, or
+/// one byte before or after that.
 pub fn byte_range(random: &mut impl Rng, unit: u64, size: u64) -> (u64, u64) {
     let mut ranges = Ranges::new(Edges::extents(unit).up_to(200 * unit));
     let longest = if random.random_range(0..4) == 0 { 12 * unit } else { 2 * unit };

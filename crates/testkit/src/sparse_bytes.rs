@@ -1,5 +1,5 @@
-//! A byte array that takes little memory if it is mostly zeroes: the model of a file of up to
-//! terabytes.
+//! A byte array that takes little memory if it is mostly zeroes. Tests use it as the model of a
+//! file, which may be terabytes long.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! The content of the files of a trace. It is computed from path, offset and seed. So a trace
 //! stores no data, and the content of a block shows to which file and offset it belongs.
 //!
-//! Each aligned 8-byte word is a hash of the file's key and the word's position. So the content
-//! does not depend on how it is split into writes.
+//! Each aligned 8-byte word is a hash of the file's key (a hash of seed and path) and the word's
+//! position. So the content does not depend on how it is split into writes.
 
 /// The content of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

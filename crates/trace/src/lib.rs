@@ -8,9 +8,9 @@
 //! {"op":"sync"}
 //! ```
 //!
-//! Every line may have `worker`, the CPU slot that acts (default 0), and `at`, the virtual time in
-//! seconds. Time never goes back; a line without `at` has the time of the line before. Traces
-//! recorded from a mount also have `us` and `errno` ([`Line`]).
+//! Every line may have `worker`, the CPU slot of the worker that acts (default 0), and `at`, the
+//! virtual time in seconds. Time never goes back; a line without `at` has the time of the line
+//! before. Traces recorded from a mount also have `us` and `errno` ([`Line`]).
 //!
 //! A trace holds no file content. A player (a program that carries out a trace) computes the
 //! content from the path by which the file was opened, the offset and the seed ([`content`]).

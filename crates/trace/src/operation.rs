@@ -177,7 +177,7 @@ pub enum Op {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         len: Option<u64>,
     },
-    /// Writes everything and commits: the trace's commit point.
+    /// Writes back all data and commits.
     Sync,
     /// Drops clean caches.
     DropCaches,

@@ -1,5 +1,6 @@
-//! A backend for the real machine whose mutexes are served in turn, as Linux's spin locks are.
-//! Measurements with it can be compared with virtual time, where locks are served in turn, too.
+//! A backend for the real machine. Its mutexes are served in turn, as Linux's spin locks are. So
+//! measurements with it can be compared with virtual time, where by default locks are served in
+//! turn, too.
 //!
 //! A thread takes the next ticket, and spins until that ticket is called. So a thread that releases
 //! a mutex cannot take it again before those that already wait for it. A thread that waits for a
@@ -144,7 +145,7 @@ pub struct TicketCondvar {
 }
 
 impl TicketCondvar {
-    /// Waits until there are more than `epoch` notifications. True if the time ran out.
+    /// Waits for a notification after the first `epoch` ones. Returns true if the time ran out.
     fn sleep(&self, epoch: u64, limit: Option<Duration>) -> bool {
         let mut now = self.epoch.lock();
         if *now != epoch {

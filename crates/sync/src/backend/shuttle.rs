@@ -1,5 +1,5 @@
 //! The backend for tests under shuttle, a scheduler that tries many interleavings of threads. At
-//! every lock and atomic access it may let another thread run.
+//! every access to a lock or atomic, shuttle may let another thread run.
 //!
 //! Locks and atomics of this backend must be made and used inside `shuttle::check_*`. Timed waits
 //! never time out.

@@ -15,7 +15,7 @@
 //!   CPUs that want the line wait. Which of them gets the line next is drawn at random, because
 //!   caches promise no order ([`Costs::neighbours_first_percent`]).
 //! - Moves of different lines are independent. A CPU waits for one line after the other, unless
-//!   [`Costs::moves_overlap`]. Caches have no limit and no prefetching.
+//!   [`Costs::moves_overlap`]. Caches hold any number of lines, and nothing is prefetched.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. No CPU
 //!   sleeps. With [`Costs::barging`] instead, the first CPU that finds a lock free takes it, and a
@@ -88,8 +88,8 @@ pub struct LineFigures {
     pub wait_ns: u64,
     /// Time of the sections under these locks, see [`Section`].
     pub section_ns: u64,
-    /// Time for which mutexes, and other locks for writing, were held. A lock that was handed over
-    /// counts from when its new holder runs.
+    /// Time for which mutexes were held, and reader-writer locks were held for writing. A lock that
+    /// was handed over counts from when its new holder runs.
     pub held_ns: u64,
     /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,

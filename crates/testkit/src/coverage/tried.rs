@@ -95,7 +95,8 @@ const MATRIX: &[&str] = &[
     "write back",
 ];
 
-/// Operations during which one call to the device fails, alone or with all later ones.
+/// Operations that `oracle_failing_calls` tries while one call to the device fails, alone or with
+/// all later calls of its kind.
 const FAILING: &[&str] = &[
     "create",
     "mkdir",
@@ -187,8 +188,8 @@ const VALUES_IMAGES: &[Image] = &[
 /// What the workloads with large attributes do.
 const VALUES: &[&str] = &["create", "unlink", "set xattr", "set large xattr", "remove xattr", "sync"];
 
-/// What one thread does in a long run while one call to the device fails, alone or with all later
-/// ones.
+/// What one thread does in a long run in which a read of the device fails, or a write, alone or
+/// with all later writes.
 const LONG_RUN: &[&str] = &[
     "create",
     "mkdir",
@@ -215,10 +216,10 @@ const THREADS: &[&str] =
 const CRASH_RECYCLE: &[&str] =
     &["create", "mkdir", "unlink", "rmdir", "write", "truncate", "allocate", "fsync", "write back"];
 
-/// Operations that must be recovered from a log of every format.
+/// Operations of `oracle_crash` that are recovered from logs of several formats.
 const EVERY_LOG: &[&str] = &["create", "mkdir", "unlink", "write", "truncate", "fsync"];
 
-/// What the kernel does in `oracle_kernel_crash` before it is stopped.
+/// What the kernel does in `oracle_kernel_crash` before the file system is shut down or copied.
 const KERNEL: &[&str] = &[
     "create",
     "mkdir",

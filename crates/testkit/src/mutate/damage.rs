@@ -125,7 +125,8 @@ impl Inventory {
         Damage { description: format!("garbage at {at:#x}"), edits: vec![(at, garbage)], length: None }
     }
 
-    /// Two blocks of one kind swapped, or a block overwritten by another block of any kind.
+    /// Two blocks of one kind swapped, or a block overwritten with a copy of another block, of any
+    /// kind.
     fn swap_or_misdirect(&self, random: &mut impl Rng) -> Damage {
         let (structure, at) = self.pick(random);
         let block = |at: usize| self.bytes[at..at + self.block_size()].to_vec();

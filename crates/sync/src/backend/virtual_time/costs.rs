@@ -77,8 +77,9 @@ pub struct Costs {
     ///   lock, or read-modify-write.
     /// - A CPU needs no second move to write to a line that it has loaded and that no other CPU has
     ///   asked for since.
-    /// - A release that the next holder polls for, and the load that sees it, are one move. (With
-    ///   `barging` they are two, because no CPU is next.)
+    /// - If a CPU waits for a lock, the store that releases the lock and the load by which that CPU
+    ///   sees the store are one move. (With `barging` they are two, because the next holder is not
+    ///   known.)
     pub moves_overlap: bool,
     /// How CPUs get locks that others hold. If this is `None`: in turn, without sleeping.
     pub barging: Option<Barging>,

@@ -69,9 +69,9 @@ struct Lock {
 }
 
 impl Lock {
-    /// Whether the lock is free for this access. A reader must also find the queue empty. A writer
-    /// need not look at the queue: without barging, no CPU waits for a lock that is free for a
-    /// writer.
+    /// Whether a CPU gets the lock without waiting. The lock must be free for this access, and for
+    /// a reader, the queue must be empty, too. For a writer the queue does not matter: without
+    /// barging, no CPU waits for a lock that is free for a writer.
     fn admits(&self, access: Access) -> bool {
         self.is_free(access) && (access == Access::Write || self.queue.is_empty())
     }
@@ -519,8 +519,8 @@ impl Scheduler {
         }
     }
 
-    /// Stores that a lock is free. A CPU that waits for the lock sees this store after all earlier
-    /// ones.
+    /// The store that releases a lock. It first waits for the lines that are on their way to the
+    /// CPU, because other CPUs must see this store after all earlier ones.
     fn store_release(&self, id: LockId, access: Access) {
         if self.costs.moves_overlap && !std::thread::panicking() {
             self.wait_for_lines();
@@ -537,8 +537,8 @@ impl Scheduler {
         self.access(id.line, Access::Write);
     }
 
-    /// Calls `release`, which releases the mutex, and waits for a condition variable. True if
-    /// `limit_ns` ran out.
+    /// Calls `release`, which releases the mutex, and waits for a condition variable. Returns true
+    /// if `limit_ns` ran out.
     pub(super) fn wait_for_condition(
         &self,
         id: LockId,

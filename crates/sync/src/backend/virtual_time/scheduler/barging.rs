@@ -4,12 +4,12 @@
 use super::{Access, LockId, Scheduler};
 use crate::backend::virtual_time::Barging;
 
-/// After its first look at a taken lock, a CPU looks again this many times before it sleeps: three
-/// times after 2, 4 and 8 pauses, then after a yield each.
+/// After its first look at a taken lock, a CPU looks again at most this many times before it
+/// sleeps: first after 2, 4 and 8 pauses, then each time after a yield.
 const LOOKS: u32 = 10;
 const LOOKS_AFTER_PAUSES: u32 = 3;
 /// A release at least this long after the last hand-over hands the lock over to sleepers again.
-/// `parking_lot` draws this time at random, up to twice as much.
+/// `parking_lot` instead draws a random time, at most twice as long, after each hand-over.
 const FAIR_EVERY_NS: u64 = 500_000;
 
 /// When a release hands a lock over to sleepers.
@@ -62,8 +62,8 @@ impl Scheduler {
         self.work(ns);
     }
 
-    /// Sleeps until a release of the lock wakes the calling CPU, unless the lock is free. True if
-    /// the release handed the lock over to this CPU.
+    /// Sleeps until a release of the lock wakes the calling CPU, unless the lock is free. Returns
+    /// true if the release handed the lock over to this CPU.
     fn sleep(&self, id: LockId, access: Access) -> bool {
         // This write marks the lock, so that a release looks for sleepers.
         self.access(id.line, Access::Write);
