@@ -126,9 +126,9 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// Settles `ahead`, an amount taken ahead, of which `taken` was used. Afterwards the total is
-    /// as if only [`Self::add`] had been called, with `-taken`. So is the central value, unless the
-    /// delta reached twice the batch in [`Self::take_ahead`]. At no time does the total rise by
-    /// more than `ahead - taken`.
+    /// as if only [`Self::add`] had been called, with `-taken`. The same holds for the central
+    /// value, unless the delta reached twice the batch in [`Self::take_ahead`]. The total never
+    /// rises by more than `ahead - taken`.
     #[inline]
     pub fn settle(&self, slot: CpuSlot, ahead: u64, taken: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];

@@ -1,9 +1,9 @@
 //! The locks a thread holds, and the check of their order (debug builds).
 //!
-//! Rule: a thread may wait for a lock only if the lock's `(rank, order key)` is greater than that
-//! of every lock it holds. Locks taken by a try are recorded but not checked: a try never waits. A
-//! lock of an equal rank is allowed only with a greater order key (`lock_ordered`), for example
-//! inodes by number.
+//! Rule: a thread may wait for a lock only if the lock's `(rank, order key)` is greater than the
+//! pair of every lock that the thread holds. So several locks of one rank, such as the locks of
+//! inodes, must be taken in ascending order of their keys (`lock_ordered`). Locks taken by a try
+//! are recorded but not checked: a try never waits.
 
 use core::marker::PhantomData;
 

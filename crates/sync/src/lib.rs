@@ -1,9 +1,9 @@
 //! Locks, condition variables and shared atomics, with lock ranks and backends. The crates alloc,
 //! device, engine, blockyard and fuse have no other source of them.
 //!
-//! A data structure to be tested under a systematic scheduler, or measured in virtual time, takes
-//! its primitives from a [`Backend`] type parameter: `Mutex<T, B>`, `B::AtomicU64`. Other code
-//! writes `Mutex<T>` and gets [`Native`].
+//! A data structure that is tested under shuttle or measured in virtual time takes its primitives
+//! from a [`Backend`] type parameter: `Mutex<T, B>`, `B::AtomicU64`. Other code writes `Mutex<T>`
+//! and gets [`Native`].
 //!
 //! Every lock has a [`Rank`] from one table ([`rank`], explained in docs/locking.md). Debug builds
 //! record which locks each thread holds. A thread that would wait for a lock out of order panics,

@@ -3,8 +3,8 @@
 //! copied ([`Stop`]).
 //!
 //! The load is drawn from one seed. How its threads interleave depends on the machine, so the same
-//! seed makes the same kind of image, but not the same image. A failing test therefore keeps its
-//! image.
+//! seed makes the same kind of image, but not the same image. A test should therefore keep the
+//! image when it fails.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -167,12 +167,13 @@ pub fn times(root: &Path, wide: bool) {
     }
 }
 
-/// Attributes in the namespaces `user`, `trusted` and `security`. The parentheses say where most of
-/// them are if inodes have 256 bytes:
-/// - a few small ones (in the inode), and many of one file (in an attribute block);
-/// - one of `largest` bytes, and one with a long name;
-/// - equal ones of three files (in one shared block);
-/// - one of a symbolic link.
+/// Extended attributes in the namespaces `user`, `trusted` and `security`. The parentheses say
+/// where most of the attributes are if inodes have 256 bytes:
+/// - a file with a few small attributes (in the inode), and a file with many (in an attribute
+///   block);
+/// - a file with an attribute of `largest` bytes, and with another that has a long name;
+/// - three files with equal attributes (in one shared block);
+/// - a symbolic link with an attribute.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {

@@ -186,10 +186,11 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Lets only one test at a time look for a free loop device, until the result is dropped. Otherwise
-/// two tests may find the same device free. The kernel refuses that device to the second test, but
-/// the second test has the device open exclusively for a moment, in which the first test's mke2fs
-/// would find it in use.
+/// Lets only one test at a time look for a free loop device, until the result is dropped.
+///
+/// Otherwise two tests may find the same device free. The kernel refuses the device to the second
+/// test, but only after that test has opened the device exclusively for a moment. If the first test
+/// runs mke2fs at that moment, mke2fs finds the device in use.
 fn one_at_a_time() -> Option<File> {
     let control = File::open("/dev/loop-control").ok()?;
     control.lock().ok()?;

@@ -7,10 +7,11 @@
 //! The code under test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
-//! - A line is in the caches of the CPU that last wrote it and of all CPUs that read it since. To
-//!   read a line, a CPU needs it in its cache. To write it, a CPU must be the only one that has it.
-//!   If not, the line moves, at the cost of the distance to another CPU that has it: the nearest
-//!   for a read, the farthest for a write. If no cache has it, it comes from memory.
+//! - A line is in the caches of the CPU that last wrote it and of all CPUs that read it since. A
+//!   CPU can read a line that is in its cache, and can write a line that is only in its cache. For
+//!   any other access the line moves first. The cost is the distance to another CPU that has the
+//!   line: the nearest for a read, the farthest for a write. A line that is in no cache comes from
+//!   memory.
 //! - While a line is on its way to a CPU that writes it, and for [`Costs::keep_ns`] more, other
 //!   CPUs that want the line wait. Which of them gets the line next is drawn at random, because
 //!   caches promise no order ([`Costs::neighbours_first_percent`]).

@@ -73,8 +73,8 @@ pub struct Costs {
     pub neighbours_first_percent: usize,
     /// Whether moves overlap, as on CPUs that execute out of order:
     /// - A CPU goes on while the lines of its loads and stores are on their way, unless it has to
-    ///   queue for one. It waits for all of them together at its next lock, release, look at a
-    ///   lock, or read-modify-write.
+    ///   queue for a line. The CPU waits for all these lines together when it next takes, tries,
+    ///   releases or looks at a lock, or does a read-modify-write.
     /// - A CPU needs no second move to write to a line that it has loaded and that no other CPU has
     ///   asked for since.
     /// - If a CPU waits for a lock, the store that releases the lock and the load by which that CPU
