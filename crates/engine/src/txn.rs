@@ -61,9 +61,8 @@ pub(crate) struct Transactions<B: Backend = Native> {
     /// count that includes this revoke.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
-    /// The last transaction that was written at its end, or is being written. The release store in
-    /// [`Self::switch`] pairs with the acquire load of a thread that finds that this transaction's
-    /// commit has taken a block.
+    /// The last transaction that was written at its end, or is being written. Set before `running`:
+    /// a thread that finds the next transaction running sees this value or a newer one.
     written: B::AtomicU32,
     /// The last durable transaction. The release store at the end of a commit pairs with the
     /// acquire load in [`Self::is_durable`].
@@ -133,9 +132,12 @@ impl<B: Backend> Transactions<B> {
         let (tid, epoch) = self.now();
         let next = if is_written { epoch.next() } else { epoch };
         debug_assert!(tid.next().is_after(tid) && next != Epoch::NONE);
-        self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
+        // A thread that finds the next transaction running must see the ended one in `written`.
         if is_written {
             self.written.store(tid.raw(), Ordering::Release);
+        }
+        self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
+        if is_written {
             self.credits.reset();
         }
         (tid, epoch)

@@ -172,6 +172,24 @@ fn spawn(world: &Arc<World>, f: impl FnOnce(&World) + Send + 'static) -> thread:
     thread::spawn(move || f(&world))
 }
 
+/// A block is changed, and a commit runs while another thread asks for the last transaction that may
+/// have changed the block, as the load of an inode does. The answer is never an earlier transaction.
+#[test]
+fn the_last_change_of_a_block_is_not_dated_too_early() {
+    explore(2000, || {
+        let world = World::new();
+        let handle = world.enter(0);
+        World::put(&handle, A, 0, 1);
+        drop(handle);
+        let changed = world.txns.running();
+        let committer = spawn(&world, |world| _ = world.commit(|| true));
+        let buffer = world.cache.read(A, BlockKind::Plain, |_| Ok(())).unwrap();
+        let last = world.txns.last_to_change(buffer.changed_in());
+        assert!(!changed.is_after(last), "{changed:?} changed the block, {last:?} is reported");
+        committer.join().unwrap();
+    });
+}
+
 /// Two writers change two blocks in every handle while a third thread commits. Each commit holds
 /// both blocks as of the same moment, and recovery finds what was committed last.
 #[test]
