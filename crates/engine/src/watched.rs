@@ -3,7 +3,9 @@
 //! Tests and tools use it to report which operations they did: a list written by hand could miss
 //! some. Only successful operations are recorded, under the names that docs/testing.md uses.
 
-use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
+use crate::{
+    Fallocate, FileSystem, InodeRef, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode,
+};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Incompat, InodeNr};
 use blockyard_sync::{Mutex, rank};
@@ -158,7 +160,7 @@ impl Watched {
     pub fn set_xattr(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: impl Into<InodeRef>,
         name: &[u8],
         value: &[u8],
         mode: XattrMode,

@@ -13,7 +13,8 @@ use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{
-    Error, Fallocate, NewInode, OpContext, RenameMode, Result, SetAttributes, Watched, XattrMode,
+    Attributes, Error, Fallocate, InodeId, NewInode, OpContext, RenameMode, Result, SetAttributes, Watched,
+    XattrMode,
 };
 use blockyard_ranges::{Edges, Ranges};
 use blockyard_sync::CpuSlot;
@@ -388,18 +389,20 @@ impl<'a> Worker<'a> {
     }
 
     fn set_xattr(&mut self) -> Result<()> {
-        let (_, _, inode) = self.existing()?;
+        let (_, _, number) = self.existing()?;
+        // Another thread may delete the inode and create one of another kind with its number, which
+        // may not have this attribute. Then the generation differs.
+        let Attributes { kind, generation, .. } = self.plan.fs.attributes(number)?;
+        let inode = InodeId { number, generation };
         let ctx = self.ctx();
         if self.chance(6) {
             let name: &[u8] =
                 [&b"system.posix_acl_access"[..], b"system.posix_acl_default"].choose(&mut self.rng).unwrap();
-            let kind = self.plan.fs.attributes(inode)?.kind;
             if kind == FileType::Symlink || (name.ends_with(b"default") && kind != FileType::Directory) {
                 return Ok(());
             }
             return self.plan.fs.set_xattr(&ctx, inode, name, &access_list(), XattrMode::Set);
         }
-        let kind = self.plan.fs.attributes(inode)?.kind;
         let mut name = self.attribute_name();
         if name.starts_with(b"user.") && !matches!(kind, FileType::Regular | FileType::Directory) {
             name = [b"trusted.", &name[5..]].concat();
