@@ -374,8 +374,8 @@ mod tests {
         assert_eq!(nothing.rows[0][3..10], ["0", "0", "-", "-", "-", "-", "-"]);
     }
 
-    /// A result whose figures all differ. Placements are counted among requests, the other shares
-    /// among searches.
+    /// A result in which no two counts are equal, so that exchanged columns are noticed. The share
+    /// of placements is of the requests, the other shares are of the searches.
     fn one(by: u64) -> Agreement {
         Agreement {
             image: "1k".to_owned(),

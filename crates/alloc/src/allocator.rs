@@ -1,8 +1,8 @@
 //! The allocator: its parts, how it is opened, and what it reports about itself.
 //!
-//! No lock is taken by every allocation, unless the policy asks for one (such as the lock of a
-//! global cursor): groups and locality groups have a lock each, and most counters and goals have
-//! none. [`crate::allocate`] is the path of one request through these parts.
+//! There is no lock that all allocations share, unless the policy asks for one (such as the lock of
+//! a global cursor). Each group and each locality group has its own lock, and most counters and
+//! goals have none. [`crate::allocate`] is the path of one request through these parts.
 
 use core::fmt;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) admission: Admission<B>,
     pub(crate) stats: Stats<B>,
     /// Counts claims, releases, frees and trims, and groups whose preallocations were dropped for
-    /// space. A strict search that failed is repeated only if the count has changed.
+    /// space. A search with strict checks that failed is repeated only if this count
+    /// has changed.
     pub(crate) changes: ShardedCounter<B>,
     pub(crate) events: Option<Box<dyn EventSink>>,
     pub(crate) init: InitMode,
@@ -157,7 +158,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The file system.
+    /// The geometry of the file system.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.table.geometry
@@ -182,8 +183,8 @@ impl<B: Backend> Allocator<B> {
         self.admission.figures()
     }
 
-    /// Free and reserved clusters as the lagging counters show them. A writer uses them to decide
-    /// whether to delay allocation or to allocate at once.
+    /// Free clusters, and those reserved by delayed allocation, as the lagging counters show them.
+    /// A writer uses them to decide whether to delay allocation or to allocate at once.
     #[must_use]
     pub fn room(&self) -> Room {
         self.admission.room()

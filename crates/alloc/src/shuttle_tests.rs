@@ -1,6 +1,6 @@
-//! Concurrent protocols inside the crate, run under many schedules by shuttle: index sets, index
-//! lists, the state word of a preallocation, lagging counts, admission. `tests/shuttle.rs` tests
-//! the public interface in the same way.
+//! Concurrent protocols that the allocator relies on, run under many schedules by shuttle: index
+//! sets, index lists, the state word of a preallocation, lagging counters, admission.
+//! `tests/shuttle.rs` tests the public interface in the same way.
 
 #![allow(clippy::as_conversions, reason = "tests")]
 
@@ -72,8 +72,8 @@ fn readers_find_what_stays() {
 }
 
 /// Three threads each append a group to list 0, unlink it, and append it to list 0 or 1. Each list
-/// has a lock of its own. Afterwards the lists have two groups and one, as the last appends say,
-/// and unlinking all groups empties both lists.
+/// has a lock of its own. Afterwards list 0 has two groups and list 1 has one, because of the last
+/// appends. Unlinking all groups empties both lists.
 #[test]
 fn index_lists_keep_every_group() {
     explore(2000, || {
@@ -159,8 +159,8 @@ fn the_front_of_a_locality_preallocation_moves_once() {
     });
 }
 
-/// Two threads on one CPU slot change a counter. Large amounts of the slot are folded into the
-/// total, by either thread. No amount is folded twice or lost.
+/// Two threads on one CPU slot change a counter. If the amount of the slot is large, either thread
+/// folds it into the central value. No amount is folded twice or lost.
 #[test]
 fn lagging_counts_fold_each_amount_once() {
     explore(2000, || {

@@ -1,6 +1,6 @@
 //! Allocation on many logical CPUs in virtual time. Before the scalability series the CPUs queue up
-//! for shared locks (those that `Allocator::lock_census` lists). After the series they acquire no
-//! shared lock.
+//! for locks of the whole file system (`LockCensus::shared`). After the series they acquire none of
+//! these.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

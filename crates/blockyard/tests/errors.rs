@@ -219,7 +219,7 @@ fn a_name_with_nul_is_no_name_of_an_attribute() {
     assert!(fs.xattr_names("file").unwrap().is_empty());
 }
 
-/// With a slash after the name of a symbolic link, removals and renames fail. Once they removed or
+/// With a slash after the name of a symbolic link, removals and renames fail. They once removed or
 /// renamed the link's target.
 #[test]
 fn removals_and_renames_do_not_follow_a_link_with_a_slash() {

@@ -1,5 +1,5 @@
-//! Lists and tables that hide sound files if one of their entries is wrong. Runs of
-//! `oracle_repair.rs` found these damages, one for each test.
+//! Damage that runs of `oracle_repair.rs` found: wrong fields and entries of lists, tables and
+//! directories. Sound files must still be there after the repair.
 
 #![allow(clippy::unwrap_used)]
 
@@ -71,7 +71,7 @@ fn lost_files_are_told_with_their_old_paths() {
         debugfs(&image, &format!("mkdir {made}"));
     }
     debugfs(&image, &format!("write {} /a/b/c/file", content.display()));
-    // Now c has no inode, and b and the file have lost the directories that they are in.
+    // Clears the inodes of c and a. Then b and the file have lost the directories that they are in.
     debugfs(&image, "clri /a/b/c");
     debugfs(&image, "clri /a");
     let device = FileDevice::open(&image).unwrap();
@@ -95,8 +95,8 @@ fn lost_files_are_told_with_their_old_paths() {
 }
 
 /// A directory and everything in it lost their inodes. The blocks of the directories still have the
-/// names, so the repair lists each name as lost once, with its path. Once, it listed only the first
-/// name.
+/// names, so the repair lists each name exactly once, with its path. An earlier version listed
+/// only the first name.
 #[test]
 fn names_in_lost_directories_are_listed() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

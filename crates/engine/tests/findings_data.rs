@@ -97,8 +97,8 @@ fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     judge(fs, &device);
 }
 
-/// Bytes that another system or a crash had left behind the end, in the last block, showed when the
-/// file grew.
+/// Another system or a crash can leave bytes past the end of a file in its last block. They became
+/// visible when the file grew.
 #[test]
 fn what_lies_behind_the_end_never_shows() {
     for data in [DataMode::Ordered, DataMode::Journal] {

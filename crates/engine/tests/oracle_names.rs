@@ -47,8 +47,8 @@ fn name(number: u32) -> Vec<u8> {
     format!("{number:0>width$}", width = [4, 13, 60][number as usize % 3]).into_bytes()
 }
 
-/// A name that follows no rule: its number, then random bytes from ASCII `0` to 255, at most 69
-/// bytes in all.
+/// A name of random length, at most 69 bytes: the number in decimal, then bytes of which about half
+/// are `a` and the others are random from 0x30 to 0xFF.
 fn odd_name(number: u32) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(u64::from(number));
     let mut name = format!("{number}").into_bytes();

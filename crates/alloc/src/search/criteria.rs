@@ -12,9 +12,9 @@ use crate::request::RequestFlags;
 pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
-    /// The number of groups in a flex group, if the power-of-two criterion must pass over the first
-    /// group of each flex group; otherwise `None`. It must for data of a regular file, if
-    /// `first_groups=avoid` and flex groups have at least four groups.
+    /// If the power-of-two criterion must pass over the first group of each flex group, the number
+    /// of groups in a flex group; otherwise `None`. The first groups are passed over for data of a
+    /// regular file, if `first_groups=avoid` and flex groups have at least four groups.
     pub(crate) flex: Option<u32>,
     /// Whether the power-of-two criterion may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,

@@ -153,7 +153,7 @@ fn give_attributes(fs: &FileSystem, task: &Task, found: &HostMetadata) -> Result
         ..SetAttributes::default()
     };
     // If there is a symbolic link at the destination of a file, the content was written to the
-    // link's target. So set the attributes of that target, too, not those of the link.
+    // link's target. So the attributes go to the target as well, and the link keeps its own.
     if found.is_symlink() {
         fs.set_symlink_attributes(&task.dest, &changes)
     } else {

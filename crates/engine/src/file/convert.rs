@@ -5,8 +5,8 @@
 //! extent of its own until it is converted. If the entry of such an extent splits a full leaf of
 //! the extent tree, the leaf stays split after the conversion.
 //!
-//! In the engine, the device has the data when a write returns. So a write-back converts all its
-//! pieces once it has mapped the last.
+//! When the engine's write to the device returns, the device has the data. So a write-back converts
+//! all its pieces once it has mapped the last.
 //!
 //! In a kernel, I/O ends later: some threads convert pieces while others already map new ones, in
 //! no fixed order. To follow a kernel, an observer can report the ends of the kernel's I/O

@@ -97,8 +97,8 @@ impl Namespace {
         let inode = self.volume.inodes.inode(inode)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        // Locks out truncation and deletion. A file without a name is an orphan until it gets one,
-        // and it must stay an orphan until a truncation or deletion of it is done.
+        // Locks out truncation and deletion. A new name removes the orphan record of a file without
+        // a name, but a truncation or deletion in progress still needs this record.
         let _content = (inode.kind() != FileType::Directory).then(|| inode.write_child());
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();

@@ -172,8 +172,9 @@ fn spawn(world: &Arc<World>, f: impl FnOnce(&World) + Send + 'static) -> thread:
     thread::spawn(move || f(&world))
 }
 
-/// A block is changed, and a commit runs while another thread asks for the last transaction that may
-/// have changed the block, as the load of an inode does. The answer is never an earlier transaction.
+/// A block is changed, and a commit runs while another thread asks for the last transaction that
+/// may have changed the block, as the load of an inode does. The answer is never an earlier
+/// transaction.
 #[test]
 fn the_last_change_of_a_block_is_not_dated_too_early() {
     explore(2000, || {

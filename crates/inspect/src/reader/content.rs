@@ -7,9 +7,9 @@ use blockyard_disk::{Corruption, CorruptionKind, FileType, Inode, InodeMap};
 use super::{Error, Reader, Result};
 
 impl Reader {
-    /// Fills `buf` from byte `offset` of an inode's content. Returns the number of bytes read:
-    /// fewer than `buf` holds only at the end, and always 0 for devices, pipes and sockets. Holes
-    /// and unwritten blocks read as zeroes.
+    /// Fills `buf` from byte `offset` of an inode's content. Returns the number of bytes read.
+    /// It is less than the length of `buf` only where the content ends, and always 0 for devices,
+    /// pipes and sockets. Holes and unwritten blocks read as zeroes.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Disk`].

@@ -20,8 +20,8 @@ use super::{CopyPlan, TreeFile};
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 
-/// When this much data is dirty, all of it is written back. It is less than the engine's own limit,
-/// at which files are written one at a time.
+/// When this much data is dirty, all of it is written back. This is less than the engine's own
+/// limit, so no write has to make room for its data first.
 const DIRTY_BYTES: u64 = 48 * MIB;
 /// Bytes of one write call, as many as cp passes.
 const WRITE_BYTES: u64 = 128 << 10;
@@ -74,7 +74,7 @@ impl<'a> Copier<'a> {
         })
     }
 
-    /// Opens the file system as a mount would.
+    /// Opens the file system without its journal, because only allocation is measured.
     pub(super) fn open(&self) -> Result<FileSystem> {
         let plan = self.plan;
         let sink: Arc<dyn EventSink> = Arc::<Reuse>::clone(&self.reuse);
@@ -188,8 +188,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Ends the transaction. On the device that gets discards after each commit, discards the space
-    /// that the transaction freed.
+    /// Ends the transaction, and then discards the space that it freed. Of the three devices that
+    /// [`Watched`] simulates, only the one with online discard gets this.
     fn commit(&mut self, fs: &FileSystem) -> Result<()> {
         fs.commit(&context(0)).context("commit")?;
         self.reuse.end_transaction();
