@@ -36,10 +36,9 @@ const CHECKED: u64 = 64 << 10;
 #[command(override_usage = "blockyard build [OPTIONS] <SOURCE>... <IMAGE>")]
 #[command(after_help = "\
 The image holds the tree with owners, permissions, times, links, devices, holes, extended attributes and access control lists; \
-access times are the modification times. The same tree and options give the same bytes, with any number of threads, and \
-whether the tree is a directory or an archive: the \
-hash seed follows from the names, and the UUID from all content.\n\n\
--N is the least number of inodes; there are always at least as many as the content needs.\n\n\
+access times are set to the modification times. The same tree and options give the same bytes, with any number of threads, and \
+whether the tree is a directory or an archive. For that, the hash seed is derived from the names, and the UUID from all content.\n\n\
+-N is the least number of inodes; if the content needs more, the image has more.\n\n\
 Unless -m, -O or -E say otherwise, the file system has no blocks reserved for root and cannot \
 grow (no resize_inode). Its journal is the one that mke2fs makes for the size of the image. Other \
 defaults are those of blockyard mkfs, except for the block size: 4096.\n\n\
@@ -49,11 +48,11 @@ of write: data, metadata, finish).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed, and no image was made.")]
 pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed
-    /// with gzip, zstd or xz; also a named pipe; - is standard input), an ext2, ext3 or ext4 image
-    /// (also on a block device), or a container image (an OCI layout or the output of docker save,
-    /// as a directory or an archive). If several sources have the same path, the last one wins. The
-    /// image is a file, which is created anew, or a block device; IMAGE?offset=BYTES is a part of
-    /// one, such as a partition; - is standard output
+    /// with gzip, zstd or xz; it may be a named pipe, or - for standard input), an ext2, ext3 or
+    /// ext4 image (also on a block device), or a container image (an OCI layout or the output of
+    /// docker save, as a directory or an archive). If several sources have the same path, the last
+    /// one wins. The image is a file, which is created anew, a block device, or - for standard
+    /// output; IMAGE?offset=BYTES is a part of a file or device, such as a partition
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     operands: Vec<PathBuf>,
     #[command(flatten)]
@@ -90,8 +89,9 @@ struct How {
     /// Compress the image with gz or zst
     #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
     compress: Compression,
-    /// Folder for the content of an archive or a container image until the image is written, and
-    /// for an image that is compressed or goes to standard output [default: TMPDIR, else /tmp]
+    /// Folder for temporary files: the content of an archive or a container image until the image
+    /// is written, and an image that is compressed or goes to standard output [default: TMPDIR,
+    /// else /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
     /// Platform of the container image: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux
@@ -101,7 +101,7 @@ struct How {
     /// Name or tag of the container image, if the source holds several
     #[arg(long, value_name = "NAME")]
     reference: Option<String>,
-    /// Copy an OCI layout or a Docker archive as the files it consists of
+    /// Do not unpack an OCI layout or a Docker archive: copy the files that it consists of
     #[arg(long)]
     no_unpack: bool,
     #[command(flatten)]
@@ -115,9 +115,9 @@ struct How {
     /// image per line; a directory stands for everything in it
     #[arg(long, value_name = "FILE")]
     order: Option<PathBuf>,
-    /// Order of all other content on the device: directories-first (then files in the order of the
-    /// tree), with-directories (each directory directly before its files), or small-first
-    /// (directories, files of up to 64 KiB, larger ones)
+    /// Order of the other content on the device: directories-first (directories, then files in the
+    /// order of the tree), with-directories (each directory directly before its files), or
+    /// small-first (directories, then files of up to 64 KiB, then larger ones)
     #[arg(long, value_name = "HOW", default_value = "directories-first", hide_default_value = true)]
     placement: Placement,
     /// Show what would be made and write nothing

@@ -15,7 +15,7 @@ use super::{Output, image, names};
 
 /// The keys of the JSON objects, for the help.
 const KEYS: &str = "JSON: one object per piece of up to 64 KiB: path, offset, length, data (hexadecimal). If path is not UTF-8, \
-path_bytes has its bytes in hexadecimal. On a terminal control characters are escaped; `| cat` passes them on.";
+path_bytes has its bytes in hexadecimal. On a terminal, control characters are shown escaped; append `| cat` to get them as they are.";
 
 /// Arguments of `blockyard cat`.
 #[derive(clap::Args)]

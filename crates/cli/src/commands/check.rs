@@ -34,16 +34,15 @@ const THREADS_MAX: usize = 1024;
 #[derive(clap::Args)]
 #[command(
     after_help = "JSON: one object per finding: code (as in e2fsck's problem log), severity (error or note), pass, message, \
-                  and if they apply group, inode, logical, block, offset, detail, path (if that is not UTF-8, path_bytes \
+                  and, where they apply, group, inode, logical, block, offset, detail, path (if that is not UTF-8, path_bytes \
                   has its bytes in hexadecimal); then one object: summary \
                   (true), clean, examined, errors, findings, suppressed. With -y, --plan or questions also one object per decision: \
-                  action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and if they apply \
-                  group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (how many are written, or with --plan would be), \
+                  action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and, where they apply, group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (how many are written, or with --plan would be), \
                   changed (with --plan: first and last of each run of blocks), complete, written, undo. \
-                  With -p, decisions come only for a repair. If it stops, one object has repair (true), written, undo and \
+                  With -p, there are objects for decisions only if something is repaired. If -p stops, one object has repair (true), written, undo and \
                   stopped_by (the code of the finding). If no check is needed, one object has summary (true), clean and \
                   skipped (true). If only the journal is replayed, one object: replayed (transactions). \
-                  With -v one object: vitals (true) and the counts; with -t one for all passes, with -tt one per pass before it: cost (true), \
+                  With -v there is one more object: vitals (true) and the counts. With -t there is one for all passes together, and with -tt before it one per pass: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
                   cannot be checked, 16 wrong usage, 32 input ended before the last question (nothing is written)."
 )]
@@ -55,12 +54,12 @@ pub(crate) struct Args {
     /// kind of repair)
     #[arg(short = 'n', long)]
     no: bool,
-    /// Check even if the image is marked clean; only -p needs it
+    /// Check even if the image is marked clean. Only -p skips the check of such an image
     #[arg(short = 'f', long)]
     force: bool,
-    /// Repair what is safe, without questions and tersely, as at boot. Even if nothing is repaired,
-    /// -p may replay the journal, and write state and counters of the superblock. Without -z, no
-    /// undo file keeps what these writes replace
+    /// Repair what is safe, without questions and with little output, as at boot. Even if nothing
+    /// is repaired, -p may replay the journal, and write the state and the counters in the
+    /// superblock. Without -z, no undo file keeps the blocks that these writes replace
     #[arg(short = 'p', short_alias = 'a', long, conflicts_with_all = ["no", "yes"])]
     preen: bool,
     /// Repair everything
@@ -69,15 +68,17 @@ pub(crate) struct Args {
     /// Show what a repair would do and cost, and write nothing
     #[arg(long, conflicts_with_all = ["preen", "yes"])]
     plan: bool,
-    /// Rewrite every directory: packed, in hash order
+    /// Rewrite directories: packed, in hash order. Inline directories, those with case folding, and
+    /// lost+found stay as they are
     #[arg(short = 'D', long)]
     rebuild_directories: bool,
-    /// Extended options of e2fsck: journal_only (only replay the journal; no effect with -f),
-    /// bmap2extent (convert block maps to extents), unshare_blocks, discard (discard free space),
-    /// shared=clone (if several inodes claim the same blocks, one keeps them and the others get
-    /// copies; the default) or shared=drop (the others lose the blocks, and --lost lists what they
-    /// lost); fixes_only and no_optimize_extents (extent trees stay wider or deeper than they need
-    /// be; -p never packs them)
+    /// Extended options of e2fsck. journal_only: only replay the journal (no effect with -f).
+    /// bmap2extent: convert block maps to extents. unshare_blocks: give files copies of the blocks
+    /// that they share, and clear the feature shared_blocks. discard: discard free space. If
+    /// several inodes claim the same blocks, one keeps them; with shared=clone (the default) the
+    /// others get copies, and with shared=drop they lose the blocks, and --lost lists what they
+    /// lost. fixes_only, no_optimize_extents: leave extent trees wider or deeper than they need be
+    /// (-p always does)
     #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
     extended: Vec<Extended>,
     /// List in a file what the repair costs, one change per line: cost, inode, path, what, and the
@@ -89,8 +90,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
     /// Save overwritten blocks in this file, for `blockyard undo` [default with -y and with
-    /// questions: IMAGE.undo for a file]; blocks of a separate journal device are saved in
-    /// FILE.journal. With -z, a check that finds nothing to repair does not record its time
+    /// questions: IMAGE.undo for a file]. Blocks of a separate journal device are saved in
+    /// FILE.journal. With -z, a check that finds nothing to repair does not record its time in the
+    /// superblock
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Do not save overwritten blocks
@@ -105,8 +107,8 @@ pub(crate) struct Args {
     /// The device or file that holds the journal, when it is not in the image
     #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
     journal_device: Option<ImagePath>,
-    /// Write the progress of the check to this file descriptor, in lines: pass, current, largest,
-    /// image. With 0, no lines are written
+    /// Write the progress of the check to this file descriptor. Each line has the pass, how far it
+    /// is, where it ends, and the image. With 0, no lines are written
     #[arg(short = 'C', long, value_name = "FD")]
     progress_fd: Option<u32>,
     /// Count what the image holds, as e2fsck -v does; with a repair or --plan, count what remains

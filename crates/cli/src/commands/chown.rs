@@ -17,10 +17,10 @@ use super::{Output, image, names};
 
 /// Arguments of `blockyard chown`.
 #[derive(clap::Args)]
-#[command(after_help = volume::EXIT_CODES, after_long_help = format!("Names are those of /etc/passwd and /etc/group of \
-    the image; numbers need no file, except that of USER:, whose group is looked up in /etc/passwd. \
-    As on Linux, a regular file loses its set-id bits, even if owner and group stay the same; \
-    only a set-group-ID bit without permission to execute for the group stays.\n\n\
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("Names are looked up in /etc/passwd and /etc/group of \
+    the image. Numbers need neither file, except for USER: with a number: the user's group is looked up in /etc/passwd. \
+    As on Linux, a regular file loses its set-id bits, even if owner and group stay the same. \
+    An exception is the set-group-ID bit of a file that the group may not execute: it stays.\n\n\
     JSON: one object per changed name: path, uid, gid. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

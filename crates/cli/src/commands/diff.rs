@@ -26,10 +26,10 @@ const EXIT_TROUBLE: u8 = 2;
 #[command(after_help = "\
 Compares names, types, permissions, owners, modification times, sizes, link targets, device numbers, hard links, extended \
 attributes with access control lists, flags of chattr and all bytes. Does not compare access times, inode numbers, or the positions of holes and \
-blocks; an empty /lost+found counts as none. Two trees are equal if `blockyard build` makes the same image from them (it refuses a /lost+found with content).\n\n\
-Text: one line per difference, starting with the path; of two values the first is FIRST's.\n\n\
+blocks. An empty /lost+found counts as none. Two trees are equal if `blockyard build` makes the same image from them (it refuses a /lost+found with content).\n\n\
+Text: one line per difference, which begins with the path. If a line has two values, the first is that of FIRST.\n\n\
 JSON: one object per difference: path, what (only_in_first, only_in_second, type, permissions, user, group, modified, size, target, device, \
-flags, attribute, linked_to, bytes), first, second; for an attribute also name; for bytes instead first_offset, ranges, bytes, parts (the first \
+flags, attribute, linked_to, bytes), first, second; for an attribute also name; for bytes, instead of first and second, first_offset, ranges, bytes, parts (the first \
 ranges: start, end).\n\n\
 Exit codes: 0 equal, 1 different, 2 trouble.")]
 pub(crate) struct Args {

@@ -25,13 +25,15 @@ use super::{Output, UsageError, host, image, interrupt, names, partial};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Owners, permissions, modification times in nanoseconds, extended attributes, access control lists, capabilities, hard \
-links, devices, pipes, sockets, holes and flags of chattr are kept; `blockyard build` of an export gives the content of the image again. Access \
-times go into archives (atime), but few programs extract them, and blockyard build does not put them into images. Archives have no type for sockets: a socket becomes a pipe with a keyword of the program star. A \
-directory gets what the host allows the user to set: run as root to keep owners and devices. Nothing is written outside DEST, whatever the \
-image holds; names that no file can have are refused. An empty /lost+found is left out.\n\n\
+links, devices, pipes, sockets, holes and flags of chattr are kept; `blockyard build` of an export gives the content of the image again. An \
+empty /lost+found is left out.\n\n\
+In archives, access times are kept too (atime), but few programs extract them, and blockyard build ignores them. Archives \
+have no type for sockets: a socket is stored as a pipe with a keyword of the program star.\n\n\
+In a directory, only what the host lets the user set is kept: run as root to keep owners and devices. Whatever the \
+image holds, nothing is written outside DEST, and names that no file can have are refused.\n\n\
 GNU tar extracts an archive with --xattrs --xattrs-include='*' --acls.\n\n\
-JSON: one object: image, path, to, as, names, bytes (content of files, without their holes), seconds; for a directory those of blockyard get.\n\n\
-Exit codes: 0 done; 1 some of it could not be put into the directory (each reported); 2 wrong usage; 8 the image cannot be read, or nothing was exported.")]
+JSON: one object: image, path, to, as, names, bytes (content of files, without their holes), seconds. If DEST is a directory, the objects are those of blockyard get.\n\n\
+Exit codes: 0 done; 1 some files could not be put into the directory (each is reported); 2 wrong usage; 8 the image cannot be read, or nothing was exported.")]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -47,8 +49,8 @@ pub(crate) struct Args {
     /// archives, such as x.tar.xz, are refused]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
-    /// Compress the archive or the layer with gz, zst or none [default: by the name of the archive,
-    /// none if it does not say; gz for a layer]
+    /// Compress the archive or the layer with gz, zst or none [default for an archive: as its name
+    /// says, else none; for a layer: gz]
     #[arg(long, value_name = "HOW")]
     compress: Option<Compression>,
     /// Platform of the container image: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux

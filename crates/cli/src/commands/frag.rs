@@ -22,8 +22,8 @@ use super::{Output, image, names};
 /// Meaning and JSON keys, for the help.
 const KEYS: &str = "Prints free space as e2freefrag does for an image that is not mounted, then the extents of all files \
 as e4defrag -c does for the root of a mount; with PATHs, it prints files as filefrag does and directories as e4defrag \
--c does. (These tools have version 1.47. Counts are those of a first look after a mount: later ones of e4defrag can be \
-smaller, because Linux joins adjacent extents in memory.)\n\nJSON: an object free (total_blocks, free_blocks, \
+-c does. (All are the tools of e2fsprogs 1.47. Counts are those that e4defrag shows just \
+after a mount. Later it may count fewer extents, because Linux joins adjacent ones in memory.)\n\nJSON: an object free (total_blocks, free_blocks, \
 block_size, extents, min_kb, max_kb, avg_kb, histogram: objects with from_blocks, extents, blocks), an object files \
 (files, extents, best, kb_per_extent, score, worst: objects with path, extents, best, kb_per_extent), and an object \
 per file with --files or -v, and for each file among PATHs (path, inode, size, filefrag, records, runs). A directory among PATHs gives an object with \

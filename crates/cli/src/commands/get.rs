@@ -43,10 +43,10 @@ const CHUNK: u64 = 1 << 20;
 
 /// Arguments of `blockyard get`.
 #[derive(clap::Args)]
-#[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
-    into DEST, without the directory itself. As root, owners are kept as far as the host \
-    allows; so are devices and the attributes that only root may set. A file that cannot get its owner loses its set-id bits. \
-    A link given as PATH is followed unless -r or -P is given. If PATH is a regular file and DEST is a link, the file that DEST leads to is written. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
+#[command(after_help = EXIT_CODES, after_long_help = format!("If a directory is given as DIR/., its content \
+    is put into DEST, without the directory itself. If run by root, the command keeps owners, devices, and the attributes that only root may set, \
+    as far as the host allows. A file that cannot get its owner loses its set-id bits. \
+    A link given as PATH is followed unless -r or -P is given. If PATH is a regular file and DEST is a link, the content goes to the file that DEST leads to. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
     size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -65,8 +65,9 @@ pub(crate) struct Args {
     /// Leave extended attributes out
     #[arg(long)]
     no_xattrs: bool,
-    /// Make files immutable or append-only if they are so in the image. Of the other flags, A, D,
-    /// d, S, s, T and u (as lsattr shows them) are always kept if the host has them
+    /// Make files immutable or append-only if they are so in the image. The flags A, D, d, S, s, T
+    /// and u (as lsattr shows them) are always kept if the host has them, and all others are left
+    /// out
     #[arg(long)]
     preserve_flags: bool,
     /// When the host is full, go on with what fits

@@ -30,7 +30,7 @@ fn features_help() -> String {
     format!(
         "Features (-O, comma-separated, ^name switches off): {}.\n\n\
          Extended options (-E): {}.\n\nJournal options (-J): {}.\n\n\
-         Without a suffix k, m, g, t: the sizes of -b, -C and -i are in bytes; resize=, orphan_file_size= and location= in blocks.\n\n\
+         Without a suffix k, m, g, t, sizes of -b, -C and -i are in bytes; those of resize=, orphan_file_size= and location= are in blocks.\n\n\
          Refused by name: quota, project, casefold, encrypt, verity, journal_dev.\n\n\
          JSON: one object: image, type, dry_run, block_size, cluster_size, blocks, free_blocks, reserved_blocks, groups, \
          inodes, journal_blocks, uuid, seed, time, features, backup_superblocks.\n\n\
@@ -55,11 +55,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
     /// Directory, tar archive or container image to copy into the file system, which is then laid
-    /// out as `blockyard build` does. Without a size the image is as large as an existing
-    /// target, or as small as possible if there is none
+    /// out as `blockyard build` does. Without a size, the image is as large as the existing target;
+    /// if there is none, it is as small as possible
     #[arg(short = 'd', value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Seed for the UUID and the hash seed if they are not given; random, and printed, by default
+    /// Seed for the UUID and the hash seed, if they are not given. Without this option, the seed is
+    /// random, and it is printed
     #[arg(long)]
     seed: Option<u64>,
     /// Creation time in Unix seconds [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, or now]

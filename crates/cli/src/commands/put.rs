@@ -45,10 +45,10 @@ const CHUNK: usize = 1 << 20;
 
 /// Arguments of `blockyard put`.
 #[derive(clap::Args)]
-#[command(after_help = volume::EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
-    into DEST, without the directory itself. Without -r links given as SOURCE are followed, and devices and pipes are \
-    read; with -r they are copied as they are.\n\nWith --time (or SOURCE_DATE_EPOCH) every later time is set to it, access times \
-    are the modification times, and blocks of zeroes become holes: the same tree gives the same bytes.\n\nJSON: one object per name: path (in the image), inode, type, size. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("If a directory is given as DIR/., its content \
+    is put into DEST, without the directory itself. Without -r, links given as SOURCE are followed, and devices and pipes \
+    are read. With -r, all three are copied as what they are.\n\nWith --time (or SOURCE_DATE_EPOCH) the same tree gives the same bytes: every later time is set to the given one, access times \
+    are set to the modification times, and blocks of zeroes become holes.\n\nJSON: one object per name: path (in the image), inode, type, size. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     /// Leave extended attributes out
     #[arg(long)]
     no_xattrs: bool,
-    /// Copy access times; by default they are the time of the copy
+    /// Copy access times. Otherwise, the access time is the time of the copy
     #[arg(long, conflicts_with = "time")]
     preserve_atime: bool,
     /// When the image is full, go on with what fits

@@ -25,8 +25,8 @@ const EXIT_INCOMPLETE: u8 = 1;
 #[derive(clap::Args)]
 #[command(
     after_help = "The image is repaired in memory and then copied; it is not written to. Files without a name are in \
-                        DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed, is \
-                        zeroes because the image was cut short, or is removed or cut by the repair (the rest is done), 2 wrong usage, 8 nothing can be read, or DEST is not empty."
+                        DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some files could not be copied, have \
+                        zeroes because the image was cut short, or were removed or cut by the repair (the rest is done), 2 wrong usage, 8 nothing can be read, or DEST is not empty."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -34,8 +34,8 @@ pub(crate) struct Args {
     image: ImagePath,
     /// The directory of the host for all files: a new or an empty one
     dest: OsString,
-    /// The device or file that holds the journal, when it is not in the image; without it, what
-    /// only the journal holds is left out
+    /// The device or file that holds the journal, when it is not in the image. Without this option,
+    /// what only a separate journal holds is left out
     #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
     journal_device: Option<ImagePath>,
     /// Worker threads [default: one per CPU]

@@ -18,13 +18,13 @@ use super::{Output, image};
 
 /// The keys of the JSON objects, for the help.
 const KEYS: &str = "JSON: without PATH one object whose keys are dumpe2fs's labels in lower case with `_` for other \
-characters (block_count, free_blocks, filesystem_features as a list, times as Unix seconds); absent when dumpe2fs \
-prints no such line. With --groups one object per group follows: group, first_block, last_block, flags, checksum, \
+characters (block_count, free_blocks, filesystem_features as a list, times as Unix seconds); a key is absent if \
+dumpe2fs prints no such line. With --groups one object per group follows: group, first_block, last_block, flags, checksum, \
 superblock, descriptors, reserved, block_bitmap, inode_bitmap, inode_table, free_clusters, free_inodes, directories, \
 unused_inodes, free_block_ranges, free_inode_ranges (ranges as [first, last]). With PATH: inode, type, mode, uid, gid, \
 links, size, sectors, flags, generation, project, accessed, modified, changed, created (as [seconds, nanoseconds]), map, \
-target (if it is not UTF-8, target_bytes has its bytes in hexadecimal), device, xattrs (values in hexadecimal; so is a \
-name that is not UTF-8, after hex:). Other text that is not UTF-8, such as the volume name, has \
+target (if it is not UTF-8, target_bytes has its bytes in hexadecimal), device, xattrs (values in hexadecimal; a name that is not UTF-8 is hex: and \
+its bytes in hexadecimal). Other text that is not UTF-8, such as the volume name, has \
 a second key, as target does.";
 
 /// Arguments of `blockyard stat`.

@@ -15,7 +15,7 @@ use super::{Output, image, names};
 
 /// Arguments of `blockyard touch`.
 #[derive(clap::Args)]
-#[command(after_help = volume::EXIT_CODES, after_long_help = format!("The time is that of --time. A new file \
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("Times are set to that of --time. A new file \
     belongs to 0:0 and has permissions 644.\n\nJSON: one object per touched file: path, inode. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

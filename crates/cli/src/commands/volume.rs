@@ -23,7 +23,7 @@ use super::rotational::Rotational;
 use super::{Output, UsageError, clock, host, image};
 
 /// Exit codes of the changing commands, for the help.
-pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong \
+pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each failure is reported; the rest is done), 2 wrong \
                                      usage, 8 the image cannot be read or written.";
 
 /// Directory entries read at a time.

@@ -25,17 +25,19 @@ const LONG_ENOUGH: f64 = 0.9;
 /// that only metadata takes memory. The same arguments give the same image.
 #[derive(clap::Args)]
 #[command(after_help = "\
-LIFE is PROFILE[:N][:P%]. N is a number of operations (mail:1000000), or how many times the size of the image is written
-(mail:2x) [default: 100000 operations]. P is the share of the free space that files grow to [default: the profile's]. Profiles: mail, build,
-phone, vm, database, or a file; --show prints one, with its rates and sizes and their sources.
+LIFE is PROFILE[:N][:P%]. N is a number of operations (mail:1000000), or how many times the size of the image is
+written (mail:2x) [default: 100000 operations]. P is the share of the free space that files fill [default: the
+profile's]. PROFILE is mail, build, phone, vm, database, or a file; --show prints it, with its rates and sizes and
+their sources.
 
-Keys of --json: workload, life, policy, seed, bytes, operations, by_kind (create, append, overwrite, replace, delete), no_room,
-written_bytes, laps, files, utilisation, extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, seconds,
-kept_mib.
+Keys of --json: workload, life, policy, seed, bytes, operations, by_kind (create, append, overwrite, replace, delete),
+no_room, written_bytes, laps, files, utilisation, extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb,
+score, seconds, kept_mib.
 
-Exit codes: 0 the image passed the check, and that of e2fsck if it is installed; 2 wrong usage; 4 a judge found errors; 8 failed.")]
+Exit codes: 0 the image passed our check, and also e2fsck if it is installed; 2 wrong usage; 4 a judge found errors; 8
+failed.")]
 pub(crate) struct Args {
-    /// The ageing profile: PROFILE[:N][:P%]
+    /// How to age the image: PROFILE[:N][:P%], see below
     life: Ageing,
     /// Write the image to this new file, which will be sparse
     image: Option<PathBuf>,
@@ -48,7 +50,7 @@ pub(crate) struct Args {
     /// How the image is made: options of blockyard mkfs in one string
     #[arg(long, allow_hyphen_values = true)]
     mkfs: Option<String>,
-    /// Number of CPU slots; operations come from them in turn
+    /// Number of CPU slots, which take turns in doing operations
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: u32,
     /// Treat the device as one with seek times

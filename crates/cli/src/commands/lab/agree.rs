@@ -29,17 +29,19 @@ const OPS: u32 = 300;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, level 1, one object per recording: load, image, state (fresh, or the life of --aged), optimize_scan,
-seed, requests, searches, placements (of the requests, how many are equal), criteria, candidates, groups, decisions
-(of the searches, how many are equal), mb_groups, summary, stats (whether equal at the end), overlaps, first (difference).
+seed, requests, searches, placements (how many of the requests have an equal one), criteria, candidates, groups,
+decisions (in how many of the searches each is equal), mb_groups, summary, stats (whether equal at the end), overlaps,
+first (the first difference).
 Level 2, one object per comparison: lines, outcomes_differ, shares and decisions (each of objects with equal and of),
-own_commits, stats (the kernel's, ours), first (difference: in what was chosen, else in an outcome or a file, else in how a
-choice was found), files; of a table: trace, image, state (as above; after --aged N the text `N operations`), workers, mount,
-agreement and ceiling (two such objects; ceiling is null without --ceiling).
+own_commits, stats (the kernel's, ours), first (the first difference in what was chosen; if there is none, in an
+outcome or a file; else in how a choice was found), files; of a table: trace, image, state (as above; after --aged N
+the text `N operations`), workers, mount, agreement and ceiling (two such objects; ceiling is null without --ceiling).
 
 Exit codes: 0 done; 1 fewer equal placements (level 2: extents) than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
-    /// What to compare: 1 = requests into the block allocator, 2 = whole operations (implied by
-    /// --trace and --make; without a trace, every kind of trace on every image, as a table)
+    /// What to compare: 1 = requests into the block allocator, 2 = whole operations. --trace and
+    /// --make imply 2. With 2 but neither of these, every kind of trace is compared on every image,
+    /// and a table is printed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     level: u8,
     /// Only this load (repeatable)
@@ -64,16 +66,16 @@ pub(crate) struct Args {
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)
     #[arg(long, num_args = 1.., conflicts_with_all = ["loads", "images", "keep"])]
     replay: Vec<PathBuf>,
-    /// Print one row per image kind and one per load, instead of one per recording (level 2: one
-    /// per trace, instead of one per trace and image)
+    /// Print one row per image kind and one per load, instead of one per recording. At level 2,
+    /// print one row per trace, instead of one per trace and image
     #[arg(long)]
     summary: bool,
     /// Exit with 1 if less than this percentage of the placements (level 2: of the extents) is
     /// equal
     #[arg(long, default_value_t = 0.0)]
     at_least: f64,
-    /// Print Markdown, as in docs/experiments/agreement.md; at level 2, print each row once it is
-    /// measured, unless there are columns of aged images
+    /// Print Markdown, as in docs/experiments/agreement.md. At level 2, each row is printed once it
+    /// is measured, unless there are columns of aged images
     #[arg(long)]
     markdown: bool,
     #[command(flatten)]

@@ -14,9 +14,9 @@ use crate::terminal;
 /// yard, and those of --policy.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, one object per row: arm, allocations, freed; allocating, freeing and committing (objects with the
-acquisitions of the md lock, md, and of the locks of group lists, lists), allocation_most and free_most (most acquisitions by one
-allocation, by one freed extent).")]
+Keys of --json, one object per row: arm, allocations, freed; allocating, freeing and committing (objects: md has the
+acquisitions of the md lock, lists those of the locks of group lists), allocation_most and free_most (the most
+acquisitions by one allocation, and by one freed extent).")]
 pub(crate) struct Args {
     /// Further policy arms, comma-separated; overrides follow a colon
     #[arg(long, value_delimiter = ',')]

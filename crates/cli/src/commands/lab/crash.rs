@@ -18,16 +18,17 @@ use crate::terminal;
 /// must be clean and equal, and keep what fsync promised.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A state is the content of the device after a cut: everything that was flushed, and any part of the other writes, in any
-order, torn at sectors of 512 bytes. States are drawn with the seed and differ in content; most are inside commits and
-checkpoints. --workload list prints the workloads. --mutant list prints the rules of durability that can be broken, to
-see whether the judges notice. Without root or e2fsprogs it says which judges are missing, and only the others judge.
+A state is the content of the device after a cut: everything that was flushed, and any part of the other writes, in
+any order, torn at sectors of 512 bytes. States are drawn with the seed and differ in content; most are inside commits
+and checkpoints. --workload list prints the workloads. --mutant list prints the rules of durability that can be
+broken, to see whether the judges notice. Without root or e2fsprogs, some judges are missing: the command says which,
+and only the others judge.
 
-Linux cannot mount a file system with blocks larger than a page (4 KiB); only the other judges judge those.
+Linux cannot mount a file system with blocks larger than a page (4 KiB). There, only the other judges judge.
 
-Keys of --json, one object per workload and block size: workload, block_size, operations, events, bytes_written, facts,
-tried, distinct, in_windows, in_recovery, left_out, failures (each: workload, block_size, state, description, judge,
-found, repeat); then one object: states, in_windows, in_recovery, failures, seed, mutant, missing.
+Keys of --json, one object per workload and block size: workload, block_size, operations, events, bytes_written,
+facts, tried, distinct, in_windows, in_recovery, left_out, failures (each: workload, block_size, state, description,
+judge, found, repeat); then one object: states, in_windows, in_recovery, failures, seed, mutant, missing.
 
 Exit codes: 0 no failures; 2 wrong usage, nothing ran; 4 failures; 8 failed to run.")]
 pub(crate) struct Args {
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     /// Threads that check states [default: as many as CPUs]
     #[arg(long)]
     jobs: Option<usize>,
-    /// Also cut the recovery of one state in N; 0: of none
+    /// Cut the power also during the recovery of one state in N; with 0, of none
     #[arg(long, default_value_t = 8)]
     recovery_cuts: usize,
     /// Only the state with this number, of a single workload and block size

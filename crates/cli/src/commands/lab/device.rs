@@ -16,9 +16,10 @@ const SIZE_MAX: u64 = 1 << 44;
 /// modelled, so nothing actually waits.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A trace has one line per request: kind (read, write, write-durable, discard, flush), first byte, bytes.
-Keys of --json for replay: device, requests, depth, seconds, requests_per_s, read_bytes, written_bytes, lat_us_mean, lat_us_max,
-positionings and buffer_hits (hdd), write_amplification and wear_spread (ftl).")]
+A trace has one line per request: its kind (read, write, write-durable, discard, flush), its first byte, and its
+number of bytes.
+Keys of --json for replay: device, requests, depth, seconds, requests_per_s, read_bytes, written_bytes, lat_us_mean,
+lat_us_max, positionings and buffer_hits (hdd), write_amplification and wear_spread (ftl).")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

@@ -14,16 +14,16 @@ use crate::terminal;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, one object: cost (workers, off_ops_per_s, on_ops_per_s, ratio, off_cpu_ns, on_cpu_ns, commits), locks
-(lock, off, on, covers; acquisitions an operation, only in debug builds), sharing (threads, flush_us, fsyncs, commits,
-flushes, fsyncs_per_s, commits_per_s, fsyncs_per_commit).")]
+(lock, off and on: acquisitions per operation without and with the journal, covers: what the lock protects; only in
+debug builds), sharing (threads, flush_us, fsyncs, commits, flushes, fsyncs_per_s, commits_per_s, fsyncs_per_commit).")]
 pub(crate) struct Args {
     /// Numbers of workers for fallocate2, comma-separated
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
     workers: Vec<u32>,
-    /// Operations of a cell of fallocate2, for all workers together
+    /// Operations of fallocate2 in each cell, all workers together
     #[arg(long, default_value_t = 2_000_000)]
     ops: u64,
-    /// Repetitions of each cell, journal off and on in turn; medians are shown
+    /// Repetitions of each cell, with the journal off and on in turn. Tables show medians
     #[arg(long, default_value_t = 3)]
     repeat: u32,
     /// Numbers of threads that create, write and fsync

@@ -13,7 +13,7 @@ use crate::commands::Output;
 /// The machine models of --interleave virtual: topology, costs, and the source of each number.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json: for show and measure those of the file, on one line; for list, one object per machine: name, cpus, about.")]
+Keys of --json: for show and measure, the keys of the machine file, on one line; for list, one object per machine: name, cpus, about.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -25,8 +25,8 @@ enum Command {
     List,
     /// Print the file of a machine
     Show(Box<Shown>),
-    /// Measure cache line transfer, lock hand-over, waiting for locks and the computation of an
-    /// allocation on this machine, which should be idle, and write its file
+    /// Measure this machine, which should be idle, and write its machine file: how long cache line
+    /// transfers, lock hand-overs, waits for locks and the computation of an allocation take
     Measure {
         /// Write to this new file instead of the terminal
         #[arg(long)]

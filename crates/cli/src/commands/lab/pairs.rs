@@ -18,12 +18,14 @@ use crate::terminal;
 /// Allocates and frees 8 KiB repeatedly, in memory (64 GiB, 512 groups), in one or many threads.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, one object per row: policy, threads, pairs, pairs_per_s, wall_ns (a pair, all threads together), cpu_ns (CPU
-time a pair: unlike wall_ns it can be trusted on a busy machine), waits (group locks waited for, a pair), shared_locks
-(acquisitions of locks that the whole file system shares, a pair).
+Keys of --json, one object per row: policy, threads, pairs, pairs_per_s, wall_ns (the time of the row divided by the
+pairs of all threads), cpu_ns (CPU time per pair; unlike wall_ns it can be trusted on a busy machine), waits (waits
+for group locks, per pair), shared_locks (acquisitions of locks that the whole file system shares, per pair). A pair
+is one allocation and its free.
 
-What a pair frees is free at once, so commits have nothing to do. Virtual pairs have no cache line that all operations share.
-Threads of one virtual CPU take turns of the machine's quantum_ns, and each switch costs its switch_ns.
+What a pair frees can be allocated again at once, without a commit. With --interleave virtual, there is no cache line
+that all operations share, and the threads of one CPU take turns: each turn lasts the machine's quantum_ns, and each
+switch costs the machine's switch_ns.
 
 Exit codes: 0 measured; 2 wrong usage, nothing ran; 8 failed.")]
 pub(crate) struct Args {
@@ -36,9 +38,9 @@ pub(crate) struct Args {
     /// Duration of each row in seconds, for threads [default: 1]
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// How the threads share time: threads; in-turn (threads whose locks are served in turn, as the
-    /// kernel's spin locks are); or virtual (each on a CPU of --machine in virtual time; results
-    /// are repeatable)
+    /// How the threads share time. threads: real threads. in-turn: real threads whose locks serve
+    /// them in turn, as the kernel's spin locks do. virtual: each thread on a CPU of --machine in
+    /// virtual time; results are repeatable
     #[arg(long, value_parser = ["threads", "in-turn", "virtual"], default_value = "threads")]
     interleave: String,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine)
@@ -50,8 +52,8 @@ pub(crate) struct Args {
     /// a --machine measured with lab machine measure
     #[arg(long)]
     library_locks: bool,
-    /// CPUs of --interleave virtual, at most 1024. Threads beyond them take turns; CPUs beyond the
-    /// threads are left out [default: as many as threads]
+    /// CPUs of --interleave virtual, at most 1024. If there are more threads than CPUs, threads
+    /// take turns; if there are fewer, the other CPUs are left out [default: as many as threads]
     #[arg(long)]
     cpus: Option<u32>,
     /// Pairs per thread in virtual time [default: 1000]

@@ -34,140 +34,168 @@ use crate::terminal;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Workloads:
-  fallocate2   each worker appends 8 KiB by fallocate to its file until 1 MiB, truncates it, repeats (will-it-scale)
-  append64     each worker appends 4 KiB by fallocate to its file until 1 GiB, once
-  scanswitch   as fallocate2, 256 KiB until 32 MiB, so that groups fill; the first worker switches mb_optimize_scan
-               each time its file is full
+  fallocate2   over and over, each worker appends to its file by fallocate, 8 KiB at a time up to 1 MiB, and truncates it
+               (will-it-scale)
+  append64     each worker appends to its file by fallocate, 4 KiB at a time up to 1 GiB, once
+  scanswitch   as fallocate2, but 256 KiB at a time up to 32 MiB, so that groups fill; the first worker switches
+               mb_optimize_scan each time its file is full
   seqwrite     fio: rw=write bs=1M size=4G, one file per job, again and again until the time is over
   smallfiles   fio: rw=write bs=4k size=1G
   allocstress  fio: rw=write bs=4k size=2G
-  randwrite    fio: rw=randwrite bs=4k size=1G, every block once before any is written again
+  randwrite    fio: rw=randwrite bs=4k size=1G; no block is written again before all are written
   seqread      fio: rw=read bs=1M size=4G, of files laid out in advance
   randread     fio: rw=randread bs=4k size=1G
-  directappend each worker appends 64 KiB by direct writes to its file until 1 GiB, once
-  churn        each worker creates a file, appends 16 KiB at a time until 16 KiB to 4 MiB, makes it durable, and deletes one of
-               its older files, of which it keeps 64; over and over
-  copy         a tree of 182515 files, 27 GiB, copied three times over itself, to see the allocation map
-fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and the like skip that.
+  directappend each worker appends to its file by direct writes, 64 KiB at a time up to 1 GiB, once
+  churn        over and over, each worker creates a file, appends to it, 16 KiB at a time up to a random size (16 KiB to
+               4 MiB), and makes it durable; if it then has more than 64 files, it deletes one at random
+  copy         a tree of 182515 files, 27 GiB, is copied three times to the same place, each time over the copy before;
+               shows the allocation map after each copy
+Before a job starts, fio preallocates every file, and so do the workloads marked fio. To skip that, append
+:fallocate=none to the name, as in seqwrite:fallocate=none.
+
 Published experiments, printed as the published tables next to our figures:
-  e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes; with
-               --sensitivity only the constants of the modelled machines, each by half and double, and other assumptions
-  e1-patches   each patch of that series alone on the base and left out of the whole, on 96 virtual CPUs; and patch upon patch,
-               on 80 and 96
-  e2           the three fio jobs under the eight arms of the discussion (or --policy), with fio's preallocation and without,
-               directappend and churn; with --device on modelled devices, each file written once and made durable within the time
-  e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
-               cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --aged, --sensitivity
-  yard         not published: all criteria for yard, next to the other policies for today's images; figures that lose are marked
-  e4           e2fsck by pass on a copied tree of 312820 files, placed as by ext3, ext4-2008 and ext4-2009, and by --policy
-               (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale, --seed and --aged,
-               needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
+  e1           fallocate2 with 1 to 64 workers, and append64, before and after the series (17 allocator patches) of Linux
+               6.17, in both scan modes; with --sensitivity, see there
+  e1-patches   patches of that series, on 96 virtual CPUs: added to Linux 6.16, and left out of the whole series, one or a
+               few at a time; also one after another, on all CPUs of both machines (80 and 96)
+  e2           seqwrite, smallfiles and allocstress, each with and without preallocation, directappend and churn, under
+               eight arms (or those of --policy); with --device on modelled devices, where each file is written once,
+               and the measured time includes making it durable
+  e3           a file server with preallocated files whose disk is 85 % full and whose memory is short: how much metadata
+               calls read, and how long they take on a modelled disk, by cluster size; takes --policy (one), --ops
+               (number of fallocates and truncates), --scale (1: a disk of 1 TiB), --seed, --aged, --sensitivity
+  yard         not published: compares yard with the other policies for today's images, by every figure that yard is
+               judged by, and marks where yard loses
+  e4           each pass of e2fsck on a copied tree of 312820 files; the policies that place it are ext3, ext4-2008,
+               ext4-2009, and --policy (one) with and without a linear prefix (--rotational on: only with, off: only
+               without); takes --scale, --seed and --aged; needs e2fsck, and strace for the seconds of I/O, which are
+               modelled for a notebook disk of 2009
 
-Columns of the tables: locks/op counts acquisitions of shared locks an operation, waits/op those of
-shared and group locks that had to wait, busy skips the groups that were passed over because their
-lock was held. More is better for operations a second, bandwidth, mean extent and mean free extent.
-Less is better for all other figures, except for groups and busy skips, where neither is better.
+Columns of the tables: locks/op is the number of times that an operation takes a lock which all CPUs share. waits/op
+is how often it has to wait for such a lock or for the lock of a group. busy skips is the number of groups that were
+passed over because their lock was held. More is better for operations a second, bandwidth, mean extent and mean free
+extent. Less is better for all other figures, except for groups and busy skips, where neither is better.
 
-Keys of --json, one object per cell: workload, policy, state (fresh, or the life of --aged), workers, cpus, interleave, seed, ops, seconds, ops_per_s,
-ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
-mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
-lock_waits (of shared and group locks, an operation), groups_skipped_busy, goal_hits (results that start at the goal), stream_goal_hits (found in the group of the stream goal;
-null before patch 2 of the series, which began to count them), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c),
-read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
-alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk),
-free_by_length (free extents from each power of two blocks to the next: from_kb, extents, share_from: of free space in these and longer ones). Extents, groups and
-score are those of the whole image with the files at full size (with --interleave virtual, extents, groups and score are those of the workers'
-files alone); null means unknown. With --interleave virtual also: machine, waits (by name of
-locks or lines: name, taken, waits, wait_ns, section_ns (work under the locks), moved and moved_ns (of cache lines); times are those of all CPUs
-together); no count includes the warm-up, one file of each worker of fallocate2 and scanswitch. With --device also: device, job, lat_us_stdev, lat_us_p999,
-requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation, in pages of 4 KiB or larger
-blocks), meta_reads (by what was read). All of these count from when the workers begin, after files to be read were laid out and made durable. For copy, one object per copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
-overlap_previous, free_share_long_runs, free_by_length (as above), reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
-extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, groups_per_transaction, write_entropy, write_gini,
-discard (none, online, periodic: segments, segment_kb_mean, thin_mib, write_amplification, wear_spread), readings (read_back, walk, check:
-reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s). For e3, one object per cluster size and kind of
-call: workload, policy, state, variant, cluster_kb (null without clusters), op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max,
-share_over_100ms, meta_reads (by what was read), pieces_mean, extents_per_file. For
-e4, one object per file system and pass of e2fsck: workload, policy, state, kind, seed, scale, pass (1 to 5, or total), real, user, system,
-read_mib, rate_mib_s (as e2fsck says; real, user, system and rate_mib_s are measured times of this machine, which do not repeat; all other
-keys do), and on the modelled disk reads, read_mb, seeks, runs, modelled_s, modelled_mb_s, is_calibrated, disk_mb_s (the disk's
-transfer rate), disk_positioning (its time for a seek or a turn, in times the model's), and for our checker's reads checker_reads, checker_read_mb, checker_seeks, checker_runs, checker_modelled_s (all null without strace); the total has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: not in first groups of
-flex groups) too.
+Keys of --json, one object per cell: workload, policy, state (fresh, or the life of --aged), workers, cpus,
+interleave, seed, ops, seconds, ops_per_s, ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99,
+lat_us_p9999, lat_us_max, extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched,
+lock_acquisitions (of shared locks, per operation), lock_waits (for shared and group locks, per operation),
+groups_skipped_busy, goal_hits (results that start at the goal), stream_goal_hits (requests that found space in the
+group of the stream goal; null for policies without patch 2 of the series, which began to count them), index_entries
+(visited by searches), hits (number of searches that ended at each criterion), score (e4defrag -c), read_file_hdd_ms,
+read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (time to read one
+file, the fullest directory, and all files, on a modelled disk and SSD; null without an image), directory_runs (runs
+that all directory blocks form), free_by_length (free extents from each power of two blocks to the next: from_kb,
+extents, share_from: the share of the free space that is in extents of this length or longer). Extents, groups and
+score are those of the whole image with the files at full size; with --interleave virtual, those of the workers' files
+alone. null means unknown. With --interleave virtual also: machine, waits (by name of locks or lines: name, taken,
+waits, wait_ns, section_ns (work under the locks), moved and moved_ns (moves of cache lines, and their time); times
+are summed over all CPUs). For fallocate2 and scanswitch, counting begins when each worker has filled its first file.
+With --device also: device, job, lat_us_stdev, lat_us_p999, requests, write_amplification, wear_spread (fewest and
+most erasures of a block), meta_reads_mean, meta_reads_max (metadata that an operation reads, in pages of 4 KiB or in
+blocks if these are larger), meta_reads (by what was read). All of these count only from when the workers begin; files
+to be read were laid out and made durable before.
 
-On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell, and an interrupted run loses none.
-If a cell fails, what was measured before it is still shown (for e3 and e4 only kept in --out).
+For copy, one object per copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
+overlap_previous, free_share_long_runs, free_by_length (as above), reuse_interval_mib_p50,
+reuse_interval_mib_group_mean, reuses, extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score,
+groups_per_transaction, write_entropy, write_gini, discard (for devices that are told of free space never, after each
+commit, after each copy: none, online, periodic; each has segments, segment_kb_mean, thin_mib, write_amplification,
+wear_spread), readings (read_back, walk, check: each has reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s).
 
-Exit codes: 0 every image passed our check, and the last one that of e2fsck if it is installed; 2 wrong usage, nothing ran;
-4 a judge found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
+For e3, one object per cluster size and kind of call: workload, policy, state, variant, cluster_kb (null without
+clusters), op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max, share_over_100ms, meta_reads (by what was
+read), pieces_mean, extents_per_file.
+
+For e4, one object per file system and pass of e2fsck: workload, policy, state, kind, seed, scale, pass (1 to 5, or
+total), real, user, system, read_mib, rate_mib_s (as e2fsck reports them: real, user, system and rate_mib_s depend on
+this machine and do not repeat, but all other keys do); for e2fsck's reads on the modelled disk reads, read_mb, seeks,
+runs, modelled_s, modelled_mb_s, is_calibrated, disk_mb_s (the disk's transfer rate), disk_positioning (factor on the
+model's time for a seek or a turn); for our checker's reads checker_reads, checker_read_mb, checker_seeks,
+checker_runs, checker_modelled_s. Without strace, all keys of the modelled disk are null. The object with pass total
+also has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: the runs outside the
+first groups of flex groups).
+
+On a terminal, standard error shows which cell runs. With --out, each cell is kept once it is measured, so an
+interrupted run loses only the cell that was running. If a cell fails, the cells before it are still shown (except for
+e3 and e4, which only keep them in --out).
+
+Exit codes: 0 every image passed our check, and the last one also passed e2fsck, if it is installed; 2 wrong usage,
+nothing ran; 4 a judge found errors; 8 failed, or --out holds another run. An image given with --image is changed only
+by --in-place, after the judges passed the result.")]
 pub(crate) struct Args {
     /// The workload; see below
     workload: String,
-    /// Policy arms, comma-separated; overrides follow a colon: linux-6.18:slots=one:busy=wait
-    /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments
-    /// have their own: e1 and e1-patches add the given ones, yard compares with them in the cells
-    /// with threads]
+    /// Policy arms, comma-separated; overrides follow a colon: linux-6.18:slots=one:busy=wait. In
+    /// e1 and e1-patches, the given arms run in addition to the experiment's own. In e2 they
+    /// replace them. In yard, they replace the policies that yard is compared with in the cells
+    /// with threads; in all other cells, yard is compared with linux-6.18 [default:
+    /// linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; for e3
+    /// linux-6.18:scan=linear; for e4 linux-6.18]
     #[arg(long, value_delimiter = ',')]
     policy: Option<Vec<String>>,
     /// Numbers of workers, comma-separated [default: 1,2,8,64; with --interleave virtual as many as
-    /// CPUs; for experiments the published ones]
+    /// CPUs; experiments have their own]
     #[arg(long, value_delimiter = ',')]
     workers: Option<Vec<u32>>,
-    /// Number of logical CPUs, which locality groups, stream goals and zones follow [default: as
-    /// many as workers; for copy 6]
+    /// Number of logical CPUs. The allocator has a locality group for each, and its numbers of
+    /// stream goals and zones depend on it [default: as many as workers; for copy 6]
     #[arg(long)]
     cpus: Option<u32>,
-    /// How workers share time: threads (fast, not repeatable), lockstep (in turn), overlap (in
-    /// turn, but each keeps the lock of its group until all have had their turn), or virtual (on
-    /// CPUs of a modelled machine, in virtual time: see --machine). With lockstep and overlap,
-    /// placement repeats to the byte, and rates are those of one thread. With virtual, rates are
-    /// predictions and repeat to the byte; only fallocate2, scanswitch and append64, on 1 to 1024
-    /// CPUs. A CPU switches workers only between operations, so no worker loses its CPU while it
-    /// holds a lock [default: threads, and without --in-place also overlap, to show where blocks
-    /// go, which threads leave to chance; on a device lockstep]
+    /// How workers share time. threads: real threads; fast, but not repeatable. lockstep: in turn,
+    /// one operation each. overlap: in turn, but each operation keeps the lock of its group until
+    /// every worker has had its turn. virtual: on CPUs of a modelled machine, in virtual time (see
+    /// --machine). With lockstep and overlap, placement repeats to the byte, and rates are those of
+    /// one thread. With virtual, rates are predictions and repeat to the byte; it takes only
+    /// fallocate2, scanswitch and append64, on 1 to 1024 CPUs, and a CPU switches workers only
+    /// between operations [default: lockstep with --device; otherwise threads, then also overlap,
+    /// for a placement that repeats; only threads with --in-place]
     #[arg(long)]
     interleave: Option<String>,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine).
-    /// With :spread appended, workers run far apart instead of on the first CPUs [default:
-    /// kunpeng-920]
+    /// With :spread after the name, workers run on CPUs far apart instead of on the first ones
+    /// [default: kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
     /// Run on this modelled device: hdd, ssd, ftl, latency, memory, a name from lab device list, or
     /// a file; e2 and yard take several. Times are those of the model and repeat to the byte.
-    /// Workers take turns; --rotational auto follows the model
+    /// Workers take turns, as with --interleave lockstep. --rotational auto means what the model is
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
     /// How much metadata the engine keeps in memory on --device, in bytes or with a suffix K, M or
-    /// G; with less, operations read more of it [default: 16M]
+    /// G. The less it keeps, the more often operations read metadata from the device [default: 16M]
     #[arg(long, value_name = "SIZE", requires = "device")]
     cache: Option<String>,
-    /// Write the workers' requests to --device to this new file, one per line; one cell only (see
-    /// lab device replay)
+    /// Write the requests that the workers make to --device to this new file, one per line (lab
+    /// device replay plays them). Only for a run of one cell
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
-    /// Write to this new file what each operation on --device read, and how long it took: one JSON
-    /// object a line with worker, began_us, waited_us (for the device), us (with CPU time), bytes,
-    /// and the pages read of each kind: bitmap, descriptor, inode_table, map, directory; one cell
-    /// only
+    /// Write to this new file, for each operation on --device, what it read and how long it took.
+    /// Each line is a JSON object: worker, began_us, waited_us (for the device), us (waited_us plus
+    /// CPU time), bytes, and the number of metadata pages read, by kind: bitmap, descriptor,
+    /// inode_table, map, directory. Only for a run of one cell
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_operations: Option<PathBuf>,
-    /// Run on aged images too: PROFILE[:N][:P%], comma-separated. N is a number of operations, or
-    /// how many times the size of the image is written (2x); P is the share of the space that files
-    /// grow to (see lab age). In virtual time only the used blocks of the aged image count
+    /// Run on aged images too: PROFILE[:N][:P%], comma-separated (see lab age). N is a number of
+    /// operations, or how many times the size of the image is written (2x). P is the share of the
+    /// free space that files fill. With --interleave virtual, a run takes from the aged image only
+    /// which blocks are used
     #[arg(long, value_delimiter = ',', value_name = "LIFE")]
     aged: Vec<Ageing>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published
     /// experiment]
     #[arg(long, conflicts_with = "image")]
     memory: Option<String>,
-    /// What holds the image in memory: this process, or a file on tmpfs, which is written through
-    /// the kernel
+    /// What holds the image in memory: this process (memory), or a file on tmpfs (tmpfs), which is
+    /// read and written through the kernel
     #[arg(long, value_name = "HOLDER", value_parser = [IN_PROCESS, "tmpfs"], default_value = IN_PROCESS, conflicts_with = "image")]
     image_in: String,
-    /// Bytes of dirty data that may wait for write-back, in the engine and in the kernel arm, with
-    /// a suffix [default: 64M in the engine; in the kernel arm the kernel's own settings]
+    /// Bytes of dirty data that may wait for write-back, in the engine and in the kernel arm; may
+    /// have a suffix K, M, G or T [default: 64M in the engine; in the kernel arm the kernel's own
+    /// settings]
     #[arg(long, value_name = "SIZE")]
     dirty_limit: Option<String>,
-    /// End each worker with an fsync of its file, inside the measured time (fio: end_fsync=1)
+    /// Let each worker end with an fsync of its file, inside the measured time (fio: end_fsync=1)
     #[arg(long)]
     fsync_end: bool,
     /// How to make the image in memory: options of blockyard mkfs in one string, such as "-b 1024
@@ -179,14 +207,15 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "auto")]
     rotational: Rotational,
     /// Run each cell on a copy-on-write view of this image or block device, which is only read
+    /// unless --in-place is given
     #[arg(long, value_parser = operand())]
     image: Option<ImagePath>,
-    /// Write the result of a single cell to --image
+    /// Write the result back to --image. Only for a run of one cell
     #[arg(long, requires = "image")]
     in_place: bool,
     /// Write the image's journal as a mount does (on), or write metadata straight to its home, so
-    /// that only allocation is measured (off); off,on makes two arms of each policy [default: off;
-    /// without a value: on]
+    /// that only allocation is measured (off). With off,on each policy runs in both ways, as two
+    /// arms [default: off; without a value: on]
     #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "on",
         value_parser = ["off", "on"])]
     journal: Vec<String>,
@@ -198,39 +227,43 @@ pub(crate) struct Args {
     /// 1000, unless the workload ends by itself; for e3 10000]
     #[arg(long, conflicts_with = "seconds")]
     ops: Option<u64>,
-    /// Repetitions of each cell; tables show medians. Every second repetition runs the cells in the
-    /// reverse order of the one before it (ABBA); from the third on, the seed draws new orders. Not
-    /// for --interleave virtual, where each repetition would give the same figures
+    /// Repetitions of each cell; tables show medians. Repetitions come in pairs: the second one of
+    /// a pair runs the cells in reverse order (ABBA). The first pair begins in the given order, and
+    /// each further pair in an order drawn from the seed. Not for --interleave virtual, where each
+    /// repetition would give the same figures
     #[arg(long, default_value_t = 1)]
     repeat: u32,
     /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Factor on the published file sizes (e1: those of append64, e1-patches: those of scanswitch;
-    /// the 1 MiB of their fallocate2 stays); for copy, on the number of made-up files
+    /// Factor on the file sizes of the workload; in experiments, the files of fallocate2 keep their
+    /// 1 MiB. copy: factor on the number of made-up files. e3, from 0.005 to 1.8: on the sizes of
+    /// disk and memory. e4, from 0.005 to 1: on the sizes of tree and image
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     scale: f64,
-    /// For copy: take the directories and file sizes of this directory instead of a made-up tree
+    /// For copy: copy a tree with the directories and file sizes of this directory, not a made-up
+    /// tree
     #[arg(long)]
     tree: Option<PathBuf>,
-    /// Run the experiment with varied parameters too: for e3 other memory, fill, load and disk
-    /// size; for copy other commits, processes, orders, mounts. For e1, vary constants of the
-    /// machines and other assumptions, and run nothing else
+    /// Vary parameters. e3 and copy run as usual and then with variants: e3 with other memory,
+    /// fill, load and disk size; copy with other commits, CPU slots, processes, orders and mounts.
+    /// e1 instead runs only fallocate2 in virtual time, with each constant of the machines halved
+    /// and doubled, and under other assumptions
     #[arg(long)]
     sensitivity: bool,
     /// For copy: number of copies, including the first [default: 3]
     #[arg(long)]
     copies: Option<u32>,
-    /// Add an arm: kernel runs the workload on an image on tmpfs, mounted through a loop device
-    /// (root)
+    /// Add an arm: with kernel, the running kernel runs the workload on an image on tmpfs, mounted
+    /// through a loop device; needs root
     #[arg(long, value_parser = [KERNEL_ARM])]
     beside: Option<String>,
-    /// Write rows to this folder as they are measured, and finally tables and the HTML page; a
-    /// folder that already holds a run is refused
+    /// Write rows to this folder as they are measured, and at the end tables and the HTML page. A
+    /// folder that already holds a run is refused without --resume or --force
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Continue the run in --out, without measuring its cells again; refused unless plan, commit
-    /// and machine are the same
+    /// Continue the run in --out: only cells that it lacks are measured. Refused unless plan,
+    /// commit and machine are the same
     #[arg(long, requires = "out", conflicts_with_all = ["force", "in_place"])]
     resume: bool,
     /// Delete the run in --out first

@@ -32,7 +32,7 @@ enum Command {
         /// MiB of file space that the trace may fill
         #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(..=1 << 24))]
         space: u64,
-        /// Workers that take turns, each on its own CPU slot and in its own directory
+        /// Number of workers. They take turns, each on its own CPU slot and in its own directory
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         workers: u32,
     },

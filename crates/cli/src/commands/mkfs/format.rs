@@ -22,7 +22,8 @@ pub(in crate::commands) struct Format {
     /// Cluster size in bytes (needs -O bigalloc)
     #[arg(short = 'C', long)]
     cluster_size: Option<String>,
-    /// Feature edits: name switches on, ^name off, none clears
+    /// Changes to the set of features, comma-separated: NAME switches one on, ^NAME off, none
+    /// clears the set
     #[arg(short = 'O', long, allow_hyphen_values = true)]
     features: Vec<String>,
     /// Extended options
@@ -61,7 +62,7 @@ pub(in crate::commands) struct Format {
     /// Volume label, at most 16 bytes
     #[arg(short = 'L', long)]
     label: Option<String>,
-    /// Directory of the last mount
+    /// Directory to record as that of the last mount
     #[arg(short = 'M', long)]
     last_mounted: Option<String>,
 }

@@ -28,7 +28,7 @@ pub(crate) struct OperationArgs {
     /// Play this operation trace (JSON Lines) on the kernel and in the engine
     #[arg(long, conflicts_with_all = ["loads", "images", "replay", "every"])]
     pub(super) trace: Option<PathBuf>,
-    /// Generate a trace of this kind instead (see `lab trace make`)
+    /// Generate a trace of this kind and play it, instead of --trace (see `lab trace make`)
     #[arg(long, conflicts_with_all = ["trace", "loads", "images", "replay", "every"])]
     pub(super) make: Option<String>,
     /// Arguments of mke2fs for the start image
@@ -44,19 +44,21 @@ pub(crate) struct OperationArgs {
     #[arg(long, default_value_t = SPACE_MIB)]
     pub(super) space: u64,
     /// Mount options of both sides. The engine follows mb_optimize_scan, delalloc, nodelalloc, data
-    /// and stripe, and accepts commit; others are refused, except with --ceiling
+    /// and stripe, and takes commits from the kernel's recording, whatever commit says. Other
+    /// options are refused, except with --ceiling
     #[arg(long, default_value = "")]
     pub(super) mount: String,
     /// First play this trace on the start image, in the kernel
     #[arg(long)]
     pub(super) age: Option<PathBuf>,
     /// Age the start image first. With PROFILE[:N][:P%], the engine ages it by that profile (see
-    /// lab age), and tables have fresh images too, in columns next to the aged ones. With a number,
-    /// at level 2 only, the kernel plays so many operations of the kind `ageing` on it
+    /// lab age), and tables have columns for fresh images next to those for aged ones. With a
+    /// number N (only at level 2), the kernel ages it by playing N operations of a trace of the
+    /// kind `ageing`
     #[arg(long, default_value = "0", conflicts_with = "age")]
     aged: Aged,
-    /// Workers of generated traces: they take turns, each on its own CPU slot and in its own
-    /// directory
+    /// Number of workers of generated traces. They take turns, each on its own CPU slot and in its
+    /// own directory
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) workers: u32,
     /// Seeds of the table, comma-separated: each cell is the sum over them [default: --seed]
@@ -69,8 +71,8 @@ pub(crate) struct OperationArgs {
     /// Load bitmaps on demand, not all of them after each mount
     #[arg(long)]
     pub(super) lazy: bool,
-    /// Let the device report seek times (with --trace or --make): Linux's allocator then looks at a
-    /// few groups in order first, the linear prefix
+    /// Let the device report seek times (with --trace or --make). Then Linux's allocator tries a
+    /// few groups in order before it uses an index (the linear prefix)
     #[arg(long)]
     pub(super) rotational: bool,
     /// Compare the kernel with itself, to see how much agreement can be reached at most. A table
