@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(Acl::parse(&list.to_bytes()), Some(list));
     }
 
-    /// Linux sets only lists whose entries are in the order of their subjects, but a damaged image
-    /// can hold a list in another order.
+    /// Linux sets only lists in which the kinds of entry are in order, but a damaged image can hold
+    /// a list in another order.
     #[test]
     fn granting_replaces_an_entry_of_a_list_in_another_order() {
         let value = Acl::of_mode(0o640).to_bytes();

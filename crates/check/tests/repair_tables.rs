@@ -1,5 +1,5 @@
-//! Wrong places of inode tables and bitmaps that repairs handled badly in runs of
-//! `oracle_repair.rs`, one for each test.
+//! Inode tables and bitmaps that are damaged, or whose positions are wrong or lost. Each test has
+//! one case that a repair once handled badly in a run of `oracle_repair.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,8 +26,8 @@ fn a_bitmap_on_a_table_moves() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// Garbage over the first block of the inode table, and a sound copy of that block in the log,
-/// followed by other blocks: the rest of the table stays where it is.
+/// The first block of the inode table is garbage, and the log has a sound copy of it. The copy must
+/// not be taken for the table, because other blocks follow it: the table stays where it is.
 #[test]
 fn a_copy_in_the_log_is_no_table() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -46,8 +46,8 @@ fn a_copy_in_the_log_is_no_table() {
     device.write_at(table << 10, &[8; 1024]).unwrap();
     drop(device);
     repair(&image);
-    // The root was lost, so the directories in it got new names, which begin with their inode
-    // numbers. `two` has its old name, because `one` was not lost.
+    // The root was lost, so the directories that were in it are in lost+found, under new names that
+    // begin with `#` and the inode number. `one` still has its content, so `two` has its old name.
     let found = debugfs(&image, "ls -p lost+found");
     let names = found.split('/').filter(|name| name.starts_with('#')).count();
     assert!(names >= 2, "the directories one and three: {found}");

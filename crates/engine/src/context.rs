@@ -12,7 +12,8 @@ pub struct OpContext {
     /// The CPU slot: chooses shards, locality groups and per-CPU cursors.
     pub cpu: CpuSlot,
     /// The colour, which Linux derives from the thread id. `colour % 16` sixteenths of a group are
-    /// added to a goal block, except for files under delayed allocation.
+    /// added to a goal block, but not under delayed allocation. The slot `goal_colour` of a policy
+    /// can change that.
     pub colour: u32,
     /// The time that the operation stores in inodes.
     pub now: Timestamp,

@@ -54,7 +54,8 @@ fn copy(from: &Path, name: &str) -> PathBuf {
 }
 
 /// An image copied while the kernel has it mounted, with unlinked files and a removed directory
-/// still open. The first file is empty, and the others are sparse. All files have attributes.
+/// still open. The first file is empty, and the others are sparse. Each file has an extended
+/// attribute.
 fn kernel_orphans(options: &[&str], directory: &Path) -> PathBuf {
     let live = directory.join("live");
     make(options, "64M", &live);

@@ -101,7 +101,6 @@ fn layout(image: &Path) -> Vec<String> {
                 .filter(|line| {
                     !line.contains("time:") && !line.contains("Generation") && !line.contains("checksum")
                 })
-                .filter(|line| request == "ex" || !line.contains("(0"))
                 .map(|line| format!("{n} {}", line.trim()));
             if request == "ex" || !text.contains("EXTENTS:") {
                 lines.extend(kept);

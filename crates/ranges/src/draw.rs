@@ -102,7 +102,8 @@ impl Ranges {
         self.step(rng) * rng.random_range(0..=NEAR)
     }
 
-    /// A multiple of a step, at most `most`. Small and large multiples are about equally likely.
+    /// A multiple of a step, at most `most`. Each power of two is about equally likely, so small
+    /// multiples are drawn often.
     fn multiple_up_to(&self, rng: &mut impl Rng, most: u64) -> u64 {
         let step = self.step(rng);
         let count = most / step;
@@ -141,8 +142,8 @@ impl Ranges {
         }
     }
 
-    /// A length of at most `longest` bytes. Usually as many bytes as lie before an edge, or one
-    /// more or less; otherwise at most a block, `longest` itself, or any length.
+    /// A length of at most `longest` bytes. Usually the offset of an edge, taken as a length, or
+    /// one byte more or less; otherwise at most a block, `longest` itself, or any length.
     fn length(&self, rng: &mut impl Rng, longest: u64) -> u64 {
         let len = match rng.random_range(0..8) {
             0 => rng.random_range(1..=self.edges.block()),

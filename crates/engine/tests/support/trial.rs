@@ -1,5 +1,6 @@
-//! Shared by several tests, mostly those of findings: fresh images, runs in which each read fails
-//! in turn, images as a power cut leaves them, and the checks of an image afterwards.
+//! Shared by several tests, mostly the regression tests in `findings*.rs`: fresh images, runs in
+//! which each read fails in turn, images as a power cut leaves them, and the checks of an image
+//! afterwards.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
