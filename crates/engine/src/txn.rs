@@ -135,11 +135,9 @@ impl<B: Backend> Transactions<B> {
         // A thread that finds the next transaction running must see the ended one in `written`.
         if is_written {
             self.written.store(tid.raw(), Ordering::Release);
-        }
-        self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
-        if is_written {
             self.credits.reset();
         }
+        self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
         (tid, epoch)
     }
 

@@ -145,7 +145,10 @@ impl Choice {
     ) -> Result<Descriptor> {
         let is_named = |found: &&Descriptor| self.reference.as_ref().is_none_or(|name| found.is_named(name));
         let mut level: Vec<Descriptor> = index.manifests.iter().filter(is_named).cloned().collect();
-        if let (Some(name), true, false) = (&self.reference, level.is_empty(), index.manifests.is_empty()) {
+        if let Some(name) = &self.reference
+            && level.is_empty()
+            && !index.manifests.is_empty()
+        {
             let there: Vec<String> = index.manifests.iter().map(Descriptor::described).collect();
             return Err(refused(format!("no image is named {name}; there are: {}", there.join(", "))));
         }
